@@ -1,0 +1,39 @@
+"""The Typer application: which commands there are. Each has its own module in this folder."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import hostprep
+from hostprep.cli.output import emit_text
+
+app = typer.Typer(
+    name="hostprep",
+    help="Make a Linux host ready to feed a GPU.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        emit_text(f"hostprep {hostprep.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Make a Linux host ready to feed a GPU: mount, stage, measure, judge."""
+
+
+# Each command module registers itself here: app.command(name)(function).
+COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts"})

@@ -1,0 +1,75 @@
+"""The ``hostprep`` command: runs the Typer application and maps every end to its exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from hostprep.cli.output import emit_error, say
+from hostprep.errors import HostprepError, Interrupted, UsageError
+
+
+def main() -> NoReturn:
+    """Run the command line in ``sys.argv`` and exit with the code of section "Exit codes"."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and return its exit code; errors are printed here and nowhere else."""
+    import typer
+
+    from hostprep.cli.app import COMMANDS, app
+
+    command = next((word for word in argv if word in COMMANDS), "hostprep")
+    as_json = "--json" in argv
+    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
+    try:
+        code = app(args=argv, prog_name="hostprep", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except HostprepError as error:
+        emit_error(command, error, as_json=as_json)
+        return error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        emit_error(command, Interrupted("interrupted."), as_json=as_json)
+        return Interrupted.exit_code
+    except typer.Exit as stop:
+        return stop.exit_code
+    except BrokenPipeError:
+        # The reader (`| head`) has gone. Point stdout elsewhere, or the interpreter complains
+        # once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "ctx"):
+            return _usage(command, error, as_json=as_json)
+        if os.environ.get("HOSTPREP_DEBUG"):
+            raise
+        unexpected = HostprepError(
+            f"unexpected {type(error).__name__}: {error}",
+            "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
+        )
+        emit_error(command, unexpected, as_json=as_json)
+        return unexpected.exit_code
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _usage(command: str, error: Exception, *, as_json: bool) -> int:
+    """Report a mistake that the command line parser found."""
+    context = getattr(error, "ctx", None)
+    message = str(error.format_message())  # type: ignore[attr-defined]
+    hint = f"see `{context.command_path} --help`" if context is not None else None
+    if not message:  # the help was printed instead
+        say()
+        return UsageError.exit_code
+    emit_error(command, UsageError(message, hint), as_json=as_json)
+    return UsageError.exit_code
+
+
+def _raise_interrupt(signum: int, frame: FrameType | None) -> None:
+    """Let SIGTERM unwind like Ctrl-C, so that clean-up runs."""
+    raise KeyboardInterrupt

@@ -1,0 +1,58 @@
+"""How results, words and errors leave the program: results on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from hostprep.errors import HostprepError
+
+
+def say(message: str = "") -> None:
+    """Print words for people on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def emit_text(text: str) -> None:
+    """Print a result for people on stdout."""
+    print(text)
+
+
+def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
+    """Print the one JSON document of ``--json`` on stdout, its schema first.
+
+    Names that are not UTF-8 appear with their bytes as ``\\udcXX`` escapes, which keeps the
+    document pure ASCII and lets Python give the bytes back.
+    """
+    document = {"schema": f"hostprep.{command}/1", "ok": ok, **fields}
+    print(json.dumps(document, indent=2))
+
+
+def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
+    """Print an error: a sentence and a hint on stderr, and with ``--json`` the document too."""
+    say(f"hostprep: {printable(error.message)}")
+    if error.hint:
+        say(f"  -> {printable(error.hint)}")
+    if as_json:
+        fields = {"code": error.code, "message": error.message, "hint": error.hint}
+        emit_json(command, {"error": fields}, ok=False)
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters and undecodable bytes as escapes.
+
+    File names come from strangers: printed raw, they could rewrite what the terminal shows.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def wants_colour(stream: Any) -> bool:
+    """Return whether ``stream`` is a terminal and ``NO_COLOR`` (no-color.org) is not set."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")

@@ -1,0 +1,68 @@
+"""Errors as part of the product: a message, a hint, and the exit code that scripts rely on.
+
+Raised where the cause is known, printed in one place (``hostprep.cli.main``).
+"""
+
+from __future__ import annotations
+
+
+class HostprepError(Exception):
+    """An operation failed.
+
+    ``message`` says what happened and what was not touched; ``hint`` says what to do about it.
+    """
+
+    exit_code = 1
+    code = "failed"
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(HostprepError):
+    """The command line or an input file is wrong; nothing was started."""
+
+    exit_code = 2
+    code = "usage"
+
+
+class VerdictFailed(HostprepError):
+    """A check was carried out and its verdict is FAIL."""
+
+    exit_code = 3
+    code = "verdict_fail"
+
+
+class Inconclusive(HostprepError):
+    """Not tested, or no verdict possible; must never be taken for a pass."""
+
+    exit_code = 4
+    code = "inconclusive"
+
+
+class Refused(HostprepError):
+    """A safety rule refused the operation before anything was changed."""
+
+    exit_code = 5
+    code = "refused"
+
+
+class Interrupted(HostprepError):
+    """Stopped by Ctrl-C or SIGTERM."""
+
+    exit_code = 130
+    code = "interrupted"
+
+
+class MissingTool(HostprepError):
+    """A system command that is needed is not installed."""
+
+    code = "missing_tool"
+
+    def __init__(self, tool: str, *, wanted_for: str, package: str | None = None) -> None:
+        hint = f"install it: apt-get install {package}" if package else f"put {tool} on the PATH"
+        super().__init__(f"{tool} is not installed; it is needed to {wanted_for}.", hint)
+        self.tool = tool
+        self.package = package

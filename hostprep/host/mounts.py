@@ -1,0 +1,96 @@
+"""What is mounted where, from ``/proc/self/mountinfo`` (format: proc_pid_mountinfo(5))."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted file system, as the kernel sees it now.
+
+    ``mount_options`` belong to this mount point (``nosuid``), ``super_options`` to the file system
+    (``size=1048576k``). ``root`` is the folder of the file system that is mounted here, other than
+    ``/`` for bind mounts and btrfs subvolumes.
+    """
+
+    mount_id: int
+    parent_id: int
+    device: str
+    root: str
+    target: str
+    fstype: str
+    source: str
+    mount_options: tuple[str, ...]
+    super_options: tuple[str, ...]
+
+    def option(self, name: str) -> str | None:
+        """Return the value of a file system option, ``""`` for one without value, else None."""
+        for item in self.super_options:
+            key, _, value = item.partition("=")
+            if key == name:
+                return value
+        return None
+
+
+def unescape(field: bytes) -> str:
+    r"""Undo the octal escapes (``\040``) of mountinfo and fstab; bytes survive as surrogates."""
+    return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), field))
+
+
+def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
+    """Return the mounts in the kernel's order: of two on one target, the later one is visible."""
+    mounts = []
+    for line in text.splitlines():
+        fields = line.split(b" ")
+        try:
+            dash = fields.index(b"-", 6)
+            mounts.append(
+                Mount(
+                    mount_id=int(fields[0]),
+                    parent_id=int(fields[1]),
+                    device=fields[2].decode(),
+                    root=unescape(fields[3]),
+                    target=unescape(fields[4]),
+                    fstype=unescape(fields[dash + 1]),
+                    source=unescape(fields[dash + 2]),
+                    mount_options=tuple(unescape(fields[5]).split(",")),
+                    super_options=tuple(unescape(fields[dash + 3]).split(",")),
+                )
+            )
+        except (ValueError, IndexError):
+            continue  # a line we do not understand is not a mount that we may reason about
+    return tuple(mounts)
+
+
+def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
+    """Return the mounts of this process's namespace, read below ``root``."""
+    return parse_mountinfo((root / "proc/self/mountinfo").read_bytes())
+
+
+def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the visible mount whose mount point is exactly ``target`` (a real path), if any."""
+    found = None
+    for mount in mounts:
+        if mount.target == target:
+            found = mount
+    return found
+
+
+def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount on which ``path`` (absolute, without symlinks) lies: the longest target.
+
+    Among mounts of the same target the later one covers the earlier.
+    """
+    best: Mount | None = None
+    for mount in mounts:
+        inside = mount.target == "/" or path == mount.target or path.startswith(mount.target + "/")
+        if inside and (best is None or len(mount.target) >= len(best.target)):
+            best = mount
+    return best

@@ -1,0 +1,1 @@
+"""What the storage under a path really gives."""

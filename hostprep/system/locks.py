@@ -1,0 +1,99 @@
+"""Locks between runs of hostprep, which tell the one who waits who has it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hostprep.errors import HostprepError
+from hostprep.system.state import run_dir
+
+_POLL_SECONDS = 0.2
+
+
+class Locked(HostprepError):
+    """Another run has the lock."""
+
+    code = "locked"
+
+
+@contextmanager
+def lock(
+    name: str,
+    *,
+    purpose: str,
+    wait_seconds: float | None = None,
+    on_wait: Callable[[str], None] | None = None,
+) -> Iterator[None]:
+    """Hold ``hostprep-NAME.lock`` in the run directory while the body runs.
+
+    ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
+    once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
+    killed run leaves none; the file itself stays, because removing it would race.
+
+    Raises ``Locked`` where the time has passed.
+    """
+    path = run_dir() / f"hostprep-{name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _open(path)
+    try:
+        deadline = None if wait_seconds is None else time.monotonic() + wait_seconds
+        told = False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
+                    raise
+            holder = _holder(descriptor)
+            if deadline is not None and time.monotonic() >= deadline:
+                raise Locked(
+                    f"{holder} is at work on the same thing; nothing was changed.",
+                    "wait for it to end, or run again without --no-wait",
+                )
+            if on_wait is not None and not told:
+                on_wait(f"waiting for {holder}")
+                told = True
+            time.sleep(_POLL_SECONDS)
+        note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    # /run/lock is writable by everybody on Debian, hence O_NOFOLLOW. O_CREAT is left out where the
+    # file exists: fs.protected_regular refuses it to root for files of others.
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    for _ in range(3):
+        try:
+            return os.open(path, flags)
+        except FileNotFoundError:
+            try:
+                return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                continue
+        except OSError as error:
+            raise HostprepError(
+                f"the lock file {path} cannot be opened: {error.strerror}.",
+                "hostprep's run directory can be moved with HOSTPREP_RUN_DIR",
+            ) from None
+    raise HostprepError(f"the lock file {path} comes and goes; something else uses its name.")
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
+        return f"`{note['purpose']}` (process {note['pid']}, since {since})"
+    except (ValueError, KeyError, TypeError):
+        return "another hostprep"

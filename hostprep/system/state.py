@@ -1,0 +1,41 @@
+"""Where hostprep remembers: what must outlive a reboot, and what must not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
+SYSTEM_RUN_DIR = Path("/run/lock")
+
+
+def state_dir() -> Path:
+    """Return the directory for manifests, volume records and probe results.
+
+    ``HOSTPREP_STATE_DIR`` moves it. Ordinary users, who cannot write ``/var/lib``, have their own
+    under ``$XDG_STATE_HOME`` (``~/.local/state``).
+    """
+    if chosen := os.environ.get("HOSTPREP_STATE_DIR"):
+        return Path(chosen).absolute()
+    if os.geteuid() == 0:
+        return SYSTEM_STATE_DIR
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(home) / "hostprep"
+
+
+def run_dir() -> Path:
+    """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it, users have their own."""
+    if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
+        return Path(chosen).absolute()
+    if os.geteuid() == 0:
+        return SYSTEM_RUN_DIR
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    return Path(runtime) if runtime else state_dir() / "lock"
+
+
+def readable_state_dirs() -> tuple[Path, ...]:
+    """Return the state directories that ``status`` shows: one's own, and the machine's."""
+    own = state_dir()
+    if "HOSTPREP_STATE_DIR" in os.environ or own == SYSTEM_STATE_DIR:
+        return (own,)
+    return (own, SYSTEM_STATE_DIR)

@@ -1,0 +1,81 @@
+"""Sizes, rates and durations: parsed as the contracts say, formatted for people.
+
+``30G`` means what it means to ``mount -o size=``: 30 x 2^30 bytes. ``30GB`` is decimal.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hostprep.errors import UsageError
+
+KIB = 1024
+MIB = 1024**2
+GIB = 1024**3
+PAGE_BYTES = 4096
+
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I)
+SIZE_FORMS = "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM)"
+
+
+def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
+    """Return ``text`` in bytes.
+
+    ``ram_bytes`` is what a percentage refers to; without it a percentage is a usage error.
+    Raises ``UsageError`` that shows the accepted forms.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not a size.", f"accepted: {SIZE_FORMS}")
+    number = int(match["number"])
+    if match["percent"]:
+        if ram_bytes is None:
+            raise UsageError(
+                f"{text!r} is a percentage, and here a size in bytes is needed.",
+                "accepted: 30G, 30GiB, 30GB, 512M, 1048576",
+            )
+        return ram_bytes * number // 100 // PAGE_BYTES * PAGE_BYTES
+    base = 1000 if (match["suffix"] or "").lower() == "b" else 1024
+    return int(number * base ** _POWER[(match["unit"] or "").lower()])
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return a size for people in binary units, three significant digits: ``1.53 GiB``."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1023.5 or unit == "TiB":
+            break
+        value /= 1024
+    if unit == "B":
+        return f"{value:.0f} B"
+    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {unit}"
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """Return a transfer rate in the decimal units that disks and networks are sold in."""
+    value = float(bytes_per_s)
+    for unit in ("B/s", "kB/s", "MB/s", "GB/s"):
+        if abs(value) < 999.5 or unit == "GB/s":
+            break
+        value /= 1000
+    digits = 0 if unit == "B/s" or abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:.{digits}f} {unit}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for people: ``45 ms``, ``3.2 s``, ``2 min 05 s``, ``1 h 10 min``."""
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_count(number: int) -> str:
+    """Return a count with thousands separated: ``15,000``."""
+    return f"{number:,}"

@@ -1,0 +1,98 @@
+"""What a sized tmpfs volume is: what was asked for, what is there, what would be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Huge(StrEnum):
+    """The tmpfs option ``huge=`` (kernel documentation, filesystems/tmpfs)."""
+
+    NEVER = "never"
+    WITHIN_SIZE = "within_size"
+    ADVISE = "advise"
+    ALWAYS = "always"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRequest:
+    """A volume as somebody wants it. None means: choose, or leave as it is.
+
+    ``inodes`` is the least number of inodes that must fit; ``huge`` of None takes ``within_size``
+    where the kernel takes it. ``swap`` of False asks for ``noswap`` where the kernel takes it.
+    ``allow_shrink`` of False keeps a larger volume as it is (staging grows volumes, never shrinks).
+    """
+
+    path: str
+    size_bytes: int
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    inodes: int | None = None
+    huge: Huge | None = None
+    swap: bool = False
+    fstab: bool = False
+    allow_shrink: bool = True
+    reserve_bytes: int | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LiveVolume:
+    """A mounted tmpfs as the kernel reports it, in bytes and counts.
+
+    ``inodes`` of None is a tmpfs without a limit (``nr_inodes=0``).
+    """
+
+    path: str
+    size_bytes: int
+    used_bytes: int
+    inodes: int | None
+    used_inodes: int
+    mode: int
+    uid: int
+    gid: int
+    huge: Huge
+    noswap: bool
+    nosuid: bool
+    nodev: bool
+    noexec: bool
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RamBudget:
+    """The arithmetic of a volume against the machine's memory, all in bytes.
+
+    ``available_bytes`` is the smaller of MemAvailable and what the cgroups still allow;
+    ``growth_bytes`` is what the volume may still come to take: its new size less what it already
+    holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
+    """
+
+    growth_bytes: int
+    available_bytes: int
+    reserve_bytes: int
+    available_from: str
+
+    @property
+    def fits(self) -> bool:
+        """Whether the volume, filled to the brim, leaves the reserve untouched."""
+        return self.growth_bytes + self.reserve_bytes <= self.available_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step of a plan: what it acts on, what it does, and why."""
+
+    subject: str
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Something that is left as it is, and why."""
+
+    subject: str
+    reason: str

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Make .venv with hostprep and its development tools, and install the system tools that are missing,
+# saying for each in one sentence what it is for. Without root it names them and goes on.
+#   setup.sh                  the virtual environment
+#   setup.sh --system-tools   what the tests and the demo call
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+updated=
+apt_install() { # PACKAGE REASON
+  if ! command -v apt-get >/dev/null; then
+    say "$1 is missing ($2), and this is no Debian: install it by your package manager."
+    return 1
+  fi
+  if [ "$(id -u)" -ne 0 ]; then
+    say "$1 is missing ($2); as root: apt-get install $1"
+    return 1
+  fi
+  say "installing $1: $2."
+  if [ -z "$updated" ]; then
+    apt-get update -qq >/dev/null 2>&1 || say "apt-get update failed; trying with the lists at hand."
+    updated=1
+  fi
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$1" >/dev/null 2>&1 || {
+    say "installing $1 failed."
+    return 1
+  }
+}
+
+need() { # COMMAND PACKAGE REASON
+  PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null || apt_install "$2" "$3" || true
+}
+
+system_tools() {
+  need findmnt util-linux "reads mounts and checks fstab"
+  need fio fio "measures disks"
+  need mkfs.ext4 e2fsprogs "makes the ext4 that the tests stage onto"
+  need mkfs.xfs xfsprogs "makes the xfs that the tests stage onto"
+  need mkfs.btrfs btrfs-progs "makes the btrfs that the tests stage onto"
+  need fusermount3 fuse3 "mounts the slow and the failing file systems of the tests"
+  need jq jq "reads the JSON in the tests of pipelines"
+}
+
+python_of_choice() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3 python3.14 python3.13 python3.12 python3.11 /usr/bin/python3; do
+    [ -n "$candidate" ] || continue
+    if command -v "$candidate" >/dev/null &&
+      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+virtual_environment() {
+  local python
+  if ! python=$(python_of_choice); then
+    apt_install python3 "hostprep is written in it" && python=$(python_of_choice) || {
+      say "Python 3.11 or later is needed; set PYTHON=/path/to/python3 if it is somewhere unusual."
+      exit 1
+    }
+  fi
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    local version
+    version=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    apt_install "$version" "makes the virtual environment" || exit 1
+  fi
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+  fi
+  say "installing hostprep and its development tools into .venv"
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+}
+
+case "${1:-}" in
+  --system-tools) system_tools ;;
+  "") virtual_environment ;;
+  *) say "unknown option $1"; exit 2 ;;
+esac

@@ -1,0 +1,17 @@
+"""What all tests share: a state and a run directory of their own, never the machine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep every test away from /var/lib/hostprep, /run/lock and the real /etc/fstab."""
+    home = tmp_path_factory.mktemp("hostprep")
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
+    monkeypatch.setenv("HOSTPREP_FSTAB", str(home / "fstab"))
+    return home
