@@ -1,0 +1,63 @@
+"""Real mounts, in a mount namespace of the test process's own: nothing reaches the machine's.
+
+Children inherit the namespace, and the kernel takes every mount away when the process ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.host.mounts import read_mounts
+
+_CLONE_NEWNS = 0x00020000
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder as needing root."""
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.root)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_namespace() -> Path:
+    """Move this process into a private mount namespace; return a root-owned folder to work below.
+
+    The folder is an empty tmpfs over ``/mnt``, mode 0755, so that no other user can write any of
+    its parents: hostprep refuses mount points anywhere else, ``/tmp`` included.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount in a private namespace")
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS) != 0:
+        pytest.skip(f"no private mount namespace here: {os.strerror(ctypes.get_errno())}")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    options = "mode=0755,uid=0,gid=0,nosuid,nodev"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hostprep-tests", "/mnt"], check=True)
+    return Path("/mnt")
+
+
+@pytest.fixture
+def safe_dir(private_namespace: Path) -> Iterator[Path]:
+    """Return a fresh root-owned directory whose parents others cannot write.
+
+    It lies on a tmpfs without a size of its own: mount something below it for large data. What a
+    test leaves mounted below it is unmounted, and its files are removed.
+    """
+    index = 0
+    while (path := private_namespace / f"test-{index}").exists():
+        index += 1
+    path.mkdir(mode=0o755)
+    yield path
+    below = [m.target for m in read_mounts() if Path(m.target).is_relative_to(path)]
+    for target in reversed(below):
+        subprocess.run(["umount", "--lazy", "--", target], check=False)
+    shutil.rmtree(path)
