@@ -1,0 +1,290 @@
+"""On what a path really sits: its mount, its file system, and the devices down to the disks.
+
+From mountinfo and sysfs alone, so that a captured tree answers as its host did. A class that cannot
+be known is ``unknown`` with the reason; it is never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hostprep.errors import HostprepError
+from hostprep.host.block_device import (
+    Device,
+    Transport,
+    chain,
+    device_folder,
+    folder_of_name,
+)
+from hostprep.host.mounts import Mount, mount_containing, read_mounts
+
+_NETWORK = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "ceph",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "afs",
+        "orangefs",
+        "glusterfs",
+        "pvfs2",
+        "panfs",
+        "wekafs",
+    ]
+)
+_MEMORY = frozenset(["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"])
+_FROM_HOST = frozenset(["virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"])
+# Controllers that hide their disks behind a volume, which claims to rotate unless told otherwise.
+_HARDWARE_RAID = re.compile(r"PERC|LOGICAL VOLUME|MegaRAID|\bMR\d{4}|ServeRAID|Smart Array|RAID")
+_LOOPS_AT_MOST = 8
+
+
+class StorageClass(StrEnum):
+    """What kind of storage is under a path; ``arm`` is a disk whose head has to move."""
+
+    ARM = "arm"
+    SATA_FLASH = "sata_flash"
+    NVME = "nvme"
+    NETWORK = "network"
+    RAM = "ram"
+    OVERLAY = "overlay"
+    FUSE = "fuse"
+    VIRTUAL = "virtual"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PathStorage:
+    """A path's storage. ``devices`` go from the file system down; ``disks`` are the lowest ones.
+
+    ``reason`` says in one sentence why the class is what it is. It is the kernel's word: of a
+    virtual disk only a measurement tells more.
+    """
+
+    path: str
+    mount: Mount
+    devices: tuple[Device, ...]
+    disks: tuple[Device, ...]
+    storage_class: StorageClass
+    reason: str
+
+    @property
+    def fstype(self) -> str:
+        """Return the type of the file system."""
+        return self.mount.fstype
+
+
+def locate(path: str | os.PathLike[str], root: Path = Path("/")) -> PathStorage:
+    """Return what ``path`` (which must exist where ``root`` is ``/``) sits on.
+
+    On a dead network mount this hangs, as every look at the path does: ask in a child first.
+    Raises ``HostprepError`` where the path does not exist or no mount contains it.
+    """
+    return _locate(os.fspath(path), root, _LOOPS_AT_MOST)
+
+
+def _locate(path: str, root: Path, loops_left: int) -> PathStorage:
+    mounts = read_mounts(root)
+    if root == Path("/"):
+        path, mount = _real(path, mounts)
+    else:
+        path = os.path.normpath(path)
+        mount = mount_containing(path, mounts)
+    if mount is None:
+        raise HostprepError(f"no mount of this host contains {path}.")
+    devices, disks = _devices(mount, root)
+    storage_class, reason = _judge(mount, devices, disks)
+    loops = [disk for disk in disks if disk.kind == "loop"]
+    if storage_class is StorageClass.UNKNOWN and loops and len(loops) == len(disks):
+        return _through_loop(path, mount, devices, loops, root, loops_left)
+    return PathStorage(path, mount, devices, disks, storage_class, reason)
+
+
+def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
+    """Return the real path, and its mount by the kernel's own number.
+
+    The longest mount point is only second best: a later mount may cover it.
+    """
+    real = os.path.realpath(path)
+    try:
+        # The dot makes an automounter mount; a plain O_PATH open would stop at its empty folder.
+        descriptor = os.open(os.path.join(real, ".") if os.path.isdir(real) else real, os.O_PATH)
+    except OSError as error:
+        raise HostprepError(f"{path} cannot be looked at: {error.strerror}.") from None
+    try:
+        info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    except OSError:
+        info = ""
+    finally:
+        os.close(descriptor)
+    number = re.search(r"^mnt_id:\s*(\d+)", info, re.M)
+    mounts = tuple(mounts)
+    if number:
+        for mount in mounts:
+            if mount.mount_id == int(number[1]):
+                return real, mount
+        mounts = read_mounts()  # mounted by the automounter just now
+        for mount in mounts:
+            if mount.mount_id == int(number[1]):
+                return real, mount
+    return real, mount_containing(real, mounts)
+
+
+def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """Return the devices under a mount, all and the disks, none where there are none to see."""
+    if mount.fstype in _MEMORY or mount.fstype in _NETWORK or mount.fstype == "overlay":
+        return (), ()
+    folders = [folder for folder in [device_folder(mount.device, root)] if folder]
+    if not folders and mount.fstype == "zfs":
+        folders = _zfs_members(mount.source, root)
+    elif not folders and mount.source.startswith("/dev/"):
+        # btrfs and bcachefs have an anonymous number; bcachefs joins its sources by colons.
+        named = [folder_of_name(source, root) for source in mount.source.split(":")]
+        folders = [folder for folder in named if folder]
+        if mount.fstype == "btrfs" and folders:
+            folders = _btrfs_members(folders[0], root)
+    devices: dict[str, Device] = {}
+    disks: dict[str, Device] = {}
+    for folder in folders:
+        some, lowest = chain(folder)
+        devices |= {device.name: device for device in some if device.name not in devices}
+        disks |= {device.name: device for device in lowest}
+    return tuple(devices.values()), tuple(disks.values())
+
+
+def _btrfs_members(one: Path, root: Path) -> list[Path]:
+    """Return the sysfs folders of all devices of the btrfs that ``one`` belongs to."""
+    for listing in sorted((root / "sys/fs/btrfs").glob("*-*/devices")):
+        members = {entry.name: entry.resolve() for entry in sorted(listing.iterdir())}
+        if one.name in members:
+            return list(members.values())
+    return [one]
+
+
+def _zfs_members(dataset: str, root: Path) -> list[Path]:
+    """Return the devices of a pool by what udev found on them; the kernel itself does not say."""
+    pool = dataset.split("/")[0]
+    members = []
+    for entry in sorted((root / "run/udev/data").glob("b*:*")):
+        try:
+            lines = entry.read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        if "E:ID_FS_TYPE=zfs_member" in lines and f"E:ID_FS_LABEL={pool}" in lines:
+            folder = device_folder(entry.name[1:], root)
+            if folder:
+                members.append(folder)
+    # A whole disk given to ZFS carries the label too: count the partition, which holds the data.
+    return [one for one in members if not any(other.parent == one for other in members)]
+
+
+def _through_loop(
+    path: str,
+    mount: Mount,
+    devices: tuple[Device, ...],
+    loops: list[Device],
+    root: Path,
+    loops_left: int,
+) -> PathStorage:
+    """Follow loop devices into the storage of their files."""
+    below: list[PathStorage] = []
+    for loop in loops:
+        backing = loop.backing
+        if backing is None or backing.endswith(" (deleted)") or not loops_left:
+            reason = f"the file behind {loop.name} cannot be seen"
+            return PathStorage(path, mount, devices, tuple(loops), StorageClass.UNKNOWN, reason)
+        try:
+            below.append(_locate(backing, root, loops_left - 1))
+        except HostprepError:
+            reason = f"the file behind {loop.name}, {backing}, is not visible here"
+            return PathStorage(path, mount, devices, tuple(loops), StorageClass.UNKNOWN, reason)
+    all_devices = {device.name: device for device in devices}
+    disks: dict[str, Device] = {}
+    for storage in below:
+        all_devices |= {device.name: device for device in storage.devices}
+        disks |= {device.name: device for device in storage.disks}
+    classes = {storage.storage_class for storage in below}
+    if len(classes) == 1:
+        storage_class = classes.pop()
+        reason = f"through the loop device's file {loops[0].backing}: {below[0].reason}"
+    else:
+        storage_class, reason = StorageClass.UNKNOWN, _mixed(classes)
+    return PathStorage(
+        path, mount, tuple(all_devices.values()), tuple(disks.values()), storage_class, reason
+    )
+
+
+def _judge(
+    mount: Mount, devices: tuple[Device, ...], disks: tuple[Device, ...]
+) -> tuple[StorageClass, str]:
+    fstype = mount.fstype
+    if fstype in _MEMORY:
+        return StorageClass.RAM, f"{fstype} keeps files in memory"
+    if fstype in _NETWORK:
+        return StorageClass.NETWORK, f"{fstype} from {mount.source}"
+    if fstype == "overlay":
+        upper = mount.option("upperdir")
+        where = f"upper folder {upper}" if upper else "read-only layers"
+        return StorageClass.OVERLAY, f"overlay ({where}); its layers' disks are not visible from it"
+    if fstype.startswith("fuse"):
+        return StorageClass.FUSE, f"{fstype}: a program serves {mount.source}"
+    if fstype in _FROM_HOST:
+        return StorageClass.VIRTUAL, f"{fstype}: a folder of the machine that runs this one"
+    if not devices:
+        if fstype == "zfs":
+            pool = mount.source.split("/")[0]
+            return StorageClass.UNKNOWN, f"the disks of the ZFS pool {pool} are not visible here"
+        return StorageClass.UNKNOWN, f"no block device of {mount.source} is visible in sysfs"
+    verdicts = [classify(disk) for disk in disks]
+    classes = {verdict[0] for verdict in verdicts}
+    if len(classes) > 1:
+        return StorageClass.UNKNOWN, _mixed(classes)
+    reasons = dict.fromkeys(verdict[1] for verdict in verdicts)
+    return classes.pop(), "; ".join(reasons)
+
+
+def _mixed(classes: set[StorageClass]) -> str:
+    return "disks of several classes together: " + ", ".join(sorted(classes))
+
+
+def classify(disk: Device) -> tuple[StorageClass, str]:
+    """Return the class of one disk by the kernel's word, and why."""
+    what = f"{disk.name} ({disk.model})" if disk.model else disk.name
+    if disk.kind == "loop":
+        return StorageClass.UNKNOWN, f"{disk.name} is a loop device"
+    if disk.virtual:
+        claim = {True: "rotates", False: "does not rotate", None: "says nothing of rotating"}
+        said = claim[disk.rotational_says_kernel]
+        return StorageClass.VIRTUAL, f"{what} is a virtual disk; the kernel's claim: it {said}"
+    match disk.transport:
+        case Transport.MEMORY:
+            return StorageClass.RAM, f"{what} is memory"
+        case Transport.NETWORK | Transport.FABRIC:
+            return StorageClass.NETWORK, f"{what} is reached over a network"
+        case Transport.NVME:
+            return StorageClass.NVME, f"{what} is an NVMe drive"
+        case Transport.MMC:
+            return StorageClass.UNKNOWN, f"{what} is a flash card, of unknown quality"
+        case Transport.USB | Transport.SATA | Transport.SCSI:
+            return _classify_scsi(disk, what)
+    return StorageClass.UNKNOWN, f"how {what} is attached is not visible"
+
+
+def _classify_scsi(disk: Device, what: str) -> tuple[StorageClass, str]:
+    if disk.model and _HARDWARE_RAID.search(disk.model):
+        return StorageClass.UNKNOWN, f"{what} is a RAID controller's volume, which hides its disks"
+    if disk.rotational_says_kernel is False:
+        return StorageClass.SATA_FLASH, f"{what} on {disk.transport} does not rotate"
+    if disk.rotational_says_kernel is None or disk.transport is Transport.USB:
+        # The kernel says "rotates" of every USB device that does not deny it, sticks included.
+        return StorageClass.UNKNOWN, f"{what} on {disk.transport} does not tell whether it rotates"
+    return StorageClass.ARM, f"{what} on {disk.transport} rotates"
