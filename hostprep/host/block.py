@@ -23,26 +23,10 @@ from hostprep.host.block_device import (
 )
 from hostprep.host.mounts import Mount, mount_containing, read_mounts
 
-_NETWORK = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "ceph",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "afs",
-        "orangefs",
-        "glusterfs",
-        "pvfs2",
-        "panfs",
-        "wekafs",
-    ]
-)
-_MEMORY = frozenset(["tmpfs", "ramfs", "devtmpfs", "hugetlbfs"])
-_FROM_HOST = frozenset(["virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"])
+_NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
+                      "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
+_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+_FROM_HOST = frozenset({"virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"})
 # Controllers that hide their disks behind a volume, which claims to rotate unless told otherwise.
 _HARDWARE_RAID = re.compile(r"PERC|LOGICAL VOLUME|MegaRAID|\bMR\d{4}|ServeRAID|Smart Array|RAID")
 _LOOPS_AT_MOST = 8

@@ -1,0 +1,86 @@
+"""What a disk says of its own wear, by smartctl (JSON since smartmontools 7.0), where readable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.system.run import run
+
+# Bits of smartctl's exit status (smartctl(8)): bad arguments, device not opened or asleep.
+_NOT_READ = 0b0000_0011
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """SMART of one disk. None is: not told.
+
+    ``used_percent`` is the share of the rated writes that are spent; it may pass 100.
+    """
+
+    passed: bool | None
+    used_percent: int | None
+    spare_percent: int | None
+    media_errors: int | None
+    temperature_celsius: int | None
+    power_on_hours: int | None
+
+
+def read_health(name: str) -> Health | None:
+    """Return the health of disk ``name``, None where smartctl is missing or may not read it."""
+    try:
+        done = run(
+            ["smartctl", "--json", "--health", "--attributes", "--nocheck=standby", f"/dev/{name}"],
+            wanted_for="read a disk's wear",
+            package="smartmontools",
+            timeout_seconds=5,
+            ok=range(256),
+        )
+    except HostprepError:
+        return None  # wear is an extra: its absence is no reason to stop
+    if done.returncode & _NOT_READ:
+        return None
+    return parse_smartctl(done.stdout)
+
+
+def parse_smartctl(text: str) -> Health | None:
+    """Return the health in smartctl's JSON, None where there is nothing of it."""
+    try:
+        document: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    nvme = document.get("nvme_smart_health_information_log", {})
+    attributes = {
+        entry.get("id"): entry
+        for entry in document.get("ata_smart_attributes", {}).get("table", ())
+    }
+    health = Health(
+        passed=document.get("smart_status", {}).get("passed"),
+        used_percent=nvme.get("percentage_used", _ata_used_percent(attributes)),
+        spare_percent=nvme.get("available_spare"),
+        media_errors=nvme.get("media_errors", _raw(attributes.get(197))),
+        temperature_celsius=document.get("temperature", {}).get("current"),
+        power_on_hours=document.get("power_on_time", {}).get("hours"),
+    )
+    return None if health == Health(None, None, None, None, None, None) else health
+
+
+def _ata_used_percent(attributes: dict[Any, Any]) -> int | None:
+    """Return the wear of a SATA drive: the normalised value counts down from 100.
+
+    231 is SSD life left, 233 the media wearout indicator (Intel), 177 the wear levelling count
+    (Samsung), 202 the percentage of lifetime remaining (Micron, Crucial); which a drive has depends
+    on its maker.
+    """
+    for number in (231, 233, 177, 202):
+        value = attributes.get(number, {}).get("value")
+        if isinstance(value, int) and 0 < value <= 100:
+            return 100 - value
+    return None
+
+
+def _raw(attribute: dict[str, Any] | None) -> int | None:
+    value = (attribute or {}).get("raw", {}).get("value")
+    return value if isinstance(value, int) else None

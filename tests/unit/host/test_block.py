@@ -1,0 +1,144 @@
+"""Paths of other hosts, read from authored trees, and of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.host.block import PathStorage, StorageClass, locate
+from hostprep.host.block_device import Transport
+
+HOSTS = Path(__file__).parents[2] / "fixtures/hosts"
+
+
+def on(host: str, path: str) -> PathStorage:
+    return locate(path, HOSTS / host)
+
+
+@pytest.mark.parametrize(
+    ("host", "path", "expected", "disks"),
+    [
+        ("nvme-laptop", "/home/me/data", "nvme", ["nvme0n1"]),
+        ("nvme-laptop", "/mnt/hostprep", "ram", []),
+        ("sata-workstation", "/", "sata_flash", ["sdc"]),
+        ("sata-workstation", "/data", "arm", ["sda", "sdb"]),
+        ("sata-workstation", "/srv/image net/train", "arm", ["sda", "sdb"]),
+        ("sata-workstation", "/media/stick", "unknown", ["sdd"]),
+        ("sata-workstation", "/array", "unknown", ["sde"]),
+        ("btrfs-two-disks", "/data", "arm", ["sda", "sdb"]),
+        ("btrfs-two-disks", "/home", "unknown", ["sdc", "sdd"]),
+        ("zfs-server", "/tank/imagenet/train", "arm", ["sda", "sdb"]),
+        ("zfs-server", "/cold", "unknown", []),
+        ("nfs-client", "/mnt/data", "network", []),
+        ("nfs-client", "/mnt/share", "network", []),
+        ("nfs-client", "/mnt/bucket", "fuse", []),
+        ("nfs-client", "/", "virtual", ["sda"]),
+        ("container-overlay", "/root", "overlay", []),
+        ("container-overlay", "/dev/shm", "ram", []),
+        ("container-overlay", "/data", "nvme", ["nvme0n1"]),
+        ("cloud-virtual-disk", "/", "virtual", ["vda"]),
+        ("cloud-virtual-disk", "/ebs", "virtual", ["nvme0n1"]),
+        ("cloud-virtual-disk", "/scratch", "nvme", ["nvme1n1"]),
+        ("cloud-virtual-disk", "/pd", "virtual", ["sda"]),
+        ("cloud-virtual-disk", "/shared", "virtual", []),
+    ],
+)
+def test_class_and_disks_of_a_path(host: str, path: str, expected: str, disks: list[str]) -> None:
+    storage = on(host, path)
+    assert storage.storage_class == expected, storage.reason
+    assert [disk.name for disk in storage.disks] == disks
+    assert storage.reason
+
+
+def test_chain_goes_from_lvm_through_crypt_and_raid_to_both_disks() -> None:
+    devices = on("sata-workstation", "/data/x").devices
+    assert [(device.name, device.kind, device.label) for device in devices] == [
+        ("dm-1", "lvm", "vg0-data--sets"),
+        ("dm-0", "crypt", "md0_crypt"),
+        ("md0", "raid", "raid1"),
+        ("sda1", "part", None),
+        ("sda", "disk", None),
+        ("sdb1", "part", None),
+        ("sdb", "disk", None),
+    ]
+
+
+def test_a_device_carries_what_sysfs_says() -> None:
+    disk = on("sata-workstation", "/data").disks[0]
+    assert disk.model == "WDC WD40EFRX-68N"
+    assert disk.transport is Transport.SATA
+    assert disk.rotational_says_kernel is True
+    assert disk.virtual is False
+    assert disk.scheduler == "mq-deadline"
+    assert disk.readahead_bytes == 128 * 1024
+    assert disk.size_bytes == 7814037168 * 512
+    assert on("nvme-laptop", "/").disks[0].scheduler == "none"
+
+
+def test_virtio_that_claims_to_rotate_is_virtual_and_both_are_said() -> None:
+    storage = on("cloud-virtual-disk", "/")
+    assert storage.storage_class is StorageClass.VIRTUAL
+    assert storage.disks[0].rotational_says_kernel is True
+    assert "claim: it rotates" in storage.reason
+
+
+def test_zfs_counts_the_partition_and_not_the_labelled_whole_disk_twice() -> None:
+    names = [device.name for device in on("zfs-server", "/tank").devices]
+    assert names == ["sda1", "sda", "sdb1", "sdb"]
+
+
+def test_overlay_names_no_disk_although_the_hosts_disks_are_in_sysfs() -> None:
+    storage = on("container-overlay", "/var/lib")
+    assert storage.devices == ()
+    assert "not visible" in storage.reason
+
+
+def test_a_loop_device_is_as_its_file(tmp_path: Path) -> None:
+    host = tmp_path / "host"
+    shutil.copytree(HOSTS / "sata-workstation", host, symlinks=True)
+    loop = host / "sys/devices/virtual/block/loop0"
+    (loop / "loop").mkdir(parents=True)
+    (loop / "dev").write_text("7:0\n")
+    (loop / "loop/backing_file").write_text("/data/image.ext4\n")
+    (host / "sys/dev/block/7:0").symlink_to("../../devices/virtual/block/loop0")
+    info = host / "proc/self/mountinfo"
+    line = "99 27 7:0 / /image rw,relatime - ext4 /dev/loop0 rw\n"
+    info.write_text(info.read_text() + line)
+
+    storage = locate("/image/a", host)
+    assert storage.storage_class is StorageClass.ARM
+    assert [device.name for device in storage.devices[:2]] == ["loop0", "dm-1"]
+    assert [disk.name for disk in storage.disks] == ["sda", "sdb"]
+
+    (loop / "loop/backing_file").write_text("/data/image.ext4 (deleted)\n")
+    assert locate("/image/a", host).storage_class is StorageClass.UNKNOWN
+
+
+def test_a_loop_on_itself_ends(tmp_path: Path) -> None:
+    loop = tmp_path / "sys/devices/virtual/block/loop0"
+    (loop / "loop").mkdir(parents=True)
+    (loop / "loop/backing_file").write_text("/image/file\n")
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/dev/block/7:0").symlink_to("../../devices/virtual/block/loop0")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("1 0 7:0 / / rw - ext4 /dev/loop0 rw\n")
+    assert locate("/image", tmp_path).storage_class is StorageClass.UNKNOWN
+
+
+def test_this_machine_agrees_with_the_kernel_about_the_mount() -> None:
+    storage = locate("/proc/self")
+    assert storage.fstype == "proc"
+    here = locate(__file__)
+    device = os.stat(__file__).st_dev
+    numbers = {here.mount.device, *(device.number for device in here.devices)}
+    if here.fstype in ("ext4", "xfs", "tmpfs", "vfat"):  # others have numbers of their own
+        assert f"{os.major(device)}:{os.minor(device)}" in numbers
+
+
+def test_a_path_that_is_not_there() -> None:
+    with pytest.raises(HostprepError, match="/not/there"):
+        locate("/not/there")
