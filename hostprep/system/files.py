@@ -1,0 +1,229 @@
+"""Replacing a system file durably: the old file or the new file, whatever is killed when.
+
+The new content goes into a temporary file beside the old one, with its mode, owner, ACL and SELinux
+label; it is flushed to disk, checked, and renamed over the old one; then the directory is flushed.
+Right before the rename the old file is read again, and if somebody else wrote to it, nothing
+happens. No lock is shared between tools, so this second look is the protection; what remains is the
+instant between the look and the rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.errors import HostprepError, Refused
+
+_TEMP_INFIX = ".hostprep-"
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_ACL = "system.posix_acl_access"
+# The kernel computes these two from the content; a copy would be wrong or be refused.
+_XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
+_HINTS = {
+    errno.EACCES: "run it as root",
+    errno.EPERM: "run it as root; `lsattr` shows whether the file is immutable (chattr -i)",
+    errno.EROFS: "its file system is mounted read-only",
+    errno.ENOSPC: "its file system is full",
+    errno.EDQUOT: "its file system's quota is used up",
+}
+
+
+class ChangedMeanwhile(Refused):
+    """Somebody else wrote to the file between our reading it and our replacing it."""
+
+    code = "changed_meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSnapshot:
+    """A regular file as it was at one moment; equal snapshots mean that nobody touched it."""
+
+    content: bytes
+    device: int
+    inode: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    ctime_ns: int
+    xattrs: tuple[tuple[str, bytes], ...]
+
+
+def read_snapshot(path: Path) -> FileSnapshot | None:
+    """Return the file as it is now, None where there is none.
+
+    Raises ``Refused`` for a symlink and for anything else that is no regular file.
+    """
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Refused(
+                f"{path} is a symlink to {os.readlink(path)}; replacing it would cut the link, so"
+                " nothing was changed.",
+                "make it a plain file, or change the file it points to yourself",
+            ) from None
+        raise _failed(path, "cannot be read", error) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(f"{path} is not a regular file; nothing was changed.")
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read()
+        return FileSnapshot(
+            content=content,
+            device=status.st_dev,
+            inode=status.st_ino,
+            mode=stat.S_IMODE(status.st_mode),
+            uid=status.st_uid,
+            gid=status.st_gid,
+            mtime_ns=status.st_mtime_ns,
+            ctime_ns=status.st_ctime_ns,
+            xattrs=_xattrs(descriptor),
+        )
+    except OSError as error:
+        raise _failed(path, "cannot be read", error) from None
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(
+    path: Path,
+    content: bytes,
+    *,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None = None,
+    new_mode: int = 0o644,
+) -> None:
+    """Put ``content`` in place of the file that ``expected`` describes, durably.
+
+    ``expected`` of None means that there is no file yet; it is made with ``new_mode`` then.
+    ``check`` gets the finished temporary file and stops everything by raising. Raises
+    ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
+    system refuses; the old file is untouched in all these cases.
+    """
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(path, "was not written", error) from None
+    try:
+        try:
+            _replace_in(directory, path, content, expected, check, new_mode)
+        except OSError as error:
+            raise _failed(path, "could not be replaced and is as it was", error) from None
+        try:
+            os.fsync(directory)
+        except OSError as error:
+            raise _failed(path, "was replaced, but may not survive a power cut", error) from None
+    finally:
+        os.close(directory)
+
+
+def remove_stale_temps(path: Path) -> tuple[str, ...]:
+    """Remove the temporary files that killed runs left beside ``path``; return their names.
+
+    A living run holds a lock on its own, so those stay.
+    """
+    ours = re.compile(re.escape(f".{path.name}{_TEMP_INFIX}") + "[0-9a-f]{16}")
+    removed = []
+    try:
+        for name in sorted(filter(ours.fullmatch, os.listdir(path.parent))):
+            if _remove_unlocked(path.parent / name):
+                removed.append(name)
+    except OSError as error:
+        raise _failed(path, "has leftovers of a killed run beside it", error) from None
+    return tuple(removed)
+
+
+def _replace_in(
+    directory: int,
+    path: Path,
+    content: bytes,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None,
+    new_mode: int,
+) -> None:
+    name = f".{path.name}{_TEMP_INFIX}{secrets.token_hex(8)}"
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    temp = os.open(name, flags, 0o600, dir_fd=directory)
+    try:
+        fcntl.flock(temp, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(temp, "wb", closefd=False) as file:
+            file.write(content)
+        if expected is None:
+            os.fchmod(temp, new_mode)
+        else:
+            _take_attributes(temp, expected)
+        os.fsync(temp)
+        if check is not None:
+            check(path.parent / name)
+        if read_snapshot(path) != expected:
+            raise ChangedMeanwhile(
+                f"somebody else wrote to {path} in the meantime; their version stays, and nothing"
+                " of ours was written.",
+                "run the same command again when the other program is done",
+            )
+        os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            pass  # interrupted right after the rename
+        raise
+    finally:
+        os.close(temp)
+
+
+def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
+    # The owner first, because chown clears capabilities; the mode last, because an ACL changes it.
+    os.fchown(descriptor, model.uid, model.gid)
+    wanted = dict(model.xattrs)
+    have = dict(_xattrs(descriptor))
+    if _ACL in have and _ACL not in wanted:
+        os.removexattr(descriptor, _ACL)  # inherited from a default ACL of the directory
+    for name, value in wanted.items():
+        if have.get(name) != value:
+            os.setxattr(descriptor, name, value)
+    os.fchmod(descriptor, model.mode)
+
+
+def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
+    try:
+        names = sorted(set(os.listxattr(descriptor)) - _XATTRS_OF_CONTENT)
+    except OSError as error:
+        if error.errno == errno.ENOTSUP:
+            return ()
+        raise
+    return tuple((name, os.getxattr(descriptor, name)) for name in names)
+
+
+def _remove_unlocked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, _READ_FLAGS)
+    except OSError:
+        return False  # gone again, or no file that we made
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+        return True
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _failed(path: Path, what: str, error: OSError) -> HostprepError:
+    return HostprepError(
+        f"{path} {what}: {error.strerror}.", _HINTS.get(error.errno) if error.errno else None
+    )

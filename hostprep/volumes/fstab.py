@@ -1,0 +1,307 @@
+"""The fstab as bytes: one line of our own a volume, every other byte as it was (fstab(5)).
+
+Pure: bytes in, bytes out; ``hostprep.volumes.fstab_file`` reads and replaces the file.
+
+A line is ours by the option ``X-hostprep.id=ID``, which mount(8) keeps from the kernel. Lines are
+separated as glibc and libmount do it, at ``\\n`` alone; our line ends as most lines of the file do.
+A file whose last line has no newline keeps it so: ``A`` becomes ``A\\nours``, and ``A`` again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.host.mounts import unescape
+
+OWNER_OPTION = "X-hostprep.id"
+
+_OPTION = re.compile(r'(?:[^,"]|"[^"]*"?)+')
+_VOLUME_ID = re.compile(r"[A-Za-z0-9._-]+")
+_USER_MAY_MOUNT = frozenset({"user", "users", "owner", "group"})
+_UNIT_NAME_BYTES = 255
+
+
+@dataclass(frozen=True, slots=True)
+class FstabEntry:
+    """One entry, unescaped; ``line_number`` counts from 1 and counts comments and blank lines too.
+
+    ``fstype`` is ``""`` and ``options`` is empty where the line is that short. ``freq`` and
+    ``passno`` of None are absent, or no numbers.
+    """
+
+    line_number: int
+    source: str
+    target: str
+    fstype: str
+    options: tuple[str, ...]
+    freq: int | None
+    passno: int | None
+
+    @property
+    def owner_id(self) -> str | None:
+        """The id of the volume whose line this is; None for everybody else's."""
+        for option in self.options:
+            name, equals, value = option.partition("=")
+            if name == OWNER_OPTION and equals:
+                return value
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    body: bytes
+    ending: bytes  # b"\n", b"\r\n", or b"" for a last line without a newline
+
+
+def entries(content: bytes) -> tuple[FstabEntry, ...]:
+    """Return the entries in the file's order.
+
+    Lenient where the readers of fstab differ (a missing type, ``# comment`` after four fields):
+    what any of them may mount counts as an entry, so that its target is not taken twice.
+    """
+    parsed = (_parse(number, line.body) for number, line in enumerate(_lines(content), 1))
+    return tuple(entry for entry in parsed if entry is not None)
+
+
+def volume_id_for(path: str) -> str:
+    """Return the id of the volume at ``path``: ``/mnt/my-data`` has ``mnt-my_2ddata``.
+
+    Made as systemd-escape(1) makes unit names, with ``_`` in place of ``\\x``, so that different
+    paths have different ids and nothing in them needs escaping in fstab.
+    """
+    escaped = (
+        "-"
+        if byte == ord("/")
+        else chr(byte)
+        if chr(byte).isascii() and (chr(byte).isalnum() or byte == ord("."))
+        else f"_{byte:02x}"
+        for byte in path.strip("/").encode("utf-8", "surrogateescape")
+    )
+    return "".join(escaped) or "-"
+
+
+def volume_line(*, volume_id: str, path: str, options: Sequence[str]) -> bytes:
+    """Return the line of a volume, without a line ending.
+
+    ``nofail`` and ``X-hostprep.id`` come after ``options``. Raises ``Refused`` for a path that
+    fstab or systemd cannot carry, ``ValueError`` for options that would not survive the file or
+    that would let ordinary users mount.
+    """
+    check_path(path)
+    fields = ("tmpfs", path, "tmpfs", ",".join(_options(volume_id, options)), "0", "0")
+    return b" ".join(_escape(field) for field in fields)
+
+
+def set_volume(content: bytes, *, volume_id: str, path: str, options: Sequence[str]) -> bytes:
+    """Return ``content`` with the volume's line in it: in place of its earlier one, or appended.
+
+    The very same bytes come back where the line already says the same, however it is spaced.
+    Raises ``Refused`` where somebody else's entry has the same target, where several lines carry
+    this id, or where somebody made something else of our line.
+    """
+    line = volume_line(volume_id=volume_id, path=path, options=options)
+    own = _own_entry(content, volume_id)
+    for entry in entries(content):
+        if own is not None and entry.line_number == own.line_number:
+            continue
+        if _simplified(entry.target) == path:
+            raise Refused(
+                f"line {entry.line_number} of fstab already mounts {_described(entry)} on {path},"
+                " and it is not this volume's line; nothing was changed.",
+                "choose another path, or remove that line yourself",
+            )
+    lines = _lines(content)
+    if own is None:
+        return _appended(content, lines, line)
+    _check_still_at(own, path)
+    wanted = _parse(own.line_number, line)
+    assert wanted is not None  # volume_line makes six fields
+    if _meaning(own) == _meaning(wanted):
+        return content
+    index = own.line_number - 1
+    lines[index] = _Line(line, lines[index].ending)
+    return _joined(lines)
+
+
+def remove_volume(content: bytes, *, volume_id: str, path: str | None = None) -> bytes:
+    """Return ``content`` without the volume's line; the same bytes where there is none.
+
+    With ``path``, a line of this id that somebody pointed at another target is refused rather than
+    removed. Raises ``Refused`` too where several lines carry the id.
+    """
+    own = _own_entry(content, volume_id)
+    if own is None:
+        return content
+    if path is not None:
+        _check_still_at(own, path)
+    lines = _lines(content)
+    index = own.line_number - 1
+    removed = lines.pop(index)
+    if not removed.ending and lines:
+        # Ours was the unterminated last line: the newline before it was only our separator.
+        lines[-1] = _Line(lines[-1].body, b"")
+    return _joined(lines)
+
+
+def check_path(path: str) -> None:
+    """Refuse a mount point that fstab(5), mount(8) or systemd's fstab generator would misread."""
+    problem = _path_problem(path)
+    if problem is not None:
+        raise Refused(
+            f"the path {path!r} {problem}, so it cannot stand in fstab; nothing was changed.",
+            "choose a plain absolute path, such as /mnt/hostprep",
+        )
+
+
+def foreign_lines(content: bytes) -> tuple[bytes, ...]:
+    """Return the bodies of all lines that are not ours, without line endings."""
+    ours = {entry.line_number for entry in entries(content) if entry.owner_id is not None}
+    return tuple(line.body for number, line in enumerate(_lines(content), 1) if number not in ours)
+
+
+def _path_problem(path: str) -> str | None:
+    if not path.startswith("/"):
+        return "is not absolute"
+    if path != _simplified(path) or ".." in path.split("/"):
+        return "is not in its shortest form"
+    if path == "/":
+        return "is the root"
+    if any(unicodedata.category(character) == "Cc" for character in path):
+        return "holds control characters"
+    try:
+        raw = path.encode()
+    except UnicodeEncodeError:
+        return "is not UTF-8, which systemd ignores in a unit"
+    if path != path.rstrip() or path.endswith("\\"):
+        # Where= loses white space at its end (systemd#38804) and takes \ for a continuation.
+        return "ends in white space or a backslash, which systemd loses"
+    if _unit_name_bytes(raw) > _UNIT_NAME_BYTES:
+        return f"makes a systemd unit name of more than {_UNIT_NAME_BYTES} bytes"
+    return None
+
+
+def _unit_name_bytes(raw: bytes) -> int:
+    # systemd.unit(5), "String escaping": what is not alphanumeric, ":", "_", "." or "/" takes four.
+    plain = len(re.findall(rb"[A-Za-z0-9:_./]", raw))
+    return plain - 1 + 4 * (len(raw) - plain) + len(".mount")
+
+
+def _options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
+    if not _VOLUME_ID.fullmatch(volume_id):
+        raise ValueError(f"{volume_id!r} is no volume id")
+    kept = tuple(option for option in options if option != "nofail")
+    for option in kept:
+        name = option.partition("=")[0]
+        if _split_options(option) != (option,) or not option.isprintable() or " " in option:
+            raise ValueError(f"{option!r} is not one mount option")
+        if name == OWNER_OPTION or name in _USER_MAY_MOUNT:
+            raise ValueError(f"the mount option {option!r} is not for a volume's line")
+    return (*kept, "nofail", f"{OWNER_OPTION}={volume_id}")
+
+
+def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
+    own = [entry for entry in entries(content) if entry.owner_id == volume_id]
+    if not own:
+        return None
+    if len(own) > 1:
+        numbers = ", ".join(str(entry.line_number) for entry in own)
+        raise Refused(
+            f"the lines {numbers} of fstab all carry {OWNER_OPTION}={volume_id};"
+            " nothing was changed.",
+            f"keep one of them, or take the {OWNER_OPTION} option out of your copies",
+        )
+    if own[0].fstype != "tmpfs":
+        raise Refused(
+            f"line {own[0].line_number} of fstab carries {OWNER_OPTION}={volume_id}, but somebody"
+            f" made it mount {_described(own[0])}; nothing was changed.",
+            f"take the {OWNER_OPTION} option out of that line if it is yours",
+        )
+    return own[0]
+
+
+def _check_still_at(own: FstabEntry, path: str) -> None:
+    if _simplified(own.target) != path:
+        raise Refused(
+            f"line {own.line_number} of fstab was made for {path}, but somebody pointed it at"
+            f" {_shown(own.target)}; nothing was changed.",
+            f"take the {OWNER_OPTION} option out of that line if it is yours, or remove it",
+        )
+
+
+def _described(entry: FstabEntry) -> str:
+    source = _shown(entry.source)
+    return source if entry.source == entry.fstype else f"{source} ({_shown(entry.fstype)})"
+
+
+def _shown(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _meaning(entry: FstabEntry) -> tuple[object, ...]:
+    return (entry.source, entry.target, entry.options, entry.freq or 0, entry.passno or 0)
+
+
+def _lines(content: bytes) -> list[_Line]:
+    *ended, last = content.split(b"\n")
+    lines = [
+        _Line(body[:-1], b"\r\n") if body.endswith(b"\r") else _Line(body, b"\n") for body in ended
+    ]
+    if last:
+        lines.append(_Line(last, b""))
+    return lines
+
+
+def _joined(lines: Sequence[_Line]) -> bytes:
+    return b"".join(line.body + line.ending for line in lines)
+
+
+def _appended(content: bytes, lines: Sequence[_Line], line: bytes) -> bytes:
+    ended = [each.ending for each in lines if each.ending]
+    ending = b"\r\n" if ended.count(b"\r\n") * 2 > len(ended) else b"\n"
+    if not lines or lines[-1].ending:
+        return content + line + ending
+    if content.endswith(b"\r"):
+        ending = b"\r\n"  # with \n alone, the file's own \r would later pass for our separator's
+    return content + ending + line
+
+
+def _parse(number: int, body: bytes) -> FstabEntry | None:
+    fields = body.strip(b" \t\r").replace(b"\t", b" ").split(b" ")
+    fields = [field for field in fields if field]
+    if len(fields) < 2 or fields[0].startswith(b"#"):
+        return None
+    source, target, fstype, options, freq, passno = (*fields, b"", b"", b"", b"")[:6]
+    return FstabEntry(
+        line_number=number,
+        source=unescape(source),
+        target=unescape(target),
+        fstype=unescape(fstype),
+        options=_split_options(unescape(options)),
+        freq=_number(freq),
+        passno=_number(passno),
+    )
+
+
+def _split_options(text: str) -> tuple[str, ...]:
+    """Split at commas, but not inside double quotes (``context="u:r:t:s0:c1,c2"``)."""
+    return tuple(_OPTION.findall(text))
+
+
+def _number(field: bytes) -> int | None:
+    return int(field) if field.isdigit() else None
+
+
+def _escape(field: str) -> bytes:
+    # glibc's getmntent, which systemd reads with, undoes \040 and \134 but not every octal escape.
+    return field.encode().replace(b"\\", b"\\134").replace(b" ", b"\\040")
+
+
+def _simplified(path: str) -> str:
+    """Drop what the readers of fstab drop from a target: doubled and final slashes, ``.`` parts."""
+    if not path.startswith("/"):
+        return path
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

@@ -1,0 +1,134 @@
+"""Second opinions on a new fstab, before it is put in place: findmnt's and systemd's.
+
+Only what the edit newly breaks counts: an fstab that others left in disorder stays editable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hostprep.errors import Refused
+from hostprep.system.run import run
+from hostprep.system.state import state_dir
+from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
+from hostprep.volumes.fstab import entries
+
+_SCRATCH_PREFIX = "fstab-check-"
+_PROBLEM = re.compile(r"\s+\[E\] (.*)")
+_PARSE_ERROR = re.compile(r"parse error at line \d+")
+
+
+def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
+    """Refuse ``new`` where findmnt or systemd's generator finds fault with what the edit did.
+
+    ``old_path`` of None: there was no file. The caller holds the lock on fstab.
+    """
+    before, after = _own_targets(old), _own_targets(new)
+    changed = {target for target, _ in before ^ after}
+    present = {target for target, _ in after} & changed
+    _ask_findmnt(old_path, new_path, changed)
+    generator = fstab_generator()
+    if generator is not None:
+        _ask_systemd(generator, old_path, new_path, changed, present)
+
+
+def _own_targets(content: bytes) -> set[tuple[str, tuple[str, ...]]]:
+    return {(each.target, each.options) for each in entries(content) if each.owner_id is not None}
+
+
+def _ask_findmnt(old_path: Path | None, new_path: Path, changed: set[str]) -> None:
+    before = Counter[str]() if old_path is None else _findmnt_problems(old_path, changed)
+    worse = _findmnt_problems(new_path, changed) - before
+    if worse:
+        raise Refused(
+            f"findmnt --verify objects to the new fstab: {'; '.join(sorted(worse))}."
+            " Nothing was changed."
+        )
+
+
+def _findmnt_problems(path: Path, targets: set[str]) -> Counter[str]:
+    """Return the errors about ``targets``, and the lines that libmount cannot parse.
+
+    findmnt prints each target, then its problems, indented. That a target does not exist yet is no
+    problem: mount(8) is not asked before the directory is made, and systemd makes it.
+    """
+    # Necessary, not sufficient: it has nothing against size=banana.
+    done = run(
+        ["findmnt", "--verify", "--tab-file", path],
+        wanted_for="check fstab",
+        package="util-linux",
+        ok=range(256),
+    )
+    problems = Counter("a line that it cannot parse" for _ in _PARSE_ERROR.findall(done.stderr))
+    target = ""
+    for line in done.stdout.splitlines():
+        if not line.startswith(" "):
+            target = line
+        elif target in targets and (match := _PROBLEM.match(line)):
+            if match[1].startswith("unreachable") and not os.path.lexists(target):
+                continue
+            problems[f"{target}: {match[1]}"] += 1
+    return problems
+
+
+def _ask_systemd(
+    generator: Path, old_path: Path | None, new_path: Path, changed: set[str], present: set[str]
+) -> None:
+    state_dir().mkdir(parents=True, exist_ok=True)
+    for left in state_dir().glob(f"{_SCRATCH_PREFIX}*"):  # of a killed run
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=state_dir()))
+    try:
+        (scratch / "old").mkdir()
+        (scratch / "new").mkdir()
+        old_file = Path(os.devnull) if old_path is None else old_path
+        before = generate_mount_units(generator, old_file, scratch / "old")
+        after = generate_mount_units(generator, new_path, scratch / "new")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    objection = _objection(before, after, new_path, changed, present)
+    if objection is not None:
+        raise Refused(f"systemd's fstab generator {objection}. Nothing was changed.")
+
+
+def _objection(
+    before: GeneratedUnits,
+    after: GeneratedUnits,
+    new_path: Path,
+    changed: set[str],
+    present: set[str],
+) -> str | None:
+    if after.returncode != 0 and before.returncode == 0:
+        return f"fails on the new fstab: {after.said}"
+    if not any(f"SourcePath={new_path}" in text.splitlines() for _, text in after.units):
+        return None  # it did not read our file (systemd before 246), or is told to ignore fstab
+    if _others(before, changed) != _others(after, changed):
+        return "would make something else of lines that are not hostprep's"
+    ours = {_setting(text, "Where"): (name, text) for name, text in after.units}
+    for target in sorted(present):
+        if target not in ours:
+            return f"makes no mount unit for {target}"
+        name, text = ours[target]
+        if _setting(text, "What") != "tmpfs" or _setting(text, "Type") != "tmpfs":
+            return f"makes {name} mount something else than a tmpfs"
+        if name in after.required or "local-fs.target" in (_setting(text, "Before") or ""):
+            return f"makes the boot wait for {name}"
+    return None
+
+
+def _others(generated: GeneratedUnits, changed: set[str]) -> dict[str, str]:
+    return {
+        name: re.sub(r"(?m)^SourcePath=.*$", "", text)
+        for name, text in generated.units
+        if _setting(text, "Where") not in changed
+    }
+
+
+def _setting(text: str, name: str) -> str | None:
+    match = re.search(rf"(?m)^{name}=(.*)$", text)
+    return match[1].replace("%%", "%") if match else None
