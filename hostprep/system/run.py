@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import selectors
 import shlex
+import signal
 import subprocess
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import IO
 
 from hostprep.errors import HostprepError, MissingTool
 
@@ -80,6 +86,105 @@ def run(
     if done.returncode not in ok:
         raise CommandFailed(completed, f"failed with status {done.returncode}")
     return completed
+
+
+class Running:
+    """A command that runs beside us and talks while it does; made by ``start``."""
+
+    def __init__(self, process: subprocess.Popen[bytes], argv: Sequence[str], errors: IO[bytes]):
+        self._process = process
+        self._argv = tuple(argv)
+        self._errors = errors
+        self._output: list[bytes] = []
+
+    def chunks(self, *, timeout_seconds: float, every_seconds: float = 0.25) -> Iterator[bytes]:
+        """Yield the output as it comes, and ``b""`` at least every ``every_seconds`` without any.
+
+        Ends when the command has closed its output. Raises ``CommandFailed`` where that takes
+        longer than ``timeout_seconds``.
+        """
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = time.monotonic() + timeout_seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise CommandFailed(self.completed(), f"did not end in {timeout_seconds:.0f} s")
+                if not selector.select(min(left, every_seconds)):
+                    yield b""
+                    continue
+                chunk = os.read(descriptor, 1 << 16)
+                if not chunk:
+                    return
+                self._output.append(chunk)
+                yield chunk
+
+    def wait(self, *, timeout_seconds: float = 5) -> Completed:
+        """Wait for the end and return what the command left, whatever its exit status."""
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(self.completed(), "closed its output and did not end") from None
+        return self.completed()
+
+    def completed(self) -> Completed:
+        """Return what has come so far; the status is -1 while the command runs."""
+        self._errors.seek(0)
+        status = self._process.poll()
+        return Completed(
+            self._argv,
+            -1 if status is None else status,
+            _text(b"".join(self._output)),
+            _text(self._errors.read()),
+        )
+
+
+@contextmanager
+def start(
+    args: Sequence[Argument], *, wanted_for: str, package: str | None = None
+) -> Iterator[Running]:
+    """Run a command beside the body; whatever ends the body ends the command and its children.
+
+    The command has a process group of its own, so that Ctrl-C reaches it through us alone: it is
+    asked to stop, and killed where it does not within two seconds.
+    """
+    argv = [os.fsdecode(arg) for arg in args]
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=clean_environment(),
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+        try:
+            yield Running(process, argv, errors)
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    process.stdout.close()
+    if process.returncode is not None:
+        return  # it ended by itself and was waited for
+    # Until it is waited for, its number cannot go to another process: only then may we kill.
+    os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 2
+    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while os.waitid(os.P_PID, process.pid, how) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        pass  # stuck in the kernel on a dead device; it goes when the device answers
 
 
 def _text(output: bytes | str | None) -> str:

@@ -1,0 +1,71 @@
+"""Commands that run beside us."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hostprep.errors import MissingTool
+from hostprep.system.run import CommandFailed, start
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    for _ in range(100):
+        if not alive(pid):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_output_comes_while_the_command_runs() -> None:
+    script = "echo one; sleep 0.4; echo two; echo words >&2; exit 3"
+    with start(["sh", "-c", script], wanted_for="test") as running:
+        chunks = list(running.chunks(timeout_seconds=10, every_seconds=0.1))
+        done = running.wait()
+    assert chunks[0] == b"one\n"
+    assert b"" in chunks
+    assert (done.returncode, done.stdout, done.stderr) == (3, "one\ntwo\n", "words\n")
+
+
+def test_an_exception_ends_the_command_and_its_children() -> None:
+    pids: list[int] = []
+    with (
+        pytest.raises(KeyboardInterrupt),
+        start(["sh", "-c", "sleep 300 & echo $! $$; wait"], wanted_for="test") as running,
+    ):
+        pids += map(int, next(running.chunks(timeout_seconds=10)).split())
+        raise KeyboardInterrupt
+    assert len(pids) == 2
+    assert all(gone(pid) for pid in pids)
+
+
+def test_a_command_that_ignores_sigterm_is_killed() -> None:
+    script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
+    with start(["sh", "-c", script], wanted_for="test") as running:
+        pid = int(next(running.chunks(timeout_seconds=10)))
+    assert gone(pid)
+
+
+def test_a_command_that_hangs_is_an_error_and_does_not_stay() -> None:
+    with (
+        pytest.raises(CommandFailed, match="did not end in 1 s"),
+        start(["sh", "-c", "echo $$; exec sleep 300"], wanted_for="test") as running,
+    ):
+        for chunk in running.chunks(timeout_seconds=1):
+            if chunk:
+                pid = int(chunk)
+    assert gone(pid)
+
+
+def test_a_missing_command_says_what_it_is_for() -> None:
+    with pytest.raises(MissingTool, match="needed to test"), start(["no-such"], wanted_for="test"):
+        pass
