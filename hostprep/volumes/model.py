@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# What an inode of a tmpfs takes beside the size limit, and never swaps (shmem's BOGO_INODE_SIZE).
+INODE_BYTES = 1024
+
 
 class Huge(StrEnum):
     """The tmpfs option ``huge=`` (kernel documentation, filesystems/tmpfs)."""
@@ -68,17 +71,25 @@ class RamBudget:
     ``available_bytes`` is the smaller of MemAvailable and what the cgroups still allow;
     ``growth_bytes`` is what the volume may still come to take: its new size less what it already
     holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
+    ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used.
     """
 
     growth_bytes: int
     available_bytes: int
     reserve_bytes: int
     available_from: str
+    promised_bytes: int = 0
 
     @property
     def fits(self) -> bool:
-        """Whether the volume, filled to the brim, leaves the reserve untouched."""
-        return self.growth_bytes + self.reserve_bytes <= self.available_bytes
+        """Whether all volumes, filled to the brim, leave the reserve untouched."""
+        return self.missing_bytes == 0
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much the machine lacks for that, 0 where it fits."""
+        needed = self.growth_bytes + self.promised_bytes + self.reserve_bytes
+        return max(0, needed - self.available_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,174 @@
+"""What the cgroups of this process allow: memory and processor time, in all their ancestors.
+
+Versions 1 and 2, and both at once (the "hybrid" layout). Formats: cgroups(7), and the kernel's
+admin-guide/cgroup-v2 and admin-guide/cgroup-v1/memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.host.mounts import Mount, read_mounts
+
+# Version 1 writes "no limit" as the largest multiple of a page below 2^63.
+_UNLIMITED_BYTES = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limited memory cgroup, in bytes: ``group`` is its folder as mounted here.
+
+    ``reclaimable_bytes`` is file cache, which the kernel drops before it refuses memory; what tmpfs
+    holds is not part of it.
+    """
+
+    group: str
+    limit_bytes: int
+    usage_bytes: int
+    reclaimable_bytes: int
+
+    @property
+    def remaining_bytes(self) -> int:
+        """What may still be taken before the limit bites."""
+        return max(0, self.limit_bytes - self.usage_bytes + self.reclaimable_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """A cgroup that limits processor time to ``cpus`` processors' worth."""
+
+    group: str
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Hierarchy:
+    """One mounted hierarchy and the folders of this process in it, its own first."""
+
+    version: int
+    controllers: frozenset[str]
+    folders: tuple[Path, ...]
+
+
+def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
+    """Return every memory limit above this process, the closest first; none where unlimited."""
+    limits = []
+    for version, folder in _folders(root, "memory"):
+        limit = _memory_v2(folder, root) if version == 2 else _memory_v1(folder, root)
+        if limit is not None:
+            limits.append(limit)
+    return tuple(limits)
+
+
+def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
+    """Return every quota of processor time above this process, the closest first."""
+    quotas = []
+    for version, folder in _folders(root, "cpu"):
+        if version == 2:
+            words = (_read(folder / "cpu.max") or "").split()
+            quota, period = ([*words, "", ""])[:2]
+        else:
+            quota = _read(folder / "cpu.cfs_quota_us") or ""
+            period = _read(folder / "cpu.cfs_period_us") or ""
+        if quota.isdigit() and period.isdigit() and int(period) > 0:  # "max" and "-1" are none
+            quotas.append(CpuQuota(_shown(folder, root), int(quota) / int(period)))
+    return tuple(quotas)
+
+
+def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
+    # Above memory.high processes are stalled until they give memory back, which tmpfs cannot.
+    limits = [
+        int(text)
+        for name in ("memory.max", "memory.high")
+        if (text := _read(folder / name)) is not None and text.isdigit()
+    ]
+    usage = _number(folder / "memory.current")
+    if not limits or usage is None:
+        return None
+    stat = _stat(folder / "memory.stat")
+    cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
+    return MemoryLimit(_shown(folder, root), min(limits), usage, cache)
+
+
+def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
+    limit = _number(folder / "memory.limit_in_bytes")
+    usage = _number(folder / "memory.usage_in_bytes")
+    if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
+        return None
+    stat = _stat(folder / "memory.stat")
+    # The total_ figures include the descendants, as the usage does. "cache" would count tmpfs too.
+    cache = stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
+    return MemoryLimit(_shown(folder, root), limit, usage, cache)
+
+
+def _folders(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
+    """Yield the version and each folder of this process where ``controller`` may set limits."""
+    for hierarchy in _hierarchies(root):
+        if hierarchy.version == 2 or controller in hierarchy.controllers:
+            for folder in hierarchy.folders:
+                yield hierarchy.version, folder
+
+
+def _hierarchies(root: Path) -> list[_Hierarchy]:
+    mounts = [mount for mount in read_mounts(root) if mount.fstype in ("cgroup", "cgroup2")]
+    found = []
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, names, group = line.split(":", 2)
+        controllers = frozenset(names.split(",")) - {""}
+        version = 1 if controllers else 2
+        mount = _mount_of(controllers, mounts)
+        if mount is not None:
+            folders = tuple(_chain(root, mount, group))
+            found.append(_Hierarchy(version, controllers, folders))
+    return found
+
+
+def _mount_of(controllers: frozenset[str], mounts: list[Mount]) -> Mount | None:
+    for mount in mounts:
+        if not controllers and mount.fstype == "cgroup2":
+            return mount
+        if controllers and mount.fstype == "cgroup" and controllers <= {*mount.super_options}:
+            return mount
+    return None
+
+
+def _chain(root: Path, mount: Mount, group: str) -> Iterator[Path]:
+    """Yield the folders from the process's own group up to the mount point.
+
+    Both ``group`` and ``mount.root`` are relative to the cgroup namespace. In a container without
+    one, the mount shows a subtree (``/docker/ID``) of which the group is a part; in others the
+    group may lie outside of what is mounted (``/..``), and the mount point is all one can see.
+    """
+    top = root / mount.target.lstrip("/")
+    parts = Path(group).parts[1:]
+    base = Path(mount.root).parts[1:]
+    inside = parts[len(base) :] if parts[: len(base)] == base else ()
+    if ".." in inside:
+        inside = ()
+    for depth in range(len(inside), -1, -1):
+        folder = top.joinpath(*inside[:depth])
+        if folder.is_dir():
+            yield folder
+
+
+def _shown(folder: Path, root: Path) -> str:
+    return "/" + str(folder.relative_to(root))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if text is not None and text.isdigit() else None
+
+
+def _stat(path: Path) -> dict[str, int]:
+    pairs = (line.split() for line in (_read(path) or "").splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

@@ -1,0 +1,101 @@
+"""How many processors this process may use, and what bounds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.errors import HostprepError
+from hostprep.host.cgroups import CpuQuota, read_cpu_quotas
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """The processors of the machine and this process's share of them.
+
+    ``online`` counts logical processors; ``affinity`` those that this process may run on;
+    ``physical_cores`` the cores under these (None where the kernel does not tell), and
+    ``threads_per_core`` the most of them that share a core. ``quota`` is the tightest cgroup quota.
+    ``usable`` is the smaller of affinity and quota, and ``usable_from`` says in words which it is.
+    """
+
+    model: str | None
+    online: int
+    affinity: int
+    physical_cores: int | None
+    threads_per_core: int | None
+    quota: CpuQuota | None
+    usable: float
+    usable_from: str
+
+
+def read_cpu(root: Path = Path("/")) -> CpuFacts:
+    """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
+    listed = _allowed(root)
+    online = _ranges(_read(root / "sys/devices/system/cpu/online")) or listed
+    allowed = (listed & online) or online  # what is listed may be offline or never present
+    if not allowed:
+        raise HostprepError("neither /proc nor /sys says how many processors there are.")
+    quota = min(read_cpu_quotas(root), key=lambda found: found.cpus, default=None)
+    if quota is not None and quota.cpus < len(allowed):
+        usable, usable_from = quota.cpus, f"the quota of cgroup {quota.group}"
+    elif len(allowed) < len(online):
+        usable, usable_from = float(len(allowed)), "the affinity of this process (cpuset, taskset)"
+    else:
+        usable, usable_from = float(len(allowed)), "all processors that are online"
+    cores = [_siblings(root, number) for number in sorted(allowed)]
+    known = frozenset(core for core in cores if core)
+    return CpuFacts(
+        model=_model(root),
+        online=len(online),
+        affinity=len(allowed),
+        physical_cores=len(known) if all(cores) else None,
+        threads_per_core=max(map(len, known)) if known and all(cores) else None,
+        quota=quota,
+        usable=usable,
+        usable_from=usable_from,
+    )
+
+
+def usable_cpus(root: Path = Path("/")) -> float:
+    """Return the processors' worth of time that this process may use, a fraction under a quota."""
+    return read_cpu(root).usable
+
+
+def _allowed(root: Path) -> frozenset[int]:
+    for line in (_read(root / "proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Cpus_allowed_list":
+            return _ranges(value)
+    return frozenset()
+
+
+def _siblings(root: Path, number: int) -> frozenset[int]:
+    """Return the logical processors that share a core with ``number``, itself included."""
+    topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
+    return _ranges(_read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list"))
+
+
+def _model(root: Path) -> str | None:
+    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip() or None
+    return None
+
+
+def _ranges(text: str | None) -> frozenset[int]:
+    """Parse the kernel's list format, ``0-3,8``."""
+    numbers: set[int] = set()
+    for part in (text or "").strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

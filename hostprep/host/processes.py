@@ -1,0 +1,89 @@
+"""Which processes keep a mounted file system busy, from ``/proc/PID`` (proc_pid(5))."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.host.mounts import unescape
+
+
+@dataclass(frozen=True, slots=True)
+class PathUser:
+    """A process that uses something at or below a path: what it has there, and how.
+
+    ``how`` completes "process 42 (python) ...": ``has ... open``, ``works in ...``.
+    """
+
+    pid: int
+    command: str
+    how: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command}) {self.how}"
+
+
+def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[PathUser, ...]:
+    """Return up to ``limit`` processes that use ``path`` or something below it, one entry each.
+
+    Looks at working and root directories, programs, open files and mapped files. Links are read,
+    never followed, so that a hung network file system does not hang the search. Processes that end
+    meanwhile, or that an ordinary user may not look into, are passed over.
+    """
+    found: list[PathUser] = []
+    try:
+        names = os.listdir(root / "proc")
+    except OSError:
+        return ()
+    for name in sorted(filter(str.isdigit, names), key=int):
+        how = next(_uses(root / "proc" / name, path), None)
+        if how is not None:
+            found.append(PathUser(int(name), _command(root / "proc" / name), how))
+            if len(found) >= limit:
+                break
+    return tuple(found)
+
+
+def _uses(process: Path, path: str) -> Iterator[str]:
+    for link, words in (
+        ("cwd", "works in {}"),
+        ("root", "has its root in {}"),
+        ("exe", "runs {}"),
+    ):
+        if _inside(target := _link(process / link), path):
+            yield words.format(target)
+    try:
+        descriptors = os.listdir(process / "fd")
+    except OSError:
+        descriptors = []
+    for descriptor in descriptors:
+        if _inside(target := _link(process / "fd" / descriptor), path):
+            yield f"has {target} open"
+    try:
+        maps = (process / "maps").read_bytes()
+    except OSError:
+        return
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and _inside(target := unescape(fields[5]), path):
+            yield f"has {target} mapped"
+
+
+def _inside(target: str, path: str) -> bool:
+    return target == path or target.startswith(path + "/")
+
+
+def _link(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def _command(process: Path) -> str:
+    try:
+        return os.fsdecode((process / "comm").read_bytes()).strip()
+    except OSError:
+        return "unknown"

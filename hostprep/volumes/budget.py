@@ -1,0 +1,58 @@
+"""A volume against the machine's memory: refused up front, with the arithmetic shown."""
+
+from __future__ import annotations
+
+from hostprep.errors import Refused
+from hostprep.units import GIB, format_bytes
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.model import RamBudget, VolumeRequest
+
+LEAST_RESERVE_BYTES = 4 * GIB
+
+
+def default_reserve(ram_bytes: int) -> int:
+    """Return what stays for the machine: the larger of 4 GiB and a tenth of its memory."""
+    return max(LEAST_RESERVE_BYTES, ram_bytes // 10)
+
+
+def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) -> RamBudget:
+    """Return the budget of ``growth_bytes`` more; raise ``Refused`` where it does not fit.
+
+    ``request.force`` lets it pass.
+    """
+    reserve = request.reserve_bytes
+    budget = RamBudget(
+        growth_bytes=growth_bytes,
+        available_bytes=facts.headroom.available_bytes,
+        reserve_bytes=default_reserve(facts.headroom.ram_bytes) if reserve is None else reserve,
+        available_from=facts.headroom.available_from,
+        promised_bytes=facts.promised_bytes,
+    )
+    if not budget.fits and not request.force:
+        raise Refused(
+            f"{facts.path} does not fit into the memory: {_arithmetic(budget)}; nothing was"
+            " changed.",
+            "choose a smaller --size, fewer --inodes or a smaller --reserve; --force mounts it"
+            " all the same",
+        )
+    return budget
+
+
+def _arithmetic(budget: RamBudget) -> str:
+    promised = ""
+    if budget.promised_bytes:
+        promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes"
+    needed = budget.growth_bytes + budget.promised_bytes + budget.reserve_bytes
+    return (
+        f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes included,"
+        f"{promised} + {format_bytes(budget.reserve_bytes)} reserved for the machine ="
+        f" {format_bytes(needed)}, but {format_bytes(budget.available_bytes)} are available by"
+        f" {budget.available_from}, {format_bytes(budget.missing_bytes)} too little"
+    )
+
+
+def budget_warnings(budget: RamBudget | None) -> tuple[str, ...]:
+    """Return what to say about a budget that only ``--force`` let pass."""
+    if budget is None or budget.fits:
+        return ()
+    return (f"--force overrides the memory budget: {_arithmetic(budget)}",)

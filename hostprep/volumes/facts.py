@@ -1,0 +1,121 @@
+"""Everything that decides what happens to a volume, read once from the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.boot import boot_id
+from hostprep.host.memory import Headroom, read_headroom
+from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.system.mounting import TmpfsSupport, tmpfs_support
+from hostprep.volumes.fstab import FstabEntry, entries, volume_id_for
+from hostprep.volumes.fstab_file import fstab_path, read_fstab
+from hostprep.volumes.live import read_live
+from hostprep.volumes.model import INODE_BYTES, LiveVolume
+from hostprep.volumes.paths import Place, check_path, look
+from hostprep.volumes.records import VolumeRecord, all_records, read_record
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFacts:
+    """The state of the machine around one path.
+
+    ``mount`` is whatever is mounted on the path; ``live`` the same in numbers if it is a tmpfs.
+    ``mounts_below`` are the mount points inside it. ``promised_bytes`` is what other volumes of
+    hostprep may still come to take, inodes included. ``fstab`` is None where it could not be read
+    for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
+    """
+
+    path: str
+    volume_id: str
+    boot_id: str
+    page_bytes: int
+    place: Place
+    mount: Mount | None
+    live: LiveVolume | None
+    mounts_below: tuple[str, ...]
+    headroom: Headroom
+    promised_bytes: int
+    support: TmpfsSupport
+    record: VolumeRecord | None
+    fstab: bytes | None
+    fstab_refusal: Refused | None
+
+    @property
+    def fstab_entry(self) -> FstabEntry | None:
+        """Our own line for this volume in fstab, if there is one."""
+        for entry in entries(self.fstab or b""):
+            if entry.owner_id == self.volume_id and entry.target == self.path:
+                return entry
+        return None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether hostprep mounted the tmpfs that is there, itself or through its fstab line."""
+        mount, record = self.mount, self.record
+        if mount is None or mount.fstype != "tmpfs":
+            return False
+        if record is not None and record.boot_id == self.boot_id:
+            # A record without device was written right before a mount that was then interrupted.
+            if record.device == mount.device:
+                return True
+            if record.device is None and mount.source == SOURCE:
+                return True
+        return self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
+
+
+# What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
+SOURCE = "hostprep"
+
+
+def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
+    """Read the facts about a volume at ``path`` from the kernel, fstab and our records.
+
+    ``root`` is where /proc and /sys are read. Raises ``Refused`` for a path that is unsafe as text,
+    ``HostprepError`` where something essential cannot be read. Changes nothing.
+    """
+    path = check_path(path)
+    mounts = read_mounts(root)
+    fstab, fstab_refusal = _read_fstab()
+    return VolumeFacts(
+        path=path,
+        volume_id=volume_id_for(path),
+        boot_id=boot_id(root),
+        page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        place=look(path),
+        mount=mount_at(path, mounts),
+        live=read_live(path, mounts),
+        mounts_below=tuple(m.target for m in mounts if m.target.startswith(path + "/")),
+        headroom=read_headroom(root),
+        promised_bytes=_promised(path, mounts),
+        support=tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None),
+        record=read_record(path),
+        fstab=fstab,
+        fstab_refusal=fstab_refusal,
+    )
+
+
+def _read_fstab() -> tuple[bytes | None, Refused | None]:
+    try:
+        return read_fstab(fstab_path()), None
+    except Refused as refusal:
+        return None, refusal
+
+
+def _promised(path: str, mounts: Sequence[Mount]) -> int:
+    promised = 0
+    for record in all_records():
+        if record.path == path:
+            continue
+        try:
+            live = read_live(record.path, mounts)
+        except HostprepError:
+            continue  # unmounted since the list of mounts was read
+        if live is not None:
+            promised += max(0, live.size_bytes - live.used_bytes)
+            promised += max(0, (live.inodes or 0) - live.used_inodes) * INODE_BYTES
+    return promised

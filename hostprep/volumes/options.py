@@ -1,0 +1,122 @@
+"""tmpfs mount options as numbers, so that a volume and its fstab line can be compared.
+
+The texts cannot: ``size=2m`` shows as ``size=2048k`` in /proc/mounts, and defaults are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostprep.units import format_bytes
+from hostprep.volumes.model import LiveVolume
+
+_NUMBER = re.compile(r"([0-9]+)([kmgtpe]?)", re.I)
+_FLAGS = ("nosuid", "nodev", "noexec", "noswap")
+
+
+@dataclass(frozen=True, slots=True)
+class OptionValues:
+    """What mount options mean to the kernel; where they say nothing, its defaults (tmpfs(5)).
+
+    ``size_bytes`` and ``inodes`` of None: not given, so the kernel takes half of the RAM. A given
+    ``inodes`` of 0 is no limit. ``uid`` and ``gid`` of None: given as names.
+    """
+
+    size_bytes: int | None
+    inodes: int | None
+    mode: int
+    uid: int | None
+    gid: int | None
+    huge: str
+    nosuid: bool
+    nodev: bool
+    noexec: bool
+    noswap: bool
+
+
+def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> OptionValues:
+    """Return what ``options`` mean; options for other readers (``nofail``, ``X-...``) are ignored.
+
+    ``ram_bytes`` is what ``size=50%`` refers to; without it such a size counts as not given.
+    """
+    given: dict[str, str] = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        if name in ("suid", "dev", "exec"):
+            given.pop(f"no{name}", None)
+        elif name == "defaults":
+            for flag in ("nosuid", "nodev", "noexec"):
+                given.pop(flag, None)
+        else:
+            given[name] = value
+    return OptionValues(
+        size_bytes=_size(given.get("size"), ram_bytes),
+        inodes=_number(given.get("nr_inodes")),
+        mode=_octal(given.get("mode", "1777")),
+        uid=_number(given.get("uid", "0")),
+        gid=_number(given.get("gid", "0")),
+        huge=given.get("huge", "never"),
+        nosuid="nosuid" in given,
+        nodev="nodev" in given,
+        noexec="noexec" in given,
+        noswap="noswap" in given,
+    )
+
+
+def compare_options(
+    live: LiveVolume, options: Sequence[str], *, ram_bytes: int | None = None
+) -> tuple[str, ...]:
+    """Return, as phrases, where ``live`` differs from mount ``options``; none where it does not.
+
+    A size or a number of inodes that ``options`` leave out is not compared. See ``parse_options``
+    for ``ram_bytes``.
+    """
+    want = parse_options(options, ram_bytes=ram_bytes)
+    found = []
+    # The kernel rounds a size up to whole pages, and statvfs reports the rounded one.
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    if want.size_bytes is not None and not 0 <= live.size_bytes - want.size_bytes < page_bytes:
+        found.append(
+            f"size {format_bytes(live.size_bytes)} ({live.size_bytes} bytes) instead of"
+            f" {format_bytes(want.size_bytes)} ({want.size_bytes} bytes)"
+        )
+    if want.inodes is not None and want.inodes != (live.inodes or 0):
+        found.append(f"nr_inodes {live.inodes or 0} instead of {want.inodes} (0 is no limit)")
+    if want.mode != live.mode:
+        found.append(f"mode {live.mode:04o} instead of {want.mode:04o}")
+    if want.uid is not None and want.uid != live.uid:
+        found.append(f"uid {live.uid} instead of {want.uid}")
+    if want.gid is not None and want.gid != live.gid:
+        found.append(f"gid {live.gid} instead of {want.gid}")
+    if want.huge != live.huge:
+        found.append(f"huge={live.huge} instead of huge={want.huge}")
+    for flag in _FLAGS:
+        if getattr(live, flag) and not getattr(want, flag):
+            found.append(f"{flag} is set, and should not be")
+        elif getattr(want, flag) and not getattr(live, flag):
+            found.append(f"{flag} is missing")
+    return tuple(found)
+
+
+def _octal(text: str) -> int:
+    try:
+        return int(text, 8)
+    except ValueError:  # the kernel would refuse the mount: it is no mode that a volume can have
+        return -1
+
+
+def _size(text: str | None, ram_bytes: int | None) -> int | None:
+    if text is not None and text.endswith("%") and text[:-1].isdigit():
+        return None if ram_bytes is None else ram_bytes * int(text[:-1]) // 100
+    return _number(text)
+
+
+def _number(text: str | None) -> int | None:
+    """Parse as the kernel's memparse does: suffixes k, m, g, t, p, e in powers of 1024."""
+    match = _NUMBER.fullmatch(text or "")
+    if match is None:
+        return None
+    return int(match[1]) * int(1024 ** " kmgtpe".index(match[2].lower() or " "))

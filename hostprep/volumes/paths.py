@@ -1,0 +1,225 @@
+"""Where a volume may lie: rules for the path, and what is there, found one component at a time."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hostprep.errors import HostprepError, Refused
+
+_NAMES_SHOWN = 5
+_SAFER = "choose an empty or new directory such as /mnt/NAME"
+
+# The system's own: nothing may cover these folders themselves.
+# fmt: off
+_SYSTEM_DIRS = frozenset({
+    "/", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/run/lock", "/run/user", "/srv",
+    "/tmp", "/usr/local", "/var", "/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
+})
+# Nor anything below these, where programs, devices and kernel interfaces live.
+_SYSTEM_TREES = (
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc",
+    "/run/systemd", "/sbin", "/sys", "/usr",
+)
+# fmt: on
+
+
+class PointKind(StrEnum):
+    """What is at the path where a volume is wanted."""
+
+    MISSING = "missing"
+    DIRECTORY = "directory"
+    OTHER = "not a directory"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An existing directory above a mount point, with what decides who may swap things in it."""
+
+    path: str
+    uid: int
+    gid: int
+    mode: int
+
+    @property
+    def others_can_write(self) -> str | None:
+        """Say who but root can rename things in it, None where nobody can.
+
+        A sticky directory such as ``/tmp`` counts: before the next boot's mount anybody may put a
+        directory or a symlink of theirs where the mount point was.
+        """
+        if self.uid != 0:
+            return f"belongs to uid {self.uid}"
+        if self.mode & stat.S_IWOTH:
+            return "is writable by everybody"
+        if self.mode & stat.S_IWGRP and self.gid != 0:
+            return f"is writable by gid {self.gid}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is found on the way to a mount point.
+
+    ``parents`` are the existing directories above it, ``/`` first; ``missing`` the directories that
+    do not exist yet, outermost first, the point itself last. ``symlink`` is the first component
+    that is one. ``entries`` are the first few names in the point, which tell that it is not empty.
+    """
+
+    kind: PointKind
+    parents: tuple[Folder, ...]
+    missing: tuple[str, ...] = ()
+    symlink: str | None = None
+    entries: tuple[str, ...] = ()
+    read_only: bool = False
+
+
+def check_path(path: str) -> str:
+    """Return ``path`` without slashes too many; raise ``Refused`` where its text is unsafe.
+
+    Control characters break fstab and terminals, ``..`` says another place than it seems, blanks at
+    the end break systemd's mount units (systemd#38804).
+    """
+    if not path.startswith("/"):
+        raise Refused(f"{path!r} is not an absolute path; nothing was changed.", _SAFER)
+    if any(ord(char) < 32 or ord(char) == 127 for char in path):
+        raise Refused(f"{path!r} holds control characters; nothing was changed.", _SAFER)
+    if path != path.strip():
+        raise Refused(f"{path!r} ends in a blank, which systemd cannot mount on.", _SAFER)
+    if not path.isprintable():
+        raise Refused(f"{path!r} holds characters that cannot be shown.", _SAFER)
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise Refused(f"{path!r} goes through `..`; nothing was changed.", "write the path out")
+    return "/" + "/".join(parts)
+
+
+def is_system_dir(path: str) -> bool:
+    """Return whether ``path``, checked, belongs to the system and may not be covered."""
+    if path in _SYSTEM_DIRS:
+        return True
+    if path.startswith("/usr/local/"):
+        return False
+    return any(path == tree or path.startswith(tree + "/") for tree in _SYSTEM_TREES)
+
+
+def look(path: str) -> Place:
+    """Walk to ``path`` (checked), following nothing, and return what is there."""
+    parents: list[Folder] = []
+    current = "/"
+    below = path.strip("/").split("/")
+    for depth, name in enumerate(["", *below]):
+        current = os.path.join(current, name) if name else "/"
+        try:
+            status = os.lstat(current)
+        except FileNotFoundError:
+            missing = ["/" + "/".join(below[:count]) for count in range(depth, len(below) + 1)]
+            read_only = bool(os.statvfs(parents[-1].path).f_flag & os.ST_RDONLY)
+            return Place(
+                PointKind.MISSING, tuple(parents), missing=tuple(missing), read_only=read_only
+            )
+        except OSError as error:
+            raise HostprepError(f"{current} cannot be looked at: {error.strerror}.") from None
+        if stat.S_ISLNK(status.st_mode):
+            return Place(PointKind.OTHER, tuple(parents), symlink=current)
+        if not stat.S_ISDIR(status.st_mode):
+            return Place(PointKind.OTHER, tuple(parents))
+        if current != path:
+            mode = stat.S_IMODE(status.st_mode)
+            parents.append(Folder(current, status.st_uid, status.st_gid, mode))
+    return Place(PointKind.DIRECTORY, tuple(parents), entries=_first_names(path))
+
+
+def place_refusal(path: str, place: Place) -> Refused | None:
+    """Return why a volume may not lie at ``path``, whatever is mounted there, else None."""
+    if is_system_dir(path):
+        return Refused(f"{path} belongs to the system; nothing was changed.", _SAFER)
+    if place.symlink:
+        return Refused(
+            f"{place.symlink} is a symbolic link; nothing was changed.",
+            f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean",
+        )
+    for folder in place.parents:
+        if who := folder.others_can_write:
+            return Refused(
+                f"{folder.path}, above the mount point, {who}: others could put another directory"
+                " in its place; nothing was changed.",
+                _SAFER,
+            )
+    if place.kind is PointKind.OTHER:
+        return Refused(f"{path} is not a directory; nothing was changed.", _SAFER)
+    if place.read_only:
+        return Refused(
+            f"{place.missing[0]} cannot be made: its file system is mounted read-only.", _SAFER
+        )
+    return None
+
+
+def make_dirs(paths: tuple[str, ...]) -> None:
+    """Make the directories, outermost first: root's, mode 0755, each new and never a link's target.
+
+    Each parent is opened without following links and must be one that others cannot write, so that
+    nothing can be exchanged between the look and the making. Raises ``Refused`` otherwise.
+    """
+    for path in paths:
+        parent, name = os.path.split(path)
+        descriptor = _open_walking(parent)
+        try:
+            os.mkdir(name, 0o755, dir_fd=descriptor)
+            made = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+            try:
+                os.fchmod(made, 0o755)  # whatever the umask is
+            finally:
+                os.close(made)
+        except OSError as error:
+            raise HostprepError(f"{path} could not be made: {error.strerror}.") from None
+        finally:
+            os.close(descriptor)
+
+
+def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Remove those of the directories, outermost first, that are empty; return what was removed."""
+    removed = []
+    for path in reversed(paths):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break  # somebody uses it: then what is above it stays too
+        removed.append(path)
+    return tuple(removed)
+
+
+def _open_walking(path: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open("/", flags)
+    for name in filter(None, path.split("/")):
+        try:
+            inner = os.open(name, flags, dir_fd=descriptor)
+        except OSError as error:
+            raise Refused(f"{path} changed meanwhile: {name}: {error.strerror}.") from None
+        finally:
+            os.close(descriptor)
+        descriptor = inner
+        status = os.fstat(descriptor)
+        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode)
+        if who := folder.others_can_write:
+            os.close(descriptor)
+            raise Refused(f"{path} changed meanwhile: {name} {who}; nothing was made in it.")
+    return descriptor
+
+
+def _first_names(path: str) -> tuple[str, ...]:
+    names = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                names.append(entry.name)
+                if len(names) > _NAMES_SHOWN:
+                    break
+    except PermissionError:
+        return ()  # an ordinary user's dry run: whether it is empty shows when root runs it
+    return tuple(names)

@@ -1,0 +1,351 @@
+"""What has to be done so that a volume is as somebody wants it: pure, from request and facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.units import KIB, format_bytes, format_count
+from hostprep.volumes.budget import budget_warnings, check_budget
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.model import (
+    INODE_BYTES,
+    Change,
+    Huge,
+    LiveVolume,
+    RamBudget,
+    Unchanged,
+    VolumeRequest,
+)
+from hostprep.volumes.options import parse_options
+from hostprep.volumes.paths import PointKind, place_refusal
+
+DEFAULT_MODE = 0o755
+# Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
+# so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
+BYTES_PER_INODE = 16 * KIB
+LEAST_DEFAULT_INODES = 64 * 1024
+MOST_DEFAULT_INODES = 4 * 1024 * 1024
+_FLAGS = ("nosuid", "nodev", "noexec")
+_KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """What would be done, step by step, and what not; ``changes`` say it in words.
+
+    With a ``refusal`` nothing may be done. ``options`` are the mount options that the volume has
+    afterwards, sizes in bytes; ``fstab_options`` those that it gets at the next boot, None where
+    fstab is not asked for. ``mount`` is a first mount, ``remount_options`` of None leaves the
+    mounted ones; ``mode`` and ``owner`` of None need no change on the mounted directory.
+    """
+
+    request: VolumeRequest
+    refusal: Refused | None = None
+    changes: tuple[Change, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    warnings: tuple[str, ...] = ()
+    budget: RamBudget | None = None
+    size_bytes: int = 0
+    inodes: int = 0
+    options: tuple[str, ...] = ()
+    make_dirs: tuple[str, ...] = ()
+    mount: bool = False
+    remount_options: tuple[str, ...] | None = None
+    mode: int | None = None
+    owner: tuple[int, int] | None = None
+    fstab_options: tuple[str, ...] | None = None
+    live: LiveVolume | None = None
+
+
+def plan_volume(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
+    """Return the plan that makes the volume at ``facts.path`` as ``request`` wants it.
+
+    Never raises for what the facts hold: the first rule that forbids it is the plan's ``refusal``.
+    """
+    try:
+        _check_place(request, facts)
+        return _plan_mount(request, facts) if facts.live is None else _plan_change(request, facts)
+    except Refused as refusal:
+        return VolumePlan(request=request, refusal=refusal, live=facts.live)
+
+
+def default_inodes(size_bytes: int) -> int:
+    """Return how many inodes a volume of this size gets where nothing is known of its files."""
+    return min(max(size_bytes // BYTES_PER_INODE, LEAST_DEFAULT_INODES), MOST_DEFAULT_INODES)
+
+
+def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
+    path = facts.path
+    if request.size_bytes <= 0:
+        raise Refused(
+            "a volume of size 0 would have no limit at all; nothing was changed.",
+            "give it a size, such as --size 30G",
+        )
+    if request.inodes is not None and request.inodes <= 0:
+        raise Refused("a volume needs at least one inode; nothing was changed.")
+    if refusal := place_refusal(path, facts.place):
+        raise refusal
+    if facts.mount is not None and facts.mount.fstype != "tmpfs":
+        raise Refused(
+            f"{facts.mount.fstype} ({facts.mount.source}) is mounted on {path} already; nothing"
+            " was changed.",
+            "choose another path",
+        )
+    if facts.mount is not None and not facts.is_ours:
+        raise Refused(
+            f"the tmpfs on {path} was not mounted by hostprep, so it is left as it is.",
+            "choose another path, or unmount it yourself first",
+        )
+    if facts.mount is None and facts.place.kind is PointKind.DIRECTORY and facts.place.entries:
+        names = ", ".join(facts.place.entries[:3])
+        raise Refused(
+            f"{path} is not empty ({names} ...): a volume would hide what is in it; nothing was"
+            " changed.",
+            "choose an empty or new directory",
+        )
+
+
+def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
+    size_bytes = _pages(request.size_bytes, facts.page_bytes)
+    inodes = request.inodes or default_inodes(size_bytes)
+    noswap = not request.swap and facts.support.noswap is True
+    huge = _huge(request, facts)
+    budget = check_budget(request, facts, size_bytes + inodes * INODE_BYTES)
+    options = _options(
+        size_bytes,
+        inodes,
+        DEFAULT_MODE if request.mode is None else request.mode,
+        (request.uid or 0, request.gid or 0),
+        huge,
+        noswap,
+    )
+    changes = [
+        Change(directory, "make directory", "it does not exist")
+        for directory in facts.place.missing
+    ]
+    changes.append(
+        Change(
+            facts.path,
+            f"mount a tmpfs of {format_bytes(size_bytes)} and {format_count(inodes)} inodes"
+            f" ({','.join(options)})",
+            "nothing is mounted there",
+        )
+    )
+    fstab_options, fstab_changes, unchanged = _plan_fstab(request, facts, options)
+    return VolumePlan(
+        request=request,
+        changes=(*changes, *fstab_changes),
+        unchanged=unchanged,
+        warnings=(
+            *_swap_warnings(request, facts, noswap=noswap),
+            *_huge_warnings(huge),
+            *budget_warnings(budget),
+            *_fstab_warnings(request, facts, options),
+        ),
+        budget=budget,
+        size_bytes=size_bytes,
+        inodes=inodes,
+        options=options,
+        make_dirs=facts.place.missing,
+        mount=True,
+        fstab_options=fstab_options,
+    )
+
+
+def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
+    live = facts.live
+    assert live is not None
+    unchanged: list[Unchanged] = []
+    size_bytes = _new_size(request, facts, live, unchanged)
+    inodes = _new_inodes(request, live, size_bytes)
+    huge = live.huge if request.huge is None else _huge(request, facts)
+    mode = live.mode if request.mode is None else request.mode
+    owner = (
+        live.uid if request.uid is None else request.uid,
+        live.gid if request.gid is None else request.gid,
+    )
+    noswap_wanted = not request.swap and (live.noswap or facts.support.noswap is True)
+    if noswap_wanted != live.noswap:
+        unchanged.append(
+            Unchanged(
+                "noswap", "the kernel changes it only at a mount, and nothing is unmounted for it"
+            )
+        )
+    budget = None
+    more = max(0, size_bytes - live.size_bytes) + max(0, inodes - (live.inodes or 0)) * INODE_BYTES
+    if more:
+        growth = size_bytes - live.used_bytes + (inodes - live.used_inodes) * INODE_BYTES
+        budget = check_budget(request, facts, max(0, growth))
+    changes: list[Change] = []
+    _describe_limits(changes, live, size_bytes, inodes, huge)
+    remount = None
+    if changes:
+        kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
+        limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
+        huge_option = [f"huge={huge}"] if huge is not live.huge else []
+        remount = (*dict.fromkeys([*_FLAGS, *kept]), *limits, *huge_option)
+    if mode != live.mode:
+        changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
+    if owner != (live.uid, live.gid):
+        action = f"set owner {owner[0]}:{owner[1]}"
+        changes.append(Change(live.path, action, f"it is {live.uid}:{live.gid}"))
+    options = _options(size_bytes, inodes, mode, owner, huge, live.noswap)
+    at_boot = _options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
+    if not changes:
+        unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
+    fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
+    return VolumePlan(
+        request=request,
+        changes=(*changes, *fstab_changes),
+        unchanged=(*unchanged, *fstab_unchanged),
+        warnings=(
+            *_swap_warnings(request, facts, noswap=live.noswap),
+            *_huge_warnings(huge),
+            *budget_warnings(budget),
+            *_fstab_warnings(request, facts, at_boot),
+        ),
+        budget=budget,
+        size_bytes=size_bytes,
+        inodes=inodes,
+        options=options,
+        remount_options=remount,
+        mode=mode if mode != live.mode else None,
+        owner=owner if owner != (live.uid, live.gid) else None,
+        fstab_options=fstab_options,
+        live=live,
+    )
+
+
+def _describe_limits(
+    changes: list[Change], live: LiveVolume, size_bytes: int, inodes: int, huge: Huge
+) -> None:
+    if size_bytes != live.size_bytes:
+        verb = "grow" if size_bytes > live.size_bytes else "shrink"
+        action = f"{verb} to {format_bytes(size_bytes)} by a remount"
+        reason = f"it is {format_bytes(live.size_bytes)}"
+        changes.append(Change(live.path, action, reason))
+    if inodes != live.inodes:
+        action = f"allow {format_count(inodes)} inodes by a remount"
+        reason = f"{format_count(live.inodes or 0)} are allowed"
+        changes.append(Change(live.path, action, reason))
+    if huge is not live.huge:
+        changes.append(Change(live.path, f"set huge={huge} by a remount", f"it is {live.huge}"))
+    lost = [flag for flag in _FLAGS if not getattr(live, flag)]
+    if lost:
+        action = f"set {','.join(lost)} again by a remount"
+        changes.append(Change(live.path, action, "somebody remounted it without"))
+
+
+def _new_size(
+    request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, unchanged: list[Unchanged]
+) -> int:
+    size_bytes = _pages(request.size_bytes, facts.page_bytes)
+    if size_bytes >= live.size_bytes:
+        return size_bytes
+    if not request.allow_shrink:
+        reason = f"it is {format_bytes(live.size_bytes)}, which is enough"
+        unchanged.append(Unchanged(f"size of {live.path}", reason))
+        return live.size_bytes
+    if size_bytes < live.used_bytes:
+        raise Refused(
+            f"{live.path} holds {format_bytes(live.used_bytes)} ({live.used_bytes} bytes), so it"
+            f" cannot shrink to {format_bytes(size_bytes)} ({size_bytes} bytes); nothing was"
+            " changed.",
+            "remove data from it first, for instance with `hostprep unstage`",
+        )
+    return size_bytes
+
+
+def _new_inodes(request: VolumeRequest, live: LiveVolume, size_bytes: int) -> int:
+    if live.inodes is None:
+        raise Refused(
+            f"{live.path} has no limit of inodes, though hostprep mounted it with one, and the"
+            " kernel does not set one at a remount; nothing was changed.",
+            "unmount it and mount it again",
+        )
+    least = request.inodes or (default_inodes(size_bytes) if size_bytes > live.size_bytes else 0)
+    return max(live.inodes, least)
+
+
+def _options(
+    size_bytes: int, inodes: int, mode: int, owner: tuple[int, int], huge: Huge, noswap: bool
+) -> tuple[str, ...]:
+    return (
+        *_FLAGS,
+        f"mode={mode:04o}",
+        f"uid={owner[0]}",
+        f"gid={owner[1]}",
+        f"size={size_bytes}",
+        f"nr_inodes={inodes}",
+        *((f"huge={huge}",) if huge is not Huge.NEVER else ()),
+        *(("noswap",) if noswap else ()),
+    )
+
+
+def _huge(request: VolumeRequest, facts: VolumeFacts) -> Huge:
+    if request.huge is None:
+        return Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER
+    if request.huge is not Huge.NEVER and facts.support.huge is False:
+        raise Refused(
+            f"this kernel does not take huge={request.huge} for a tmpfs; nothing was changed.",
+            "leave --huge out",
+        )
+    return request.huge
+
+
+def _pages(size_bytes: int, page_bytes: int) -> int:
+    """Round up to whole pages, as the kernel does."""
+    return -(-size_bytes // page_bytes) * page_bytes
+
+
+def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:
+    if noswap or request.swap or not facts.headroom.swap_active:
+        return ()
+    if facts.live is not None and facts.support.noswap:
+        why = "the volume was mounted without noswap"
+    elif facts.support.noswap is None:
+        why = "whether the kernel takes noswap could not be asked without root"
+    else:
+        why = "this kernel does not take noswap"
+    return (f"{why}, and swap is active: the data may be written to the swap disk",)
+
+
+def _huge_warnings(huge: Huge) -> tuple[str, ...]:
+    if huge is not Huge.ALWAYS:
+        return ()
+    return (
+        "huge=always gives every file whole huge pages (2 MiB on x86): small files took 5 times"
+        " the space and 50 times the time; within_size is as fast for large files",
+    )
+
+
+def _plan_fstab(
+    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
+) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
+    if not request.fstab:
+        return None, (), ()
+    if facts.fstab is None:
+        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
+    edited = set_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path, options=options)
+    if edited == facts.fstab:
+        return options, (), (Unchanged("fstab", "its line says the same already"),)
+    if facts.fstab_entry is None:
+        change = Change("fstab", "add a line for the volume", "it should come back at boot")
+    else:
+        change = Change("fstab", "replace the volume's line", "it says something else")
+    return options, (change,), ()
+
+
+def _fstab_warnings(
+    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Warn where a line of ours stays behind what is mounted now."""
+    entry = facts.fstab_entry
+    if entry is None or request.fstab or parse_options(entry.options) == parse_options(options):
+        return ()
+    return (
+        f"line {entry.line_number} of fstab gives the volume other options at the next boot"
+        f" ({','.join(entry.options)}); --fstab brings it up to date",
+    )

@@ -1,0 +1,117 @@
+"""What hostprep mounted, where and for whom: one JSON file a volume below the state directory.
+
+A tmpfs without a record, and without a line of ours in fstab, is somebody else's: it is never
+changed or unmounted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file
+from hostprep.system.state import readable_state_dirs, state_dir
+from hostprep.volumes.fstab import volume_id_for
+
+_SCHEMA = "hostprep.volume-record/1"
+_FOLDER = "volumes"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRecord:
+    """A volume that hostprep mounted, or was about to mount.
+
+    ``device`` is the tmpfs's ``major:minor``, None from before the mount until it is known.
+    ``made_dirs`` are the directories that hostprep made to mount on, outermost first: they are
+    removed with the volume if they are empty. ``requested_by`` is the user behind sudo, if any.
+    """
+
+    path: str
+    volume_id: str
+    boot_id: str
+    device: str | None
+    size_bytes: int
+    inodes: int
+    made_dirs: tuple[str, ...]
+    requested_by: str
+    created_unix_seconds: float
+
+    def to_json(self) -> bytes:
+        """Return the record as it is stored."""
+        return (json.dumps({"schema": _SCHEMA, **asdict(self)}, indent=2) + "\n").encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> VolumeRecord:
+        """Read a stored record; raise ``ValueError`` or ``TypeError`` where it is none."""
+        fields: dict[str, Any] = json.loads(content)
+        if fields.pop("schema", None) != _SCHEMA:
+            raise ValueError(f"not a {_SCHEMA} document")
+        fields["made_dirs"] = tuple(fields["made_dirs"])
+        return cls(**fields)
+
+
+def read_record(path: str) -> VolumeRecord | None:
+    """Return the record of the volume at ``path``, None where there is none.
+
+    Raises ``HostprepError`` where the file cannot be understood: it may say that the volume is
+    ours, so nothing may be decided without it.
+    """
+    for directory in readable_state_dirs():
+        file = _file(path, directory)
+        try:
+            return VolumeRecord.from_json(file.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise HostprepError(
+                f"the record {file} of the volume {path} cannot be read: {error}; nothing was"
+                " changed.",
+                "remove the file if the volume is not hostprep's",
+            ) from None
+    return None
+
+
+def all_records() -> tuple[VolumeRecord, ...]:
+    """Return every readable record, by path; an ordinary user's and the machine's."""
+    found: dict[str, VolumeRecord] = {}
+    for directory in readable_state_dirs():
+        for file in (directory / _FOLDER).glob("*.json"):
+            try:
+                record = VolumeRecord.from_json(file.read_bytes())
+            except (OSError, ValueError, TypeError, KeyError):
+                continue  # says nothing about the other volumes; read_record names it for its own
+            found.setdefault(record.path, record)
+    return tuple(found[path] for path in sorted(found))
+
+
+def write_record(record: VolumeRecord) -> None:
+    """Store ``record`` durably in place of the earlier one; raise ``HostprepError`` if it fails."""
+    file = _file(record.path, state_dir())
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostprepError(
+            f"{file.parent} cannot be made: {error.strerror}; nothing was mounted.",
+            "hostprep remembers its volumes there; HOSTPREP_STATE_DIR moves it",
+        ) from None
+    remove_stale_temps(file)
+    replace_file(file, record.to_json(), expected=read_snapshot(file))
+
+
+def delete_record(path: str) -> None:
+    """Forget the volume at ``path``; nothing happens where there is no record."""
+    # No fsync: a record that a power cut brings back is of another boot, and means nothing then.
+    _file(path, state_dir()).unlink(missing_ok=True)
+
+
+def requester() -> str:
+    """Return who asked: the user behind sudo, or the user id of this process."""
+    return os.environ.get("SUDO_USER") or f"uid {os.getuid()}"
+
+
+def _file(path: str, directory: Path) -> Path:
+    return directory / _FOLDER / f"{volume_id_for(path)}.json"

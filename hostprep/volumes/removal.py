@@ -1,0 +1,213 @@
+"""Taking a volume away again: refused while it is used, holds data, or is not hostprep's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.processes import PathUser, users_of
+from hostprep.system.locks import lock
+from hostprep.system.mounting import unmount
+from hostprep.system.run import CommandFailed
+from hostprep.units import format_bytes
+from hostprep.volumes.apply import LOCK, Observer, need_root
+from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.fstab import remove_volume, volume_id_for
+from hostprep.volumes.fstab_file import edit_fstab, fstab_path
+from hostprep.volumes.live import read_live
+from hostprep.volumes.model import Change, LiveVolume, Unchanged
+from hostprep.volumes.paths import remove_dirs
+from hostprep.volumes.records import delete_record
+
+
+@dataclass(frozen=True, slots=True)
+class UnmountRequest:
+    """A volume to take away. ``discard_data`` allows losing what is still in it."""
+
+    path: str
+    fstab: bool = False
+    discard_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnmountPlan:
+    """What would be done; with a ``refusal`` nothing may be."""
+
+    request: UnmountRequest
+    path: str
+    refusal: Refused | None = None
+    changes: tuple[Change, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    warnings: tuple[str, ...] = ()
+    unmount: bool = False
+    edit_fstab: bool = False
+    remove_dirs: tuple[str, ...] = ()
+    forget: bool = False
+    live: LiveVolume | None = None
+
+
+def unmount_volume(
+    path: str,
+    *,
+    fstab: bool = False,
+    discard_data: bool = False,
+    observer: Observer | None = None,
+) -> UnmountPlan:
+    """Unmount hostprep's volume at ``path`` and return what was done; nothing where none is.
+
+    ``fstab`` removes its line too. Directories that were made for it are removed if they are empty.
+    Raises ``Refused`` as ``plan_unmount`` says, ``HostprepError`` where a step fails.
+    """
+    request = UnmountRequest(path, fstab=fstab, discard_data=discard_data)
+    plan = gather_and_plan_unmount(request)
+    return apply_unmount(plan, observer)
+
+
+def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
+    """Read the facts and plan; changes nothing."""
+    facts = gather(request.path)
+    users = users_of(facts.path) if facts.is_ours else ()
+    return plan_unmount(request, facts, users)
+
+
+def plan_unmount(
+    request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]
+) -> UnmountPlan:
+    """Return the plan that takes the volume away, pure.
+
+    Refused where something else than a volume of hostprep's is mounted, where it is used, has other
+    mounts inside, or holds data that ``request`` does not give up.
+    """
+    path = facts.path
+    try:
+        _check(request, facts, users)
+        new_fstab = _without_line(request, facts)
+    except Refused as refusal:
+        return UnmountPlan(request, path, refusal=refusal, live=facts.live)
+    edits = new_fstab is not None
+    line_stays = facts.fstab_entry is not None and not edits
+    # With a line in fstab the volume comes back at boot: its directories and record stay for that.
+    forget = facts.record is not None and not line_stays
+    made = facts.record.made_dirs if facts.record is not None and not line_stays else ()
+    changes = []
+    if facts.live is not None:
+        held = format_bytes(facts.live.used_bytes)
+        changes.append(Change(path, f"unmount ({held} in use)", "asked for"))
+    if edits:
+        changes.append(Change("fstab", "remove the volume's line", "asked for"))
+    changes.extend(
+        Change(directory, "remove directory, if it is empty", "hostprep made it for the volume")
+        for directory in reversed(made)
+    )
+    if forget and not changes:
+        changes.append(Change(path, "forget the volume", "it is not mounted any more"))
+    unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
+    warnings = []
+    if line_stays:
+        entry = facts.fstab_entry
+        assert entry is not None
+        unchanged.append(Unchanged("fstab", "--fstab was not given"))
+        warnings.append(
+            f"line {entry.line_number} of fstab mounts the volume again at the next boot; --fstab"
+            " removes it"
+        )
+    return UnmountPlan(
+        request,
+        path,
+        changes=tuple(changes),
+        unchanged=tuple(unchanged),
+        warnings=tuple(warnings),
+        unmount=facts.live is not None,
+        edit_fstab=edits,
+        remove_dirs=made,
+        forget=forget,
+        live=facts.live,
+    )
+
+
+def apply_unmount(plan: UnmountPlan, observer: Observer | None = None) -> UnmountPlan:
+    """Carry out ``plan``, after planning once more under the lock; return what was done."""
+    if plan.refusal is not None:
+        raise plan.refusal
+    if not plan.changes:
+        return plan
+    need_root(f"unmounting {plan.path}")
+    with lock(LOCK, purpose=f"unmount {plan.path}"):
+        fresh = gather_and_plan_unmount(plan.request)
+        if fresh.refusal is not None:
+            raise fresh.refusal
+        if fresh.unmount:
+            _unmount(fresh.path)
+        if fresh.edit_fstab:
+            _edit_fstab(fresh)
+        remove_dirs(fresh.remove_dirs)
+        if fresh.forget:
+            delete_record(fresh.path)
+        for change in fresh.changes:
+            if observer is not None:
+                observer(change)
+    return fresh
+
+
+def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]) -> None:
+    path, mount = facts.path, facts.mount
+    if mount is None:
+        return
+    if not facts.is_ours:
+        raise Refused(
+            f"what is mounted on {path} ({mount.fstype}, {mount.source}) was not mounted by"
+            " hostprep; nothing was changed.",
+            f"if you are sure, unmount it yourself: umount {path}",
+        )
+    if facts.mounts_below:
+        raise Refused(
+            f"{facts.mounts_below[0]} is mounted inside {path}; nothing was changed.",
+            "unmount that first",
+        )
+    if users:
+        raise Refused(
+            f"{path} is in use: {'; '.join(map(str, users))}. Nothing was changed.",
+            "end that first",
+        )
+    if facts.place.entries and not request.discard_data:
+        assert facts.live is not None
+        names = ", ".join(facts.place.entries)
+        raise Refused(
+            f"{path} still holds {format_bytes(facts.live.used_bytes)} ({names}), which would be"
+            " lost; nothing was changed.",
+            "remove data sets with `hostprep unstage`, or give --discard-data to lose it all",
+        )
+
+
+def _without_line(request: UnmountRequest, facts: VolumeFacts) -> bytes | None:
+    """Return fstab without the volume's line, None where it need not be changed."""
+    if not request.fstab:
+        return None
+    if facts.fstab is None:
+        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
+    edited = remove_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path)
+    return edited if edited != facts.fstab else None
+
+
+def _unmount(path: str) -> None:
+    try:
+        unmount(path)
+    except CommandFailed as error:
+        users = "; ".join(map(str, users_of(path)))
+        raise HostprepError(
+            f"{path} could not be unmounted: {users or error.completed.stderr.strip()}.",
+            "end what uses it, and run the same command again",
+        ) from None
+    if read_live(path) is not None:
+        raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
+
+
+def _edit_fstab(plan: UnmountPlan) -> None:
+    def edit(content: bytes) -> bytes:
+        return remove_volume(content, volume_id=volume_id_for(plan.path), path=plan.path)
+
+    try:
+        edit_fstab(fstab_path(), edit)
+    except HostprepError as error:
+        error.message = f"the volume is unmounted, but its line is still in fstab: {error.message}"
+        raise
