@@ -4,7 +4,9 @@ Pure: bytes in, bytes out; ``hostprep.volumes.fstab_file`` reads and replaces th
 
 A line is ours by the option ``X-hostprep.id=ID``, which mount(8) keeps from the kernel. Lines are
 separated as glibc and libmount do it, at ``\\n`` alone; our line ends as most lines of the file do.
-A file whose last line has no newline keeps it so: ``A`` becomes ``A\\nours``, and ``A`` again.
+A file whose last line has no newline keeps it so: ``A`` becomes ``A\\nours``, and ``A`` again. So
+taking our line out restores the file exactly, with one exception: a file that ends in a bare
+``\\r`` gets the newline that it lacks, and keeps it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ class FstabEntry:
 @dataclass(frozen=True, slots=True)
 class _Line:
     body: bytes
-    ending: bytes  # b"\n", b"\r\n", or b"" for a last line without a newline
+    ending: bytes  # b"\n", b"\r\n"; for a last line without a newline b"", or b"\r"
+
+    @property
+    def terminated(self) -> bool:
+        return self.ending.endswith(b"\n")
 
 
 def entries(content: bytes) -> tuple[FstabEntry, ...]:
@@ -141,7 +147,7 @@ def remove_volume(content: bytes, *, volume_id: str, path: str | None = None) ->
     lines = _lines(content)
     index = own.line_number - 1
     removed = lines.pop(index)
-    if not removed.ending and lines:
+    if not removed.terminated and lines:
         # Ours was the unterminated last line: the newline before it was only our separator.
         lines[-1] = _Line(lines[-1].body, b"")
     return _joined(lines)
@@ -251,7 +257,7 @@ def _lines(content: bytes) -> list[_Line]:
         _Line(body[:-1], b"\r\n") if body.endswith(b"\r") else _Line(body, b"\n") for body in ended
     ]
     if last:
-        lines.append(_Line(last, b""))
+        lines.append(_Line(last[:-1], b"\r") if last.endswith(b"\r") else _Line(last, b""))
     return lines
 
 
@@ -260,17 +266,18 @@ def _joined(lines: Sequence[_Line]) -> bytes:
 
 
 def _appended(content: bytes, lines: Sequence[_Line], line: bytes) -> bytes:
-    ended = [each.ending for each in lines if each.ending]
+    ended = [each.ending for each in lines if each.terminated]
     ending = b"\r\n" if ended.count(b"\r\n") * 2 > len(ended) else b"\n"
-    if not lines or lines[-1].ending:
+    if not lines or lines[-1].terminated:
         return content + line + ending
-    if content.endswith(b"\r"):
-        ending = b"\r\n"  # with \n alone, the file's own \r would later pass for our separator's
+    if lines[-1].ending == b"\r":
+        # Readers forgive \r at the end of a file, but not \r\r\n: that would break a foreign line.
+        return content + b"\n" + line + b"\r\n"
     return content + ending + line
 
 
 def _parse(number: int, body: bytes) -> FstabEntry | None:
-    fields = body.strip(b" \t\r").replace(b"\t", b" ").split(b" ")
+    fields = body.strip(b" \t").replace(b"\t", b" ").split(b" ")
     fields = [field for field in fields if field]
     if len(fields) < 2 or fields[0].startswith(b"#"):
         return None

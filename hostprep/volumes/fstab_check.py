@@ -109,7 +109,7 @@ def _objection(
         return None  # it did not read our file (systemd before 246), or is told to ignore fstab
     if _others(before, changed) != _others(after, changed):
         return "would make something else of lines that are not hostprep's"
-    ours = {_setting(text, "Where"): (name, text) for name, text in after.units}
+    ours = {_target(text): (name, text) for name, text in after.units}
     for target in sorted(present):
         if target not in ours:
             return f"makes no mount unit for {target}"
@@ -125,8 +125,14 @@ def _others(generated: GeneratedUnits, changed: set[str]) -> dict[str, str]:
     return {
         name: re.sub(r"(?m)^SourcePath=.*$", "", text)
         for name, text in generated.units
-        if _setting(text, "Where") not in changed
+        if _target(text) not in changed
     }
+
+
+def _target(text: str) -> str | None:
+    """Return the target as fstab has it: where it leads through a symlink, Where= differs."""
+    match = re.search(r"(?m)^# Canonicalized from (.*)$", text)
+    return match[1].replace("%%", "%") if match else _setting(text, "Where")
 
 
 def _setting(text: str, name: str) -> str | None:

@@ -1,0 +1,286 @@
+"""The durable replace: what is kept, in which order it happens, and when it does not happen."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.system.files import (
+    ChangedMeanwhile,
+    read_snapshot,
+    remove_stale_temps,
+    replace_file,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "etc" / "fstab"
+    path.parent.mkdir()
+    path.write_bytes(b"old\n")
+    path.chmod(0o640)
+    return path
+
+
+def temps(path: Path) -> list[str]:
+    return [name for name in os.listdir(path.parent) if name != path.name]
+
+
+def test_replaces_the_content_and_keeps_the_mode(file: Path) -> None:
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert file.read_bytes() == b"new\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert temps(file) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_keeps_the_owner(file: Path) -> None:
+    os.chown(file, 1234, 2345)
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert (file.stat().st_uid, file.stat().st_gid) == (1234, 2345)
+
+
+def test_keeps_user_attributes(file: Path) -> None:
+    set_or_skip(file, "user.note", b"theirs")
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert os.getxattr(file, "user.note") == b"theirs"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a label")
+def test_keeps_the_selinux_label(file: Path) -> None:
+    label = b"system_u:object_r:etc_t:s0\0"
+    set_or_skip(file, "security.selinux", label)
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert os.getxattr(file, "security.selinux") == label
+
+
+def test_keeps_an_acl_and_takes_no_default_acl_over(file: Path) -> None:
+    def acl(user_permissions: int) -> bytes:
+        # Version 2, then (tag, permissions, id): owner, user 1234, group, mask, others.
+        none = 0xFFFFFFFF
+        rows = [
+            (1, 6, none),
+            (2, user_permissions, 1234),
+            (4, 4, none),
+            (16, 6, none),
+            (32, 0, none),
+        ]
+        return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+
+    set_or_skip(file.parent, "system.posix_acl_default", acl(6))
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert "system.posix_acl_access" not in os.listxattr(file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+    os.setxattr(file, "system.posix_acl_access", acl(4))
+    replace_file(file, b"newer\n", expected=read_snapshot(file))
+    assert os.getxattr(file, "system.posix_acl_access") == acl(4)
+
+
+def set_or_skip(path: Path, name: str, value: bytes) -> None:
+    try:
+        os.setxattr(path, name, value)
+    except OSError as error:
+        pytest.skip(f"{name} cannot be set here: {error.strerror}")
+
+
+def test_makes_a_missing_file_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "fstab"
+    assert read_snapshot(path) is None
+    earlier = os.umask(0o077)
+    try:
+        replace_file(path, b"new\n", expected=None)
+    finally:
+        os.umask(earlier)
+    assert path.read_bytes() == b"new\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_flushes_the_file_then_renames_then_flushes_the_directory(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, str, bytes]] = []
+    real_fsync, real_rename = os.fsync, os.rename
+
+    def fsync(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        content = b"" if os.path.isdir(name) else Path(name).read_bytes()
+        events.append(("fsync", name, content))
+        real_fsync(descriptor)
+
+    def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        events.append(("rename", f"{source} {target}", b""))
+        real_rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert [event[0] for event in events] == ["fsync", "rename", "fsync"]
+    temp = Path(events[0][1])
+    assert temp.parent == file.parent
+    assert events[0][2] == b"new\n"  # all of it was written before it was flushed
+    assert events[1][1] == f"{temp.name} {file.name}"
+    assert events[2][1] == str(file.parent)
+
+
+def write_in_place(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"theirs\n")
+
+
+def write_unnoticed_by_size_and_time(path: Path) -> None:
+    status = path.stat()
+    path.write_bytes(b"OLD\n")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace_by_rename(path: Path) -> None:
+    other = path.with_name("theirs")
+    other.write_bytes(b"theirs\n")
+    other.rename(path)
+
+
+def write_the_same_anew(path: Path) -> None:
+    other = path.with_name("theirs")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+def change_mode(path: Path) -> None:
+    path.chmod(0o600)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize(
+    "interfere",
+    [
+        write_in_place,
+        write_unnoticed_by_size_and_time,
+        replace_by_rename,
+        write_the_same_anew,
+        change_mode,
+        remove,
+    ],
+)
+def test_stops_where_somebody_else_wrote_meanwhile(
+    file: Path, interfere: Callable[[Path], None]
+) -> None:
+    theirs: list[object] = []
+
+    def check(_: Path) -> None:
+        interfere(file)
+        theirs.append(read_snapshot(file))
+
+    with pytest.raises(ChangedMeanwhile, match="somebody else wrote") as caught:
+        replace_file(file, b"new\n", expected=read_snapshot(file), check=check)
+    assert caught.value.exit_code == 5
+    assert theirs == [read_snapshot(file)]
+    assert [name for name in temps(file) if "hostprep" in name] == []
+
+
+def test_stops_where_the_missing_file_has_come(tmp_path: Path) -> None:
+    path = tmp_path / "fstab"
+    with pytest.raises(ChangedMeanwhile):
+        replace_file(path, b"new\n", expected=None, check=lambda _: path.write_bytes(b"x") and None)
+    assert path.read_bytes() == b"x"
+
+
+def test_check_sees_the_whole_new_file_and_can_stop_it(file: Path) -> None:
+    seen = []
+
+    def check(candidate: Path) -> None:
+        seen.append((candidate.read_bytes(), candidate.parent, candidate.stat().st_mode & 0o777))
+        raise Refused("no")
+
+    with pytest.raises(Refused, match="no"):
+        replace_file(file, b"new\n", expected=read_snapshot(file), check=check)
+    assert seen == [(b"new\n", file.parent, 0o640)]
+    assert file.read_bytes() == b"old\n"
+    assert temps(file) == []
+
+
+def test_ctrl_c_leaves_the_old_file_and_no_litter(file: Path) -> None:
+    def check(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(file, b"new\n", expected=read_snapshot(file), check=check)
+    assert file.read_bytes() == b"old\n"
+    assert temps(file) == []
+
+
+def test_a_flush_that_fails_leaves_the_old_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(HostprepError, match=r"is as it was: Input/output error"):
+        replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert file.read_bytes() == b"old\n"
+    assert temps(file) == []
+
+
+def test_a_directory_flush_that_fails_is_not_hidden(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(HostprepError, match="may not survive a power cut"):
+        replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert file.read_bytes() == b"new\n"
+
+
+def test_symlinks_are_refused_by_name(file: Path) -> None:
+    link = file.with_name("link")
+    link.symlink_to("fstab")
+    with pytest.raises(Refused, match=r"link is a symlink to fstab"):
+        read_snapshot(link)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("fifo", "."):
+        with pytest.raises(Refused, match="not a regular file"):
+            read_snapshot(tmp_path / name)
+
+
+def test_a_directory_that_is_missing_is_an_error_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(HostprepError, match="none/fstab"):
+        replace_file(tmp_path / "none/fstab", b"", expected=None)
+
+
+def test_stale_temps_go_and_others_stay(file: Path) -> None:
+    stale = file.with_name(".fstab.hostprep-0123456789abcdef")
+    held = file.with_name(".fstab.hostprep-fedcba9876543210")
+    theirs = [
+        file.with_name(name)
+        for name in (".fstab.hostprep-backup", "fstab.bak", ".group.hostprep-0123456789abcdef")
+    ]
+    link = file.with_name(".fstab.hostprep-aaaaaaaaaaaaaaaa")
+    link.symlink_to("fstab")
+    for path in (stale, held, *theirs):
+        path.write_bytes(b"x")
+    with held.open("rb") as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        assert remove_stale_temps(file) == (stale.name,)
+    assert set(temps(file)) == {held.name, link.name, *(path.name for path in theirs)}
+    assert remove_stale_temps(file) == (held.name,)

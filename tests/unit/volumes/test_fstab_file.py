@@ -1,0 +1,218 @@
+"""Editing the file: what is refused, what is checked first, and when systemd is told."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.system import systemd
+from hostprep.system.files import ChangedMeanwhile
+from hostprep.volumes import fstab_file
+from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
+from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab
+
+FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
+PATH = "/mnt/hostprep"
+ID = volume_id_for(PATH)
+
+
+def put(content: bytes) -> bytes:
+    return set_volume(content, volume_id=ID, path=PATH, options=["nosuid", "size=1048576"])
+
+
+def drop(content: bytes) -> bytes:
+    return remove_volume(content, volume_id=ID, path=PATH)
+
+
+@pytest.fixture
+def fstab(tmp_path: Path) -> Path:
+    path = tmp_path / "fstab"
+    path.write_bytes(b"# mine\n")
+    return path
+
+
+def test_the_path_can_be_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_FSTAB", "some/fstab")
+    assert fstab_path() == Path.cwd() / "some/fstab"
+    monkeypatch.delenv("HOSTPREP_FSTAB")
+    assert fstab_path() == Path("/etc/fstab")
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
+def test_every_real_file_takes_our_line_and_gives_it_back(fixture: Path, tmp_path: Path) -> None:
+    # With findmnt and the generator as judges: what was in disorder before is not held against us.
+    fstab = tmp_path / "fstab"
+    fstab.write_bytes(fixture.read_bytes())
+    assert edit_fstab(fstab, put) is True
+    assert fstab.read_bytes() == put(fixture.read_bytes())
+    status = fstab.stat()
+    assert edit_fstab(fstab, put) is False
+    assert fstab.stat() == status
+    assert edit_fstab(fstab, drop) is True
+    newline = b"\n" if fixture.read_bytes().endswith(b"\r") else b""
+    assert fstab.read_bytes() == fixture.read_bytes() + newline
+    assert os.listdir(tmp_path) == ["fstab"]
+
+
+def test_a_missing_file_reads_as_empty_and_is_made(tmp_path: Path) -> None:
+    fstab = tmp_path / "fstab"
+    assert read_fstab(fstab) == b""
+    assert edit_fstab(fstab, drop) is False
+    assert not fstab.exists()
+    assert edit_fstab(fstab, put) is True
+    assert fstab.read_bytes() == put(b"")
+    assert stat.S_IMODE(fstab.stat().st_mode) == 0o644
+
+
+def test_a_path_with_spaces_and_percent_signs_is_checked_too(tmp_path: Path) -> None:
+    fstab = tmp_path / "a b %n" / "fstab"
+    fstab.parent.mkdir()
+    path = "/mnt/50% of ü"
+    assert edit_fstab(
+        fstab, lambda old: set_volume(old, volume_id=volume_id_for(path), path=path, options=[])
+    )
+
+
+def test_a_target_behind_a_symlink_is_still_ours_to_the_generator(fstab: Path) -> None:
+    (fstab.parent / "real").mkdir()
+    (fstab.parent / "link").symlink_to("real")
+    path = f"{fstab.parent}/link/volume"
+    assert edit_fstab(fstab, lambda old: set_volume(old, volume_id="x", path=path, options=[]))
+
+
+def test_a_symlinked_fstab_is_refused_and_stays(fstab: Path) -> None:
+    link = fstab.with_name("link")
+    link.symlink_to(fstab)
+    for action in (lambda: read_fstab(link), lambda: edit_fstab(link, put)):
+        with pytest.raises(Refused, match="symlink"):
+            action()
+    assert link.is_symlink()
+    assert fstab.read_bytes() == b"# mine\n"
+
+
+def test_an_editor_that_wrote_meanwhile_keeps_its_version(fstab: Path) -> None:
+    def slow_edit(content: bytes) -> bytes:
+        fstab.write_bytes(b"# theirs\n")
+        return put(content)
+
+    with pytest.raises(ChangedMeanwhile, match="their version stays") as caught:
+        edit_fstab(fstab, slow_edit)
+    assert caught.value.exit_code == 5
+    assert fstab.read_bytes() == b"# theirs\n"
+    assert os.listdir(fstab.parent) == ["fstab"]
+    assert edit_fstab(fstab, put) is True
+    assert fstab.read_bytes() == put(b"# theirs\n")
+
+
+def test_an_edit_that_touches_foreign_lines_is_not_written(fstab: Path) -> None:
+    with pytest.raises(HostprepError, match="not hostprep's"):
+        edit_fstab(fstab, lambda content: put(content).replace(b"mine", b"ours"))
+    assert fstab.read_bytes() == b"# mine\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"tmpfs /mnt/x tmpfs nofail,X-hostprep.id=odd # note",
+        b"tmpfs /mnt/x tmpfs nofail,X-hostprep.id=odd zero 0",
+    ],
+)
+def test_findmnt_stops_what_libmount_cannot_parse(fstab: Path, line: bytes) -> None:
+    done = edit_or_refusal(fstab, line + b"\n")
+    assert "cannot parse" in done
+    assert fstab.read_bytes() == b"# mine\n"
+
+
+@pytest.mark.skipif(systemd.fstab_generator() is None, reason="systemd is not installed")
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        (b"tmpfs /mnt/x tmpfs X-hostprep.id=odd 0 0\n", "boot wait"),
+        (b"/dev/sdb1 /mnt/x ext4 nofail,X-hostprep.id=odd 0 0\n", "something else than a tmpfs"),
+        (
+            b"tmpfs /mnt/x tmpfs nofail,X-hostprep.id=a 0 0\n"
+            b"tmpfs /mnt//x tmpfs nofail,X-hostprep.id=b 0 0\n",
+            "fails on the new fstab",
+        ),
+    ],
+)
+def test_the_generator_stops_what_would_hurt_the_boot(fstab: Path, lines: bytes, why: str) -> None:
+    assert why in edit_or_refusal(fstab, lines)
+    assert fstab.read_bytes() == b"# mine\n"
+    assert os.listdir(fstab.parent) == ["fstab"]
+
+
+def edit_or_refusal(fstab: Path, lines: bytes) -> str:
+    with pytest.raises(Refused) as caught:
+        edit_fstab(fstab, lambda content: content + lines)
+    return caught.value.message
+
+
+def test_unchecked_edits_are_the_callers_own_risk(fstab: Path) -> None:
+    line = b"tmpfs /mnt/x tmpfs X-hostprep.id=odd 0 0\n"
+    assert edit_fstab(fstab, lambda content: content + line, check=False) is True
+
+
+def test_litter_of_a_killed_run_goes_with_the_next_even_where_nothing_changes(
+    fstab: Path, own_state: Path
+) -> None:
+    litter = fstab.with_name(".fstab.hostprep-0123456789abcdef")
+    litter.write_bytes(b"x")
+    assert edit_fstab(fstab, drop) is False
+    assert os.listdir(fstab.parent) == ["fstab"]
+    scratch = own_state / "state" / "fstab-check-killed"
+    (scratch / "old").mkdir(parents=True)
+    edit_fstab(fstab, put)
+    if systemd.fstab_generator() is not None:
+        assert os.listdir(own_state / "state") == []
+
+
+@pytest.fixture
+def systemctl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a systemctl on the PATH that only notes its arguments; return its notes."""
+    folder = tmp_path_factory.mktemp("bin")
+    notes = folder / "notes"
+    notes.touch()
+    script = folder / "systemctl"
+    script.write_text(f'#!/bin/sh\necho "$@" >>"{notes}"\n[ ! -e "{folder}/fail" ]\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return notes
+
+
+def test_systemd_reads_the_machines_fstab_again_once(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    edit_fstab(fstab, put)
+    edit_fstab(fstab, put)
+    assert systemctl.read_text() == "daemon-reload\n"
+
+
+def test_systemd_is_not_told_about_another_fstab_nor_where_it_does_not_run(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    edit_fstab(fstab, put)
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: False)
+    edit_fstab(fstab, drop)
+    assert systemctl.read_text() == ""
+
+
+def test_a_reload_that_fails_says_that_the_file_is_written(systemctl: Path) -> None:
+    systemctl.with_name("fail").touch()
+    with pytest.raises(HostprepError, match="fstab is written") as caught:
+        systemd.daemon_reload()
+    assert "daemon-reload" in str(caught.value.hint)
+
+
+def test_systemd_runs_where_sd_booted_says_so(tmp_path: Path) -> None:
+    assert systemd.systemd_runs(tmp_path) is False
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert systemd.systemd_runs(tmp_path) is True
