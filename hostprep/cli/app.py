@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 import hostprep
+from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
+from hostprep.cli.unmount import unmount
 
 app = typer.Typer(
     name="hostprep",
@@ -37,3 +39,6 @@ def root(
 
 # Each command module registers itself here: app.command(name)(function).
 COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts"})
+
+app.command("mount")(mount)
+app.command("unmount")(unmount)

@@ -1,0 +1,104 @@
+"""``hostprep mount``: a sized tmpfs, mounted or grown, and kept for the next boot if asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import (
+    DryRunOption,
+    FstabOption,
+    JsonOption,
+    mode_of,
+    owner_of,
+    size_in_bytes,
+)
+from hostprep.cli.output import emit_json, emit_text
+from hostprep.cli.plans import plan_fields, show_plan, volume_fields, volume_line
+from hostprep.volumes.model import Huge
+
+if TYPE_CHECKING:
+    from hostprep.volumes.model import LiveVolume
+    from hostprep.volumes.plan import VolumePlan
+
+
+def mount(
+    path: Annotated[str, typer.Argument(help="Where: an empty or new directory.")],
+    size: Annotated[str, typer.Option(help="How large: 30G, 512M, 50% (of the RAM).")],
+    fstab: FstabOption = False,
+    mode: Annotated[
+        str | None, typer.Option(help="Permissions of its root directory; 0755 for a new one.")
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option(metavar="USER[:GROUP]", help="Owner of its root directory.")
+    ] = None,
+    inodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="The least number of files, directories and links that must fit."),
+    ] = None,
+    huge: Annotated[
+        Huge | None,
+        typer.Option(help="Huge pages; within_size where the kernel takes it, if not given."),
+    ] = None,
+    swap: Annotated[bool, typer.Option("--swap", help="Allow its data to be swapped out.")] = False,
+    reserve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory left for the machine; if not given, the larger of 4G and 10%.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Mount it even where the memory does not suffice.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Mount a sized tmpfs, or change one that hostprep mounted; what is in it stays."""
+    from hostprep.volumes.apply import apply_volume
+    from hostprep.volumes.facts import gather
+    from hostprep.volumes.model import VolumeRequest
+    from hostprep.volumes.plan import plan_volume
+
+    uid, gid = owner_of(owner) if owner is not None else (None, None)
+    request = VolumeRequest(
+        path=path,
+        size_bytes=size_in_bytes(size),
+        mode=None if mode is None else mode_of(mode),
+        uid=uid,
+        gid=gid,
+        inodes=inodes,
+        huge=huge,
+        swap=swap,
+        fstab=fstab,
+        reserve_bytes=None if reserve is None else size_in_bytes(reserve),
+        force=force,
+    )
+    plan = plan_volume(request, gather(path))
+    if plan.refusal is not None:
+        raise plan.refusal
+    live = plan.live if dry_run else apply_volume(plan)
+    if as_json:
+        emit_json("mount", _fields(plan, live, dry_run=dry_run))
+        return
+    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
+    if live is not None:
+        emit_text(volume_line(live))
+
+
+def _fields(plan: VolumePlan, live: LiveVolume | None, *, dry_run: bool) -> dict[str, Any]:
+    budget = None
+    if plan.budget is not None:
+        budget = {**asdict(plan.budget), "fits": plan.budget.fits}
+    return {
+        **plan_fields(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run),
+        "volume": None if live is None else volume_fields(live),
+        "planned": {
+            "size_bytes": plan.size_bytes,
+            "inodes": plan.inodes,
+            "options": ",".join(plan.options),
+        },
+        "budget": budget,
+    }

@@ -1,0 +1,79 @@
+"""Options that several commands share, and how their values are read.
+
+Imports nothing heavy: every ``hostprep --help`` loads it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostprep.errors import UsageError
+from hostprep.units import parse_size
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan; change nothing.")]
+FstabOption = Annotated[
+    bool, typer.Option("--fstab", help="Keep a line in /etc/fstab, so that it is there at boot.")
+]
+
+
+def size_in_bytes(text: str) -> int:
+    """Read a size as the contracts say; ``50%`` is of the RAM, or of the cgroup's limit."""
+    if "%" not in text:
+        return parse_size(text)
+    from hostprep.host.memory import ram_for_percent
+
+    return parse_size(text, ram_bytes=ram_for_percent())
+
+
+def mode_of(text: str) -> int:
+    """Read the permissions of a directory in octal: ``0755``, ``1777``."""
+    try:
+        mode = int(text, 8)
+    except ValueError:
+        mode = -1
+    if not text.isdigit() or not 0 <= mode <= 0o7777:
+        raise UsageError(f"{text!r} is not a mode.", "accepted: octal digits such as 0755 or 1777")
+    return mode
+
+
+def owner_of(text: str) -> tuple[int, int]:
+    """Read ``USER[:GROUP]``, names or numbers, as user and group id.
+
+    Without a group it is the user's own; a number that no account has needs the group.
+    """
+    user, colon, group = text.partition(":")
+    uid, own_gid = _user(user)
+    gid = _group(group) if colon else own_gid
+    if gid is None:
+        raise UsageError(f"no account has the user id {user}.", f"name the group too: {user}:GROUP")
+    return uid, gid
+
+
+def _user(name: str) -> tuple[int, int | None]:
+    import pwd
+
+    try:
+        account = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        if name.isdigit():
+            return int(name), None
+        raise UsageError(
+            f"there is no user {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+        ) from None
+    return account.pw_uid, account.pw_gid
+
+
+def _group(name: str) -> int:
+    import grp
+
+    if name.isdigit():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UsageError(
+            f"there is no group {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+        ) from None

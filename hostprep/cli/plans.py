@@ -1,0 +1,70 @@
+"""How plans are shown: what is done and why, what is left as it is and why, what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hostprep.cli.output import emit_text, printable, say
+
+if TYPE_CHECKING:
+    from hostprep.volumes.model import Change, LiveVolume, Unchanged
+
+
+def plan_fields(
+    changes: Sequence[Change],
+    unchanged: Sequence[Unchanged],
+    warnings: Sequence[str],
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """Return the fields of a plan's JSON document; ``changed`` says whether it was carried out."""
+    return {
+        "changed": bool(changes) and not dry_run,
+        "dry_run": dry_run,
+        "changes": [asdict(change) for change in changes],
+        "unchanged": [asdict(each) for each in unchanged],
+        "warnings": list(warnings),
+    }
+
+
+def show_plan(
+    changes: Sequence[Change],
+    unchanged: Sequence[Unchanged],
+    warnings: Sequence[str],
+    *,
+    dry_run: bool,
+) -> None:
+    """Print a plan for people: the steps on stdout, the warnings on stderr."""
+    for warning in warnings:
+        say(f"hostprep: warning: {printable(warning)}")
+    would = "would: " if dry_run else ""
+    for change in changes:
+        emit_text(printable(f"{would}{change.subject}: {change.action} ({change.reason})"))
+    for each in unchanged:
+        emit_text(printable(f"unchanged: {each.subject}: {each.reason}"))
+    if not changes:
+        emit_text("nothing to do")
+
+
+def volume_fields(live: LiveVolume) -> dict[str, Any]:
+    """Return a mounted volume for JSON; the mode as octal digits, ``inodes`` null for no limit."""
+    return {
+        **asdict(live),
+        "mode": f"{live.mode:04o}",
+        "options": ",".join(live.options),
+    }
+
+
+def volume_line(live: LiveVolume) -> str:
+    """Return a mounted volume as one line."""
+    from hostprep.units import format_bytes, format_count
+
+    inodes = "no limit of" if live.inodes is None else format_count(live.inodes)
+    flags = [flag for flag in ("nosuid", "nodev", "noexec", "noswap") if getattr(live, flag)]
+    return printable(
+        f"{live.path}: {format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used,"
+        f" {inodes} inodes, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
+        f" huge={live.huge}, {','.join(flags)}"
+    )

@@ -1,0 +1,38 @@
+"""``hostprep unmount``: a volume that hostprep mounted is taken away again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostprep.cli.options import DryRunOption, JsonOption
+from hostprep.cli.output import emit_json
+from hostprep.cli.plans import plan_fields, show_plan, volume_fields
+
+
+def unmount(
+    path: Annotated[str, typer.Argument(help="The volume's mount point.")],
+    fstab: Annotated[
+        bool, typer.Option("--fstab", help="Remove its line from /etc/fstab too.")
+    ] = False,
+    discard_data: Annotated[
+        bool, typer.Option("--discard-data", help="Lose what is still in it.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Unmount a volume that hostprep mounted, if it is empty and nobody uses it."""
+    from hostprep.volumes.removal import UnmountRequest, apply_unmount, gather_and_plan_unmount
+
+    plan = gather_and_plan_unmount(UnmountRequest(path, fstab=fstab, discard_data=discard_data))
+    if plan.refusal is not None:
+        raise plan.refusal
+    if not dry_run:
+        plan = apply_unmount(plan)
+    if as_json:
+        fields = plan_fields(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
+        was = None if plan.live is None else volume_fields(plan.live)
+        emit_json("unmount", {**fields, "volume": was})
+        return
+    show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
