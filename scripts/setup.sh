@@ -41,6 +41,7 @@ system_tools() {
   need mkfs.btrfs btrfs-progs "makes the btrfs that the tests stage onto"
   need fusermount3 fuse3 "mounts the slow and the failing file systems of the tests"
   need jq jq "reads the JSON in the tests of pipelines"
+  need strace strace "shows the tests in which order fstab is flushed and renamed"
 }
 
 python_of_choice() {
