@@ -9,6 +9,7 @@ import typer
 import hostprep
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
+from hostprep.cli.stage import stage
 from hostprep.cli.unmount import unmount
 
 app = typer.Typer(
@@ -40,5 +41,6 @@ def root(
 # Each command module registers itself here: app.command(name)(function).
 COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts"})
 
+app.command("stage")(stage)
 app.command("mount")(mount)
 app.command("unmount")(unmount)

@@ -1,0 +1,139 @@
+"""Progress on stderr: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from hostprep.cli.output import say, wants_colour
+from hostprep.units import format_bytes, format_count, format_rate, format_seconds
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+LINE_SECONDS = 5.0
+_TITLES = {
+    "scan": "scanning the source",
+    "check": "checking what is there",
+    "copy": "copying",
+    "sync": "writing out to the disk",
+    "verify": "reading back",
+    "publish": "publishing",
+    "remove": "removing",
+}
+
+
+class ProgressReporter:
+    """An observer that shows the phase, files, bytes, rate, and the time left.
+
+    The time left follows the mean rate of the phase, and never rises by more than it fell: an
+    estimate that runs backwards is worth less than none. ``quiet`` shows nothing but notes.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty() and not quiet
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        self._name = ""
+        self._files: int | None = None
+        self._bytes: int | None = None
+        self._done = (0, 0)
+        self._started = 0.0
+        self._said = 0.0
+        self._left: float | None = None
+
+    def __enter__(self) -> ProgressReporter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        """Begin a phase."""
+        self._name, self._files, self._bytes = _TITLES.get(name, name), files, size_bytes
+        self._started = time.monotonic()
+        self._said = self._started
+        self._done = (0, 0)
+        self._left = None
+        if self._terminal and self._bar is not None and self._task is not None:
+            self._bar.remove_task(self._task)
+            self._task = None
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        """Show how far the phase is; called often, shows seldom."""
+        self._done = (max(files, self._done[0]), max(size_bytes, self._done[1]))
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._terminal:
+            if now - self._started > 0.3:  # what is over at once needs no bar
+                self._draw()
+        elif now - self._said >= LINE_SECONDS:
+            self._said = now
+            say(f"{self._name}: {self._words()}")
+
+    def note(self, message: str) -> None:
+        """Say something in between."""
+        if self._bar is not None:
+            self._bar.console.print(message, markup=False, highlight=False)
+        else:
+            say(message)
+
+    def _share(self) -> float | None:
+        """Return the done share: of bytes where they are known, and of files where not."""
+        if self._bytes:
+            return min(1.0, self._done[1] / self._bytes)
+        return min(1.0, self._done[0] / self._files) if self._files else None
+
+    def _words(self) -> str:
+        files, size_bytes = self._done
+        elapsed = time.monotonic() - self._started
+        parts = [f"{format_count(files)} files"]
+        if self._files:
+            parts = [f"{format_count(files)} of {format_count(self._files)} files"]
+        if size_bytes and elapsed > 0:
+            parts.append(format_bytes(size_bytes))
+            parts.append(format_rate(size_bytes / elapsed))
+        share = self._share()
+        if share and elapsed > 1 and share < 1:
+            left = elapsed / share - elapsed
+            self._left = left if self._left is None else min(left, self._left)
+            parts.append(f"{format_seconds(self._left)} left")
+        return ", ".join(parts)
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.fields[title]}", markup=False),
+                BarColumn(bar_width=30),
+                TextColumn("{task.fields[words]}", markup=False),
+                console=Console(stderr=True, no_color=not wants_colour(sys.stderr)),
+                transient=True,
+                # No thread of its own: worker processes are forked from this process.
+                auto_refresh=False,
+            )
+            self._bar.start()
+        if self._task is None:
+            self._task = self._bar.add_task("", total=None, title="", words="")
+        share = self._share()
+        self._bar.update(
+            self._task,
+            total=None if share is None else 1000,
+            completed=0 if share is None else share * 1000,
+            title=self._name,
+            words=self._words(),
+            refresh=True,
+        )

@@ -1,0 +1,359 @@
+"""Copy one entry and verify it on the open descriptor: the inner loop of staging.
+
+Each file costs as few system calls as can be: source open, read, fstat, listxattr, close; target
+open, write, read back, fchown, utime, close. Nothing here prints, logs or retries; ``worker`` does.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+
+import xxhash
+
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.tree import entry_of
+
+# Reads and writes of this size keep the data in the processor's cache between the read, the hash
+# and the write, and are large enough that the calls do not matter.
+BUFFER_BYTES = 1024 * 1024
+HUGE_PAGE_BYTES = 2 * 1024 * 1024
+
+_SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
+
+
+class Changed(Exception):
+    """The source file is not what it was when the copy began."""
+
+
+class Differs(Exception):
+    """What was read back from the target is not what was written."""
+
+
+@dataclass(slots=True)
+class CopyStyle:
+    """How one worker copies; it learns what its source and target do not allow.
+
+    ``drop_behind`` drops what was read from the page cache, for a source with so much data that
+    the cache would take the RAM that the tmpfs needs.
+    """
+
+    verify: Verify
+    own_uid: int
+    own_gid: int
+    may_chown: bool
+    drop_behind: bool = False
+    noatime: bool = True
+    source_xattrs: bool = True
+    target_xattrs: bool = True
+    lost_xattrs: int = 0
+
+
+class Buffers:
+    """Two reusable buffers for one thread: what is read and what is read back."""
+
+    def __init__(self) -> None:
+        self.data = memoryview(bytearray(BUFFER_BYTES))
+        self.back = memoryview(bytearray(BUFFER_BYTES))
+
+
+def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
+    """Open a source file for reading, without touching its access time where that is allowed.
+
+    O_NONBLOCK keeps a fifo that took the file's place from hanging us.
+    """
+    if style.noatime:
+        try:
+            return os.open(name, _SOURCE_FLAGS | os.O_NOATIME, dir_fd=dir_fd)
+        except PermissionError:
+            # Not the owner's; or really not readable, which the next line finds out.
+            descriptor = os.open(name, _SOURCE_FLAGS, dir_fd=dir_fd)
+            style.noatime = False
+            return descriptor
+    return os.open(name, _SOURCE_FLAGS, dir_fd=dir_fd)
+
+
+def copy_file(
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffers: Buffers
+) -> tuple[Entry, str | None]:
+    """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
+
+    Returns the entry as it was copied and the hex hash of its content (None without verification).
+    Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
+    """
+    source = open_source(entry.name, source_dir, style)
+    try:
+        target = _create(entry, target_dir)
+        try:
+            if not entry.is_sparse and entry.size <= BUFFER_BYTES:
+                content = _copy_small(entry, source, target, style.verify, buffers)
+            else:
+                content = _copy_large(entry, source, target, style.verify, buffers)
+            st = os.fstat(source)
+            check_unchanged(entry, st)
+            if style.drop_behind:
+                os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
+            copy_metadata(st, source, target, style)
+        except BaseException:
+            os.unlink(entry.name, dir_fd=target_dir)
+            raise
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    return entry, content
+
+
+def _create(entry: Entry, target_dir: int) -> int:
+    # The workers' umask is 0, so that the mode arrives here and needs no call of its own. Bits
+    # that chown would clear, and modes without access, are set at the end.
+    mode = entry.mode & 0o777
+    try:
+        return os.open(entry.name, _TARGET_FLAGS, mode, dir_fd=target_dir)
+    except FileExistsError:
+        # Left by an interrupted run, or by the first of two tries.
+        os.unlink(entry.name, dir_fd=target_dir)
+        return os.open(entry.name, _TARGET_FLAGS, mode, dir_fd=target_dir)
+
+
+def _copy_small(
+    entry: Entry, source: int, target: int, verify: Verify, buffers: Buffers
+) -> str | None:
+    """Copy a file that fits the buffer: one read, one write, one read back."""
+    size = entry.size
+    if size == 0:
+        return None if verify is Verify.NONE else xxhash.xxh3_128_hexdigest(b"")
+    data = buffers.data[:size]
+    if os.readv(source, [data]) != size:
+        # A short read: try what network and FUSE file systems may do to us before giving up.
+        _read_fully(source, data, 0)
+    _write_fully(target, data, 0)
+    if verify is Verify.NONE:
+        return None
+    digest = xxhash.xxh3_128_digest(data)
+    if verify is Verify.READBACK:
+        back = buffers.back[:size]
+        _read_fully(target, back, 0)
+        if xxhash.xxh3_128_digest(back) != digest:
+            raise Differs
+    return digest.hex()
+
+
+def _copy_large(
+    entry: Entry, source: int, target: int, verify: Verify, buffers: Buffers
+) -> str | None:
+    digests = []
+    if not entry.is_sparse:
+        # The final size first: only then may the kernel use huge pages (huge=within_size). Not for
+        # sparse files, whose small islands would each take a huge page.
+        os.ftruncate(target, entry.size)
+    for offset in range(0, entry.size, RANGE_BYTES):
+        length = min(RANGE_BYTES, entry.size - offset)
+        digest = copy_range(source, target, offset, length, verify, buffers, sparse=entry.is_sparse)
+        digests.append(digest)
+    if entry.is_sparse:
+        os.ftruncate(target, entry.size)
+        if verify is Verify.READBACK:
+            for index, offset in enumerate(range(0, entry.size, RANGE_BYTES)):
+                length = min(RANGE_BYTES, entry.size - offset)
+                if hash_range(target, offset, length, buffers.back) != digests[index]:
+                    raise Differs
+    return None if verify is Verify.NONE else content_of(digests)
+
+
+def content_of(digests: list[bytes]) -> str:
+    """Return the hex content hash from the digests of a file's ranges (see ``digest``)."""
+    if not digests:
+        return xxhash.xxh3_128_hexdigest(b"")
+    return digests[0].hex() if len(digests) == 1 else xxhash.xxh3_128_hexdigest(b"".join(digests))
+
+
+def copy_range(
+    source: int,
+    target: int,
+    offset: int,
+    length: int,
+    verify: Verify,
+    buffers: Buffers,
+    *,
+    sparse: bool = False,
+) -> bytes:
+    """Copy one range and return the digest of its bytes, holes counted as zeros.
+
+    A dense range is read back here; for a sparse one the caller does it once the size is set.
+    """
+    hasher = None if verify is Verify.NONE else xxhash.xxh3_128()
+    end = offset + length
+    position = offset
+    while position < end:
+        data_start, data_end = _next_data(source, position, end) if sparse else (position, end)
+        if hasher is not None:
+            _hash_zeros(hasher, data_start - position)
+        position = data_start
+        while position < data_end:
+            piece = buffers.data[: min(BUFFER_BYTES, data_end - position)]
+            _read_fully(source, piece, position)
+            if hasher is not None:
+                hasher.update(piece)
+            _write_fully(target, piece, position)
+            position += len(piece)
+    if hasher is None:
+        return b""
+    digest = hasher.digest()
+    if (
+        verify is Verify.READBACK
+        and not sparse
+        and hash_range(target, offset, length, buffers.back) != digest
+    ):
+        raise Differs
+    return digest
+
+
+def hash_range(descriptor: int, offset: int, length: int, buffer: memoryview) -> bytes:
+    """Return the digest of a range of an open file; ``Changed`` where it ends early."""
+    hasher = xxhash.xxh3_128()
+    position = offset
+    while position < offset + length:
+        piece = buffer[: min(len(buffer), offset + length - position)]
+        _read_fully(descriptor, piece, position)
+        hasher.update(piece)
+        position += len(piece)
+    return hasher.digest()
+
+
+def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
+    """Return the hex content hash of an open file of ``size`` bytes."""
+    return content_of(
+        [
+            hash_range(descriptor, offset, min(RANGE_BYTES, size - offset), buffer)
+            for offset in range(0, size, RANGE_BYTES)
+        ]
+    )
+
+
+def copy_symlink(
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle
+) -> tuple[Entry, str]:
+    """Copy a symlink as a symlink and return its entry and what it points to."""
+    content = os.readlink(entry.name, dir_fd=source_dir)
+    try:
+        os.symlink(content, entry.name, dir_fd=target_dir)
+    except FileExistsError:
+        os.unlink(entry.name, dir_fd=target_dir)
+        os.symlink(content, entry.name, dir_fd=target_dir)
+    st = os.lstat(entry.name, dir_fd=source_dir)
+    check_unchanged(entry, st)
+    if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
+        os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
+    times = (st.st_atime_ns, st.st_mtime_ns)
+    os.utime(entry.name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+    return entry, content
+
+
+def open_range_target(entry: Entry, target_dir: int) -> int:
+    """Open the target of a file that is copied in ranges, its final size set.
+
+    Several workers do this for the same file in any order; the mode stays private until the end.
+    """
+    target = os.open(entry.name, _RANGE_FLAGS, 0o600, dir_fd=target_dir)
+    st = os.fstat(target)
+    if not stat.S_ISREG(st.st_mode):
+        os.close(target)
+        raise OSError(errno.EEXIST, "something that is no file is in the way", entry.name)
+    os.ftruncate(target, entry.size)
+    return target
+
+
+def check_unchanged(entry: Entry, st: os.stat_result) -> None:
+    """Raise ``Changed`` where the source is no longer the file that was planned.
+
+    The inode number is left out: some FUSE file systems give a file a new one at each look.
+    """
+    if (st.st_mtime_ns, st.st_size, st.st_mode) != (entry.mtime_ns, entry.size, entry.mode):
+        raise Changed
+
+
+def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle) -> None:
+    """Give an open target the owner, mode, ``user.*`` attributes and times of its source."""
+    if style.source_xattrs:
+        copy_xattrs(source, target, style)
+    chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
+    if chowned:
+        os.fchown(target, st.st_uid, st.st_gid)
+    mode = stat.S_IMODE(st.st_mode)
+    if mode > 0o777 or st.st_size > RANGE_BYTES:
+        # chown clears these bits, so they come after it; ranges were written under mode 0600.
+        os.fchmod(target, mode)
+    os.utime(target, ns=(st.st_atime_ns, st.st_mtime_ns))
+
+
+def copy_xattrs(source: int, target: int, style: CopyStyle) -> None:
+    """Copy the ``user.*`` attributes, counting files whose attributes the target cannot hold."""
+    try:
+        names = os.listxattr(source)
+    except OSError as error:
+        if error.errno not in _NO_XATTRS:
+            raise
+        style.source_xattrs = False
+        return
+    wanted = [name for name in names if name.startswith("user.")]
+    if not wanted:
+        return
+    if style.target_xattrs:
+        try:
+            for name in wanted:
+                os.setxattr(target, name, os.getxattr(source, name))
+            return
+        except OSError as error:
+            if error.errno not in (*_NO_XATTRS, errno.ENOSPC, errno.E2BIG):
+                raise
+            style.target_xattrs = error.errno != errno.EOPNOTSUPP
+    style.lost_xattrs += 1
+
+
+def current(entry: Entry, source_dir: int) -> Entry:
+    """Return the entry as it is now, for a second try."""
+    return entry_of(entry.name, os.lstat(entry.name, dir_fd=source_dir))
+
+
+def _read_fully(descriptor: int, into: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(into):
+        count = os.preadv(descriptor, [into[done:]], offset + done)
+        if count == 0:
+            raise Changed  # the file ended before the size that it had
+        done += count
+
+
+def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
+    done = os.pwrite(descriptor, data, offset)
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], offset + done)
+
+
+def _next_data(source: int, position: int, end: int) -> tuple[int, int]:
+    """Return the next stretch of data in [position, end) of a sparse file, clipped to it."""
+    try:
+        start = os.lseek(source, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a hole to the end of the file
+            return end, end
+        raise
+    if start >= end:
+        return end, end
+    return start, min(end, os.lseek(source, start, os.SEEK_HOLE))
+
+
+_ZEROS = bytes(BUFFER_BYTES)
+
+
+def _hash_zeros(hasher: xxhash.xxh3_128, count: int) -> None:
+    while count > 0:
+        step = min(count, BUFFER_BYTES)
+        hasher.update(_ZEROS if step == BUFFER_BYTES else _ZEROS[:step])
+        count -= step

@@ -1,0 +1,216 @@
+"""What was staged: a record for each data set, and its manifest with a line for each directory.
+
+``STATE/datasets/ID/dataset.json`` holds the record. ``manifest.jsonl`` beside it holds lines
+``["directory", [[name, kind, size, mtime_ns, mode, uid, gid, content, group?], ...]]`` in no
+particular order; a directory may have several lines. The directories themselves stand in their
+parents' lines, the root as ``"."`` in ``""``. Journals of unfinished runs have the same lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import xxhash
+
+from hostprep.errors import HostprepError
+from hostprep.staging.model import Recorded, Skipped
+from hostprep.system.state import readable_state_dirs, state_dir
+
+FORMAT = "hostprep.manifest/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A staged data set. Times are seconds since the epoch; sizes are bytes.
+
+    ``phase`` is ``staged``, or ``updating`` while an update replaces files. ``volume`` is the
+    path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
+    None: it was staged without verification.
+    """
+
+    name: str
+    source: str
+    target: str
+    volume: str | None
+    files: int
+    bytes: int
+    entries: int
+    digest: str | None
+    verify: str
+    verified_at: float | None
+    staged_at: float
+    boot_id: str
+    phase: str = "staged"
+    partial: bool = False
+    skipped: tuple[Skipped, ...] = ()
+    format: str = FORMAT
+
+    @property
+    def id(self) -> str:
+        """The name of the data set's folder in the state directory."""
+        return record_id(self.name, self.target)
+
+
+def record_id(name: str, target: str) -> str:
+    """Return a folder name that is readable and unique to the target."""
+    return f"{name[:100]}-{xxhash.xxh3_64_hexdigest(os.fsencode(target))[:10]}"
+
+
+def folder(name: str, target: str) -> Path:
+    """Return where the record of a data set lives, whether it exists or not."""
+    return state_dir() / "datasets" / record_id(name, target)
+
+
+def save_record(record: Record) -> None:
+    """Write a record so that a reader sees the old or the new one."""
+    directory = folder(record.name, record.target)
+    directory.mkdir(parents=True, exist_ok=True)
+    fields = dataclasses.asdict(record)
+    _write_atomically(directory / "dataset.json", [json.dumps(fields, indent=2).encode()])
+
+
+def load_record(name: str, target: str) -> Record | None:
+    """Return the record of the data set at ``target``, None where there is none."""
+    return _load(folder(name, target) / "dataset.json")
+
+
+def all_records() -> tuple[Record, ...]:
+    """Return all data sets on record here, by target."""
+    found: dict[str, Record] = {}
+    for state in readable_state_dirs():
+        for path in sorted((state / "datasets").glob("*/dataset.json")):
+            record = _load(path)
+            if record is not None:
+                found.setdefault(record.target, record)
+    return tuple(found[target] for target in sorted(found))
+
+
+def forget(record: Record) -> None:
+    """Remove the record and its manifest: the data set is gone."""
+    shutil.rmtree(folder(record.name, record.target), ignore_errors=True)
+
+
+def _load(path: Path) -> Record | None:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise HostprepError(
+            f"the record {path} cannot be read: {error}.",
+            "nothing was changed; move the folder away to start over",
+        ) from None
+    if fields.get("format") != FORMAT:
+        raise HostprepError(
+            f"the record {path} is of another version of hostprep ({fields.get('format')}).",
+            "nothing was changed; unstage with that version, or move the folder away",
+        )
+    known = {item.name for item in dataclasses.fields(Record)}
+    kept = {key: value for key, value in fields.items() if key in known}
+    kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
+    return Record(**kept)
+
+
+def manifest_path(record_folder: Path) -> Path:
+    """Return the manifest's path in the folder of a record."""
+    return record_folder / "manifest.jsonl"
+
+
+def encode_line(directory: str, records: Iterable[Recorded | tuple[Any, ...]]) -> bytes:
+    """Return one line for ``records`` of ``directory``, with its newline."""
+    plain = [item[:-1] if len(item) == 9 and not item[8] else item for item in map(tuple, records)]
+    return json.dumps([directory, plain], separators=(",", ":")).encode() + b"\n"
+
+
+def decode_line(line: bytes) -> tuple[str, list[Recorded]]:
+    """Return (directory, records) of a line."""
+    directory, items = json.loads(line)
+    return directory, [Recorded(*item) for item in items]
+
+
+class ManifestIndex:
+    """Where in manifest or journal files the lines of each directory are.
+
+    Only directories and offsets are held in memory; a directory's records are read when asked for.
+    A torn or foreign line is left out: the entries it was for count as not recorded.
+    """
+
+    def __init__(self, paths: Iterable[Path | str]) -> None:
+        self._files: list[IO[bytes]] = []
+        self._lines: dict[str, list[tuple[int, int, int]]] = {}
+        decoder = json.JSONDecoder()
+        for path in paths:
+            try:
+                file = open(path, "rb")  # noqa: SIM115 - closed by close()
+            except FileNotFoundError:
+                continue
+            number = len(self._files)
+            self._files.append(file)
+            offset = 0
+            for line in file:
+                try:
+                    # Only the directory's name is decoded here, at the line's start.
+                    directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
+                    if line.endswith(b"]]\n") and isinstance(directory, str):
+                        self._lines.setdefault(directory, []).append((number, offset, len(line)))
+                except ValueError:
+                    pass
+                offset += len(line)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    def directories(self) -> Iterable[str]:
+        """Return the directories that have lines."""
+        return self._lines.keys()
+
+    def records(self, directory: str) -> dict[str, Recorded]:
+        """Return what is recorded in ``directory`` by name; of two records the later one counts."""
+        found: dict[str, Recorded] = {}
+        for number, offset, length in self._lines.get(directory, ()):
+            data = os.pread(self._files[number].fileno(), length, offset)
+            try:
+                for record in decode_line(data)[1]:
+                    found[record.name] = record
+            except (ValueError, TypeError):
+                continue
+        return found
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
+def iterate(path: Path) -> Iterator[tuple[str, list[Recorded]]]:
+    """Yield (directory, records) of each line of a manifest."""
+    with path.open("rb") as lines:
+        for line in lines:
+            yield decode_line(line)
+
+
+def write_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
+    """Write a manifest from encoded lines so that a reader sees the old or the new one."""
+    record_folder.mkdir(parents=True, exist_ok=True)
+    _write_atomically(manifest_path(record_folder), parts)
+
+
+def _write_atomically(path: Path, parts: Iterable[bytes]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb", buffering=1024 * 1024) as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,208 @@
+"""What staging talks about: entries of a tree, what was asked for, and what came of it.
+
+Names are ``str`` with undecodable bytes as surrogates (PEP 383), so every name a file system can
+hold survives. Paths inside a data set are relative to its root, with ``/`` between the parts, and
+the root itself is ``""``.
+"""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from hostprep.units import PAGE_BYTES
+from hostprep.volumes.model import LiveVolume
+
+# Files above this are copied in ranges by several workers and hashed range by range. It is part of
+# the definition of the digest (see hostprep.staging.digest): changing it changes digests.
+RANGE_BYTES = 64 * 1024 * 1024
+
+
+class Verify(StrEnum):
+    """How a copy is verified: re-read from the target, only hashed on its way, or not at all."""
+
+    READBACK = "readback"
+    INFLIGHT = "inflight"
+    NONE = "none"
+
+
+class Entry(NamedTuple):
+    """One directory entry as ``lstat`` saw it: sizes in bytes, times in ns since the epoch.
+
+    ``blocks`` counts the allocated 512-byte units. Between processes entries travel as plain
+    tuples in this order, which is what ``marshal`` can carry.
+    """
+
+    name: str
+    mode: int
+    size: int
+    mtime_ns: int
+    uid: int
+    gid: int
+    blocks: int
+    nlink: int
+    ino: int
+    dev: int
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether fewer bytes are allocated than the size says."""
+        return stat.S_ISREG(self.mode) and self.blocks * 512 < self.size
+
+
+def space_on_target(entry: Entry) -> int:
+    """Return the bytes that the entry's content takes on a file system of 4 KiB blocks."""
+    if not stat.S_ISREG(entry.mode):
+        return PAGE_BYTES if stat.S_ISLNK(entry.mode) and entry.size > 100 else 0
+    size = min(entry.size, entry.blocks * 512) if entry.is_sparse else entry.size
+    return -(-size // PAGE_BYTES) * PAGE_BYTES
+
+
+class Recorded(NamedTuple):
+    """One entry as the manifest keeps it.
+
+    ``kind`` is ``f`` (file), ``l`` (symlink) or ``d`` (directory). ``content`` is the hash of a
+    file in hex (None with ``--verify none``), the target of a symlink, ``""`` for a directory.
+    ``group`` names the first path of its group of hard links, ``""`` for a file that is not linked.
+    """
+
+    name: str
+    kind: str
+    size: int
+    mtime_ns: int
+    mode: int
+    uid: int
+    gid: int
+    content: str | None
+    group: str = ""
+
+    def same_as(self, entry: Entry) -> bool:
+        """Whether ``entry`` of the source is still what was recorded, as far as lstat can tell."""
+        return (
+            self.kind == kind_of(entry.mode)
+            and self.mtime_ns == entry.mtime_ns
+            and (self.size == entry.size or self.kind == "d")
+            and self.mode == stat.S_IMODE(entry.mode)
+            and self.uid == entry.uid
+            and self.gid == entry.gid
+        )
+
+    def present_as(self, entry: Entry) -> bool:
+        """Whether ``entry`` of the target is what was put there.
+
+        File systems that drop the nanoseconds are forgiven, where the seconds are equal.
+        """
+        if self.kind != kind_of(entry.mode) or (self.kind == "f" and self.size != entry.size):
+            return False
+        if self.mtime_ns == entry.mtime_ns:
+            return True
+        return entry.mtime_ns == self.mtime_ns // 10**9 * 10**9
+
+
+def kind_of(mode: int) -> str:
+    """Return ``f``, ``l`` or ``d``, or ``?`` for what is never staged (sockets, fifos, devices)."""
+    if stat.S_ISREG(mode):
+        return "f"
+    if stat.S_ISDIR(mode):
+        return "d"
+    return "l" if stat.S_ISLNK(mode) else "?"
+
+
+_SPECIAL = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFIFO: "a fifo",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
+def describe_special(mode: int) -> str:
+    """Return in words what kind of entry it is that cannot be staged."""
+    return _SPECIAL.get(stat.S_IFMT(mode), "of an unknown kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Something of the source that is not in the staged data set, and why.
+
+    ``failed`` tells what should have been staged (unreadable, changing) from what never is.
+    """
+
+    path: str
+    reason: str
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over a set of entries; ``space_bytes`` is what they take on the target."""
+
+    files: int = 0
+    bytes: int = 0
+    space_bytes: int = 0
+    entries: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.files + other.files,
+            self.bytes + other.bytes,
+            self.space_bytes + other.space_bytes,
+            self.entries + other.entries,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StageRequest:
+    """What ``hostprep stage`` was asked to do.
+
+    ``volume_size_bytes`` is None when staging to a directory that is there (``--to``). ``readers``
+    and ``order`` of None follow from the source's class.
+    """
+
+    source: str
+    name: str
+    parent: str
+    volume_size_bytes: int | None
+    verify: Verify = Verify.READBACK
+    fstab: bool = False
+    partial: bool = False
+    full_check: bool = False
+    reserve_bytes: int | None = None
+    force: bool = False
+    readers: int | None = None
+    order: str | None = None
+    gentle: bool = False
+
+    @property
+    def target(self) -> str:
+        """Where the data set appears."""
+        return f"{self.parent.rstrip('/')}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract."""
+
+    dataset: str
+    source: str
+    target: str
+    files: int
+    bytes: int
+    copied_files: int
+    copied_bytes: int
+    kept_files: int
+    resumed_files: int
+    deleted_files: int
+    skipped: tuple[Skipped, ...]
+    left: tuple[str, ...]
+    digest: str | None
+    verified: bool
+    verify: Verify
+    published: bool
+    changed: bool
+    seconds: float
+    phases: dict[str, float] = field(default_factory=dict)
+    bound: str | None = None
+    volume: LiveVolume | None = None

@@ -1,0 +1,378 @@
+"""From a scan and from what is there already: what to copy, keep, delete, link and leave alone."""
+
+from __future__ import annotations
+
+import marshal
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hostprep.staging import digest
+from hostprep.staging.diff import DirectoryDiff, diff_directory
+from hostprep.staging.manifest import ManifestIndex, encode_line
+from hostprep.staging.model import (
+    RANGE_BYTES,
+    Entry,
+    Recorded,
+    Skipped,
+    Totals,
+    kind_of,
+    space_on_target,
+)
+from hostprep.staging.scan import Batch, Listing, Scan
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+
+# What the journal takes on the target for an entry, beside its name.
+JOURNAL_BYTES_AN_ENTRY = 120
+
+
+@dataclass(frozen=True, slots=True)
+class HardLink:
+    """A name to be made as a hard link: to ``primary``, copied in this run or kept."""
+
+    directory: str
+    entry: Entry
+    primary: str
+
+
+@dataclass(slots=True)
+class CopyPlan:
+    """What a run has to do to the data set's files. Paths are relative to its root.
+
+    ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of
+    what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, and
+    ``digest_sum`` is the sum of their terms. ``make_directories`` are missing or differ.
+    ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
+    """
+
+    batches: list[Batch] = field(default_factory=list)
+    large: list[tuple[str, Entry]] = field(default_factory=list)
+    linked: list[tuple[str, Entry]] = field(default_factory=list)
+    links: list[HardLink] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    delete_directories: list[str] = field(default_factory=list)
+    make_directories: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    discard: list[str] = field(default_factory=list)
+    keep_lines: list[bytes] = field(default_factory=list)
+    done_lines: list[bytes] = field(default_factory=list)
+    digest_sum: int = 0
+    copied: Totals = field(default_factory=Totals)
+    kept: Totals = field(default_factory=Totals)
+    resumed: Totals = field(default_factory=Totals)
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether what is published is what the source holds."""
+        return not (
+            self.copied.files
+            or self.links
+            or self.delete
+            or self.delete_directories
+            or self.make_directories
+            or self.resumed.files
+        )
+
+    def space_needed(self) -> int:
+        """Return the bytes that the copies and the journal take on the target."""
+        return self.copied.space_bytes + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
+
+    def inodes_needed(self) -> int:
+        """Return the inodes that the copies take, and a few for the private directory."""
+        return self.copied.files + len(self.make_directories) + 16
+
+
+def plan_fresh(scan: Scan) -> CopyPlan:
+    """Plan the staging of a tree of which nothing is there yet."""
+    plan = CopyPlan(skipped=list(scan.skipped), make_directories=list(scan.directories))
+    for listing in scan.listings:
+        plan.batches.extend(listing.batches)
+        for entry in listing.singles:
+            _plan_single(plan, listing.directory, entry)
+        plan.copied += _totals(listing)
+    _group_links(plan, {})
+    return plan
+
+
+def plan_update(
+    scan: Scan,
+    *,
+    manifest: ManifestIndex,
+    journal: ManifestIndex,
+    published_fd: int | None,
+    private_fd: int | None,
+    suspect: frozenset[str] = frozenset(),
+) -> CopyPlan:
+    """Plan a run over what is published and what an interrupted run left in its private tree.
+
+    ``suspect`` are paths that a full check found to differ: they are copied again.
+    """
+    plan = CopyPlan(skipped=list(scan.skipped))
+    listings = {listing.directory: listing for listing in scan.listings}
+    kept_groups: dict[tuple[int, int], str] = {}
+    published = _Tree(published_fd)
+    private = _Tree(private_fd)
+    try:
+        for directory, entry in scan.directories.items():
+            listing = listings.get(directory)
+            known = manifest.records(directory)
+            here = published.list(directory)
+            prepared = private.list(directory)
+            if listing is None:
+                _keep_unread(plan, directory, known, here)
+            else:
+                diff = diff_directory(
+                    listing.entries(),
+                    manifest={
+                        name: record
+                        for name, record in known.items()
+                        if not suspect or join(directory, name) not in suspect
+                    },
+                    journal=journal.records(directory),
+                    published={
+                        name: found
+                        for name, found in here.items()
+                        if not suspect or join(directory, name) not in suspect
+                    },
+                    private=prepared,
+                    subdirectories=frozenset(
+                        name for name in here if join(directory, name) in scan.directories
+                    ),
+                )
+                _apply_diff(plan, listing, diff, here, kept_groups)
+                wanted = {record.name for record in diff.done}
+                plan.discard.extend(
+                    join(directory, name)
+                    for name in prepared
+                    if name not in wanted and join(directory, name) not in scan.directories
+                )
+            if not _directory_stands(entry, published.stat(directory)):
+                plan.make_directories.append(directory)
+        _plan_gone_directories(plan, scan, manifest, published)
+    finally:
+        published.close()
+        private.close()
+    _group_links(plan, kept_groups)
+    return plan
+
+
+def _apply_diff(
+    plan: CopyPlan,
+    listing: Listing,
+    diff: DirectoryDiff,
+    here: dict[str, Entry],
+    kept_groups: dict[tuple[int, int], str],
+) -> None:
+    directory = listing.directory
+    batch: list[Entry] = []
+    for entry in diff.copy:
+        if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
+            _plan_single(plan, directory, entry)
+        else:
+            batch.append(entry)
+        plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
+    plan.batches.extend(pack_batches(directory, batch))
+    _keep(plan, directory, diff.keep)
+    if diff.done:
+        plan.done_lines.append(encode_line(directory, diff.done))
+        plan.resumed += _count(plan, directory, diff.done)
+    standing = {record.name for record in (*diff.keep, *diff.done) if record.group}
+    for entry in listing.singles:
+        if entry.nlink > 1 and entry.name in standing:
+            kept_groups.setdefault((entry.dev, entry.ino), join(directory, entry.name))
+    for name in diff.delete:
+        if stat.S_ISDIR(here[name].mode):
+            continue  # its own directory decides, see _plan_gone_directories
+        plan.delete.append(join(directory, name))
+    for name in diff.foreign:
+        if not stat.S_ISDIR(here[name].mode):
+            plan.foreign.append(join(directory, name))
+    for entry in diff.blocked:
+        plan.skipped.append(
+            Skipped(
+                join(directory, entry.name),
+                "its place on the target is taken by something that hostprep did not make",
+                failed=True,
+            )
+        )
+
+
+def _keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
+    if records:
+        plan.keep_lines.append(encode_line(directory, records))
+        plan.kept += _count(plan, directory, records)
+
+
+def _keep_unread(
+    plan: CopyPlan, directory: str, known: dict[str, Recorded], here: dict[str, Entry]
+) -> None:
+    """Keep what is published of a directory that could not be read this time."""
+    _keep(
+        plan,
+        directory,
+        [
+            record
+            for record in known.values()
+            if record.kind != "d" and record.name in here and record.present_as(here[record.name])
+        ],
+    )
+
+
+def _count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:
+    """Add the records' terms to the digest, and return their totals."""
+    for record in records:
+        if record.content is not None:
+            term = digest.entry_term(record.kind, join(directory, record.name), record.content)
+            plan.digest_sum = digest.add(plan.digest_sum, term)
+    return Totals(len(records), sum(record.size for record in records), 0, len(records))
+
+
+def _plan_gone_directories(
+    plan: CopyPlan, scan: Scan, manifest: ManifestIndex, published: _Tree
+) -> None:
+    """Plan the removal of what is published in directories that the source no longer has.
+
+    Below a directory that could not be read nothing counts as gone.
+    """
+    pending = [""]
+    gone: list[str] = []
+    while pending:
+        directory = pending.pop()
+        for name, entry in published.list(directory).items():
+            if not stat.S_ISDIR(entry.mode):
+                continue
+            path = join(directory, name)
+            pending.append(path)
+            if path in scan.directories or _below(path, scan.unreadable):
+                continue
+            gone.append(path)
+    for path in gone:
+        parent, _, name = path.rpartition("/")
+        record = manifest.records(parent).get(name)
+        if record is None or record.kind != "d":
+            plan.foreign.append(path + "/")
+            continue
+        plan.delete_directories.append(path)
+        known = manifest.records(path)
+        for name, entry in published.list(path).items():
+            if stat.S_ISDIR(entry.mode):
+                continue
+            if name in known and known[name].present_as(entry):
+                plan.delete.append(join(path, name))
+            else:
+                plan.foreign.append(join(path, name))
+
+
+def _below(path: str, directories: set[str]) -> bool:
+    while path:
+        if path in directories:
+            return True
+        path = path.rpartition("/")[0]
+    return "" in directories
+
+
+def _plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
+    if entry.nlink > 1:
+        plan.linked.append((directory, entry))
+    elif entry.is_sparse:
+        # Sparse files are copied by one worker however large: their islands, not their size, cost.
+        plan.batches.extend(pack_batches(directory, [entry]))
+    else:
+        plan.large.append((directory, entry))
+
+
+def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], str]) -> None:
+    """Choose of each group of hard links the one that is copied; the others link to it."""
+    primaries = dict(kept)
+    for directory, entry in plan.linked:
+        key = (entry.dev, entry.ino)
+        path = join(directory, entry.name)
+        if key in primaries:
+            plan.links.append(HardLink(directory, entry, primaries[key]))
+            space = Totals(1, entry.size, space_on_target(entry), 1)
+            plan.copied = Totals(
+                plan.copied.files - space.files,
+                plan.copied.bytes - space.bytes,
+                plan.copied.space_bytes - space.space_bytes,
+                plan.copied.entries - space.entries,
+            )
+            continue
+        primaries[key] = path
+        if entry.size > RANGE_BYTES and not entry.is_sparse:
+            plan.large.append((directory, entry))
+        else:
+            plan.batches.extend(pack_batches(directory, [entry]))
+    plan.linked.clear()
+
+
+def pack_batches(directory: str, entries: list[Entry], *, most_files: int = 128) -> list[Batch]:
+    """Return batches for ``entries``, of at most ``most_files`` and about 16 MiB each."""
+    batches: list[Batch] = []
+    chunk: list[Entry] = []
+    size_bytes = 0
+
+    def end() -> None:
+        space = sum(space_on_target(entry) for entry in chunk)
+        packed = marshal.dumps([tuple(entry) for entry in chunk])
+        batches.append(Batch(directory, len(chunk), size_bytes, space, packed))
+
+    for entry in entries:
+        chunk.append(entry)
+        size_bytes += entry.size
+        if len(chunk) >= most_files or size_bytes >= 16 * 1024 * 1024:
+            end()
+            chunk, size_bytes = [], 0
+    if chunk:
+        end()
+    return batches
+
+
+def _totals(listing: Listing) -> Totals:
+    entries = listing.singles
+    files = sum(batch.files for batch in listing.batches) + len(entries)
+    return Totals(
+        files=files,
+        bytes=sum(batch.size_bytes for batch in listing.batches) + sum(e.size for e in entries),
+        space_bytes=sum(batch.space_bytes for batch in listing.batches)
+        + sum(space_on_target(entry) for entry in entries),
+        entries=files,
+    )
+
+
+def _directory_stands(wanted: Entry, found: Entry | None) -> bool:
+    """Whether a published directory has the mode and time of its source."""
+    if found is None or kind_of(found.mode) != "d":
+        return False
+    record = Recorded("", "d", 0, wanted.mtime_ns, 0, 0, 0, "")
+    return wanted.mode == found.mode and record.present_as(found)
+
+
+class _Tree:
+    """Listings of a tree that may not exist, a directory at a time; what is missing is empty."""
+
+    def __init__(self, root_fd: int | None) -> None:
+        self._root_fd = root_fd
+        self._cache = DirCache(root_fd) if root_fd is not None else None
+
+    def list(self, directory: str) -> dict[str, Entry]:
+        if self._cache is None:
+            return {}
+        try:
+            entries = list_directory(self._cache.fd(directory))
+        except OSError:
+            return {}  # missing, or something else in its place: then nothing of ours is there
+        return {entry[0]: Entry._make(entry) for entry in entries}
+
+    def stat(self, directory: str) -> Entry | None:
+        if self._cache is None:
+            return None
+        try:
+            return entry_of("", os.fstat(self._cache.fd(directory)))
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        if self._cache is not None:
+            self._cache.close()

@@ -1,0 +1,208 @@
+"""Worker processes and the one loop that feeds them.
+
+The parent has a single thread: it hands out tasks over pipes, waits for answers, and lets its
+caller look up for progress. A worker that dies is an error with its signal named, never a wait.
+"""
+
+from __future__ import annotations
+
+import marshal
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.staging.worker import FATAL, Job, Worker, serve
+
+TICK_SECONDS = 0.1
+_STOP_SECONDS = 3.0
+
+OnResult = Callable[[Any], None]
+
+
+class TaskFailed(HostprepError):
+    """A worker met an error that ends the run; ``errno`` is 0 for none."""
+
+    def __init__(self, errno: int, reason: str) -> None:
+        super().__init__(reason)
+        self.errno = errno
+
+
+class _Member:
+    """One worker process, the parent's end of its pipe, and what it has been given."""
+
+    def __init__(self, job: Job, threads: int, others: list[Connection]) -> None:
+        context = multiprocessing.get_context("fork")
+        here, there = context.Pipe()
+        self.connection = here
+
+        def main() -> None:
+            # The child inherits its siblings' pipes; held open, they would hide that they closed.
+            for connection in (*others, here):
+                connection.close()
+            serve(there, job, threads)
+
+        self.process = context.Process(target=main, daemon=True)
+        self.process.start()
+        there.close()
+        self.in_flight = 0
+
+
+class Pool:
+    """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
+
+    Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
+    carried out by ``run``.
+    """
+
+    def __init__(self, job: Job, *, processes: int, threads: int = 1) -> None:
+        self._job = job
+        self._processes = processes
+        self._threads = threads
+        self._members: list[_Member] = []
+        self._local: Worker | None = None
+        self._queue: deque[tuple[str, Any, OnResult]] = deque()
+        self._waiting: dict[int, OnResult] = {}
+        self._ticket = 0
+
+    def __enter__(self) -> Pool:
+        if self._processes == 0:
+            from hostprep.staging.worker import Journal
+
+            descriptor = self._job.journal_fd
+            self._local = Worker(self._job, Journal(descriptor) if descriptor is not None else None)
+        for _ in range(self._processes):
+            others = [member.connection for member in self._members]
+            self._members.append(_Member(self._job, self._threads, others))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close(hurry=kind is not None)
+
+    def submit(self, kind: str, payload: Any, on_result: OnResult) -> None:
+        """Queue a task; ``on_result`` is called with its result from within ``run``."""
+        self._queue.append((kind, payload, on_result))
+
+    def run(
+        self,
+        more: Iterator[tuple[str, Any, OnResult]] | None = None,
+        on_tick: Callable[[], None] | None = None,
+    ) -> None:
+        """Carry out what was submitted and what ``more`` yields, until nothing is left.
+
+        ``more`` is only drawn from as fast as the workers work, so it may be long. ``on_tick`` is
+        called about every 0.1 s. Raises ``TaskFailed`` where a task failed for the whole run.
+        """
+        source = more if more is not None else iter(())
+        if self._local is not None:
+            self._run_here(self._local, source, on_tick)
+            return
+        exhausted = False
+        ticked = time.monotonic()
+        depth = self._threads + 1
+        while True:
+            for member in sorted(self._members, key=lambda member: member.in_flight):
+                while member.in_flight < depth:
+                    if not self._queue and not exhausted:
+                        task = next(source, None)
+                        if task is None:
+                            exhausted = True
+                        else:
+                            self._queue.append(task)
+                    if not self._queue:
+                        break
+                    self._send(member, *self._queue.popleft())
+            if not self._waiting and not self._queue and exhausted:
+                return
+            self._receive()
+            now = time.monotonic()
+            if on_tick is not None and now - ticked >= TICK_SECONDS:
+                ticked = now
+                on_tick()
+
+    def _run_here(
+        self,
+        worker: Worker,
+        source: Iterator[tuple[str, Any, OnResult]],
+        on_tick: Callable[[], None] | None,
+    ) -> None:
+        umask = os.umask(0)  # as the worker processes have it, see copying._create
+        try:
+            while task := self._queue.popleft() if self._queue else next(source, None):
+                kind, payload, on_result = task
+                try:
+                    result = worker.do(kind, payload)
+                except OSError as error:
+                    raise TaskFailed(error.errno or 0, error.strerror or str(error)) from error
+                on_result(result)
+                if on_tick is not None:
+                    on_tick()
+        finally:
+            os.umask(umask)
+
+    def _send(self, member: _Member, kind: str, payload: Any, on_result: OnResult) -> None:
+        self._ticket += 1
+        self._waiting[self._ticket] = on_result
+        member.in_flight += 1
+        try:
+            member.connection.send_bytes(marshal.dumps((self._ticket, kind, payload)))
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._death(member) from None
+
+    def _receive(self) -> None:
+        connections = {member.connection: member for member in self._members}
+        ready = multiprocessing.connection.wait(list(connections), TICK_SECONDS)
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            member = connections[connection]
+            try:
+                ticket, fine, result = marshal.loads(connection.recv_bytes())
+            except (EOFError, ConnectionResetError):
+                raise self._death(member) from None
+            member.in_flight -= 1
+            on_result = self._waiting.pop(ticket)
+            if not fine:
+                raise TaskFailed(*result)
+            on_result(result)
+
+    def _death(self, member: _Member) -> HostprepError:
+        member.process.join(1)
+        code = member.process.exitcode
+        how = f"with status {code}"
+        if code is not None and code < 0:
+            how = f"by {signal.Signals(-code).name}"
+        return HostprepError(
+            f"a worker process was ended {how}; nothing was published.",
+            "SIGKILL often means that memory ran out (see dmesg); the next run takes up the work",
+        )
+
+    def _close(self, *, hurry: bool) -> None:
+        """End the workers: after their tasks, or in a hurry after the file they are at."""
+        if hurry:
+            for member in self._members:
+                if member.process.is_alive() and member.process.pid is not None:
+                    os.kill(member.process.pid, signal.SIGUSR1)
+        for member in self._members:
+            member.connection.close()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for member in self._members:
+            member.process.join(max(0.0, deadline - time.monotonic()))
+            if member.process.is_alive():
+                member.process.kill()
+                member.process.join()
+        self._members.clear()
+
+
+__all__ = ["FATAL", "Pool", "TaskFailed"]

@@ -1,0 +1,124 @@
+"""The private directory beside a data set: where copies grow until they are whole.
+
+``PARENT/.hostprep-NAME`` (mode 0700) holds ``tree``, the copies; ``journal.*``, what is copied and
+verified; and ``info.json``, what the work is for. It lives on the target itself, so that publishing
+is one rename, and so that after a reboot a tmpfs has lost the journal together with the copies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.staging.manifest import FORMAT
+from hostprep.staging.tree import DIRECTORY_FLAGS, remove_tree
+
+PREFIX = ".hostprep-"
+TREE = "tree"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDir:
+    """An open private directory. ``resumable`` tells that an earlier run's work can be taken up."""
+
+    parent_fd: int
+    fd: int
+    tree_fd: int
+    name: str
+    resumable: bool
+
+    def journals(self) -> list[str]:
+        """Return paths under which the journals in it can be opened."""
+        names = sorted(name for name in os.listdir(self.fd) if name.startswith("journal."))
+        return [f"/proc/self/fd/{self.fd}/{name}" for name in names]
+
+    def replace_journals(self, lines: Iterable[bytes]) -> None:
+        """Put one journal in place of all: what of an earlier run's work still counts."""
+        old = [name for name in os.listdir(self.fd) if name.startswith("journal.")]
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open("resumed", flags, 0o600, dir_fd=self.fd), "wb") as file:
+            for line in lines:
+                file.write(line)
+        # The new one is in place before the old ones go; twice the same record does no harm.
+        fresh = f"journal.resumed.{os.urandom(4).hex()}"
+        os.rename("resumed", fresh, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        for name in old:
+            os.unlink(name, dir_fd=self.fd)
+
+    def remove(self) -> None:
+        """Remove the directory and everything in it; it is ours alone."""
+        remove_tree(self.parent_fd, self.name)
+
+    def close(self) -> None:
+        """Close its descriptors; the parent's stays the caller's."""
+        os.close(self.tree_fd)
+        os.close(self.fd)
+
+
+def private_name(dataset: str) -> str:
+    """Return the name of a data set's private directory."""
+    return PREFIX + dataset
+
+
+def look(parent_fd: int, dataset: str, purpose: dict[str, str]) -> int | None:
+    """Return a descriptor of the private directory if it holds work that can be taken up.
+
+    ``purpose`` must be what the earlier run was for (source, target, boot). Changes nothing.
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    try:
+        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise _not_ours(dataset) from None
+    st = os.fstat(descriptor)
+    if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & 0o077:
+        os.close(descriptor)
+        raise _not_ours(dataset)
+    if _info(descriptor) != {**purpose, "format": FORMAT}:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir:
+    """Open the private directory for work; make it anew where there is none to take up."""
+    descriptor = look(parent_fd, dataset, purpose)
+    name = private_name(dataset)
+    resumable = descriptor is not None
+    if descriptor is None:
+        remove_tree(parent_fd, name)
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+        os.fchmod(descriptor, 0o700)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open("info.json", flags, 0o600, dir_fd=descriptor), "w") as file:
+            json.dump({**purpose, "format": FORMAT}, file)
+    try:
+        os.mkdir(TREE, 0o700, dir_fd=descriptor)
+    except FileExistsError:
+        pass
+    tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor)
+    return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
+
+
+def _info(descriptor: int) -> dict[str, str] | None:
+    try:
+        with open(os.open("info.json", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=descriptor)) as file:
+            found = json.load(file)
+            return found if isinstance(found, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _not_ours(dataset: str) -> Refused:
+    return Refused(
+        f"{private_name(dataset)} on the target is not a private directory of this user; "
+        "nothing was changed.",
+        "look at what it is and move it away, or stage under another --name",
+    )

@@ -1,0 +1,102 @@
+"""Make what is prepared visible: a whole data set by one rename, an update file by file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+
+from hostprep.errors import HostprepError
+from hostprep.staging.model import Entry
+from hostprep.staging.plan import CopyPlan
+from hostprep.staging.private import TREE, PrivateDir
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, remove_tree, walk
+
+
+def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
+    """Move the private tree to its place. Readers see the whole data set or none."""
+    # Moving a directory needs write permission on it, which the source's mode may not give.
+    os.fchmod(private.tree_fd, stat.S_IMODE(root.mode) | 0o700)
+    try:
+        os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
+    else:
+        # rename(2) would silently replace an empty directory.
+        raise HostprepError(
+            f"{name} appeared on the target while it was staged; it was left alone.",
+            "move it away and run the same command again: the copies are kept",
+        )
+    st = os.fstat(private.tree_fd)
+    os.fchmod(private.tree_fd, stat.S_IMODE(root.mode))
+    os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
+
+
+def publish_update(plan: CopyPlan, private: PrivateDir, published_fd: int) -> list[str]:
+    """Delete and replace in the published tree; return what could not be removed.
+
+    First what is gone, so that a directory can take a file's place, then each new file by one
+    rename. A directory that holds something of somebody else stays.
+    """
+    left = []
+    with DirCache(published_fd) as tree:
+        for path in plan.delete:
+            parent, _, name = path.rpartition("/")
+            try:
+                os.unlink(name, dir_fd=tree.fd(parent))
+            except FileNotFoundError:
+                pass
+    for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
+        parent, _, name = path.rpartition("/")
+        with DirCache(published_fd) as tree:
+            try:
+                os.rmdir(name, dir_fd=tree.fd(parent))
+            except FileNotFoundError:
+                pass
+            except OSError:
+                left.append(path)
+    with DirCache(published_fd, create=True) as tree, DirCache(private.tree_fd) as prepared:
+        for directory, names in _prepared(private.tree_fd):
+            target_dir = tree.fd(directory)
+            for name in names:
+                os.rename(name, name, src_dir_fd=prepared.fd(directory), dst_dir_fd=target_dir)
+    return left
+
+
+def discard(plan: CopyPlan, private: PrivateDir) -> None:
+    """Remove from the private tree what an interrupted run left and this one does not want."""
+    with DirCache(private.tree_fd) as tree:
+        for path in plan.discard:
+            parent, _, name = path.rpartition("/")
+            parent_fd = tree.fd(parent)
+            try:
+                mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    remove_tree(parent_fd, name)
+                else:
+                    os.unlink(name, dir_fd=parent_fd)
+            except FileNotFoundError:
+                pass
+
+
+def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the directories of the private tree, with the names of what is no directory."""
+    for directory, entries in walk(tree_fd):
+        yield directory, [entry.name for entry in entries if not stat.S_ISDIR(entry.mode)]
+
+
+def open_published(parent_fd: int, name: str) -> int | None:
+    """Return a descriptor of the published data set, None where there is nothing of that name.
+
+    Raises ``HostprepError`` where it is something else than a directory.
+    """
+    try:
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostprepError(
+            f"{name} on the target is no directory that can be opened ({error.strerror}); "
+            "nothing was changed.",
+            "look at what it is and move it away",
+        ) from None

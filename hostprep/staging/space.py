@@ -1,0 +1,107 @@
+"""Whether it fits: the bytes and inodes of a plan against what the target has, before anything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.staging.model import StageRequest
+from hostprep.staging.plan import CopyPlan
+from hostprep.units import GIB, format_bytes, format_count
+from hostprep.volumes.model import LiveVolume, VolumeRequest
+from hostprep.volumes.plan import VolumePlan
+
+# Inodes beyond what the data set takes, so that a later update does not need a remount at once.
+_SPARE_INODES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What the copies take and what the target has, in bytes and inodes.
+
+    ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
+    system keeps for root and hostprep leaves alone.
+    """
+
+    needed_bytes: int
+    free_bytes: int
+    needed_inodes: int
+    free_inodes: int | None
+    reserved_bytes: int = 0
+    where: str = ""
+
+
+def volume_request(
+    request: StageRequest, files: CopyPlan, live: LiveVolume | None
+) -> VolumeRequest:
+    """Return the volume that the data set needs, with inodes for what will live in it."""
+    assert request.volume_size_bytes is not None
+    used = live.used_inodes if live is not None else 0
+    inodes = used + files.inodes_needed() * 5 // 4 + _SPARE_INODES
+    if live is not None and live.inodes is not None and files.inodes_needed() + used < live.inodes:
+        inodes = live.inodes
+    return VolumeRequest(
+        path=request.parent,
+        size_bytes=request.volume_size_bytes,
+        inodes=inodes,
+        fstab=request.fstab,
+        allow_shrink=False,
+        reserve_bytes=request.reserve_bytes,
+        force=request.force,
+    )
+
+
+def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
+    """Return the arithmetic for a tmpfs volume as it will be after its own plan."""
+    used_bytes = volume.live.used_bytes if volume.live is not None else 0
+    used_inodes = volume.live.used_inodes if volume.live is not None else 0
+    return Space(
+        needed_bytes=files.space_needed(),
+        free_bytes=max(0, volume.size_bytes - used_bytes),
+        needed_inodes=files.inodes_needed(),
+        free_inodes=max(0, volume.inodes - used_inodes),
+        where=f"a volume of {format_bytes(volume.size_bytes)}",
+    )
+
+
+def directory_space(request: StageRequest, files: CopyPlan) -> Space:
+    """Return the arithmetic for a directory on whatever file system holds it."""
+    path = request.parent
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    st = os.statvfs(path)
+    return Space(
+        needed_bytes=files.space_needed(),
+        free_bytes=st.f_bavail * st.f_frsize,
+        needed_inodes=files.inodes_needed(),
+        free_inodes=st.f_favail if st.f_files else None,
+        reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
+        where=f"the file system of {path}",
+    )
+
+
+def check_space(request: StageRequest, space: Space) -> Refused | None:
+    """Return a refusal with the arithmetic where the plan does not fit, else None."""
+    if space.needed_bytes > space.free_bytes:
+        lacking = space.needed_bytes - space.free_bytes
+        hint = f"free {format_bytes(lacking)} there, or choose another --to"
+        if request.volume_size_bytes is not None:
+            size = -(-(request.volume_size_bytes + lacking) // GIB)
+            hint = f"ask for a larger volume: --to-tmpfs {size}G"
+        reserved = ""
+        if space.reserved_bytes:
+            reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for root)"
+        return Refused(
+            f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
+            f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
+            f"{format_bytes(lacking)} are missing. Nothing was changed.",
+            hint,
+        )
+    if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
+        return Refused(
+            f"too few inodes: {format_count(space.needed_inodes)} needed, and {space.where} has "
+            f"{format_count(space.free_inodes)} free. Nothing was changed.",
+            "choose a target with more inodes, or pack the data set into fewer files",
+        )
+    return None

@@ -1,0 +1,177 @@
+"""Directories below a root, opened by descriptor, one part of the path at a time.
+
+Nothing is followed: where a directory was replaced by a symlink, opening it fails with ELOOP or
+ENOTDIR instead of leading out of the tree. That is what makes it safe for root to work in trees
+that other people can write.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator
+from types import TracebackType
+
+from hostprep.staging.model import Entry
+
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class DirCache:
+    """Descriptors of the directories last used below ``root_fd``, closed when they age.
+
+    With ``create`` missing directories are made, with mode 0700 until they get their own. Not for
+    sharing between threads. The root's descriptor stays the caller's.
+    """
+
+    def __init__(self, root_fd: int, *, create: bool = False, limit: int = 64) -> None:
+        self._root_fd = root_fd
+        self._create = create
+        self._limit = limit
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> DirCache:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def fd(self, path: str) -> int:
+        """Return a descriptor of the directory ``path``, valid until the next call."""
+        if not path:
+            return self._root_fd
+        found = self._open.get(path)
+        if found is not None:
+            self._open.move_to_end(path)
+            return found
+        # The nearest ancestor that is open, then down from there.
+        missing = [path]
+        ancestor = path.rpartition("/")[0]
+        while ancestor and ancestor not in self._open:
+            missing.append(ancestor)
+            ancestor = ancestor.rpartition("/")[0]
+        descriptor = self._open[ancestor] if ancestor else self._root_fd
+        for directory in reversed(missing):
+            descriptor = self._open_below(descriptor, directory.rpartition("/")[2])
+            self._open[directory] = descriptor
+            if len(self._open) > self._limit:
+                os.close(self._open.popitem(last=False)[1])
+        return descriptor
+
+    def close(self) -> None:
+        """Close all descriptors but the root's."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _open_below(self, parent_fd: int, name: str) -> int:
+        try:
+            return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+        except FileNotFoundError:
+            if not self._create:
+                raise
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent_fd)
+        except FileExistsError:
+            pass  # another worker was faster
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+
+
+def join(directory: str, name: str) -> str:
+    """Return the path of ``name`` in ``directory``, both relative to the root of a data set."""
+    return f"{directory}/{name}" if directory else name
+
+
+def list_directory(
+    descriptor: int,
+) -> list[tuple[str, int, int, int, int, int, int, int, int, int]]:
+    """Return the entries of a directory as plain tuples in the order of ``Entry``.
+
+    An entry that vanishes between the listing and its lstat was never there.
+    """
+    entries = []
+    with os.scandir(descriptor) as listing:
+        for item in listing:
+            try:
+                st = item.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            entries.append(
+                (
+                    item.name,
+                    st.st_mode,
+                    st.st_size,
+                    st.st_mtime_ns,
+                    st.st_uid,
+                    st.st_gid,
+                    st.st_blocks,
+                    st.st_nlink,
+                    st.st_ino,
+                    st.st_dev,
+                )
+            )
+    return entries
+
+
+def entry_of(name: str, st: os.stat_result) -> Entry:
+    """Return the entry that an ``os.stat_result`` describes."""
+    return Entry(
+        name,
+        st.st_mode,
+        st.st_size,
+        st.st_mtime_ns,
+        st.st_uid,
+        st.st_gid,
+        st.st_blocks,
+        st.st_nlink,
+        st.st_ino,
+        st.st_dev,
+    )
+
+
+def walk(root_fd: int) -> Iterator[tuple[str, list[Entry]]]:
+    """Yield each directory below ``root_fd`` with its entries, parents before children.
+
+    Raises OSError with the directory's path as its filename where one cannot be read.
+    """
+    pending = [""]
+    with DirCache(root_fd) as cache:
+        while pending:
+            directory = pending.pop()
+            try:
+                entries = [Entry._make(item) for item in list_directory(cache.fd(directory))]
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, directory) from None
+            yield directory, entries
+            pending.extend(
+                join(directory, entry.name) for entry in entries if stat.S_ISDIR(entry.mode)
+            )
+
+
+def remove_tree(parent_fd: int, name: str) -> None:
+    """Remove ``name`` below ``parent_fd`` with all it holds, following nothing.
+
+    For what hostprep made for itself alone. What is already gone is fine.
+    """
+    try:
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return
+    try:
+        # Directories may have been given modes that keep their owner out.
+        os.fchmod(descriptor, 0o700)
+        with os.scandir(descriptor) as listing:
+            items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
+        for item, is_directory in items:
+            if is_directory:
+                remove_tree(descriptor, item)
+            else:
+                os.unlink(item, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+    os.rmdir(name, dir_fd=parent_fd)

@@ -1,0 +1,422 @@
+"""The worker process: scans directories and copies batches, as its parent asks over a pipe.
+
+Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(kind, payload)`` in,
+``(kind, result)`` out. A batch is ``(directory, [entry, ...])``; see ``model.Entry`` for the
+order of an entry's fields.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import marshal
+import os
+import queue
+import signal
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hostprep.staging import copying, digest
+from hostprep.staging.model import (
+    RANGE_BYTES,
+    Entry,
+    Verify,
+    kind_of,
+)
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+
+# Errors that concern the whole run, not one file.
+FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+
+BATCH_FILES = 128
+BATCH_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all workers of a run share: roots, journal and style; inherited at the fork.
+
+    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
+    which every worker writes a journal of its own, None for none.
+    """
+
+    source_fd: int
+    target_fd: int | None = None
+    journal_fd: int | None = None
+    verify: Verify = Verify.READBACK
+    drop_behind: bool = False
+    gentle: bool = False
+
+
+class Worker:
+    """Carries out tasks for one thread; threads of a process share the journal."""
+
+    def __init__(self, job: Job, journal: Journal | None) -> None:
+        self._job = job
+        self._journal = journal
+        self._source = DirCache(job.source_fd)
+        self._target = DirCache(job.target_fd, create=True) if job.target_fd is not None else None
+        self._buffers = copying.Buffers()
+        self._style = copying.CopyStyle(
+            verify=job.verify,
+            own_uid=os.geteuid(),
+            own_gid=os.getegid(),
+            may_chown=os.geteuid() == 0,
+            drop_behind=job.drop_behind,
+        )
+        self._stopping = False
+        self._tasks: dict[str, Callable[[Any], Any]] = {
+            "scan": self._scan,
+            "copy": self._copy,
+            "range": self._range,
+            "finish": self._finish,
+            "check": self._check,
+            "lstat": self._lstat,
+            "discard": self._discard,
+        }
+
+    def do(self, kind: str, payload: Any) -> Any:
+        """Carry out one task and return its result, plain enough for ``marshal``."""
+        return self._tasks[kind](payload)
+
+    def stop(self) -> None:
+        """End the batch in hand after the current file, keeping what is done."""
+        self._stopping = True
+
+    # -- scanning
+
+    def _scan(self, directories: list[str]) -> list[tuple[Any, ...]]:
+        """List directories; see ``scan.Listing`` for the fields of each result."""
+        return [self._scan_one(directory) for directory in directories]
+
+    def _scan_one(self, directory: str) -> tuple[Any, ...]:
+        try:
+            entries = list_directory(self._source.fd(directory))
+        except OSError as error:
+            return directory, [], [], [], [], error.strerror or str(error)
+        subdirectories, specials, singles, batches = [], [], [], []
+        batch: list[tuple[Any, ...]] = []
+        size_bytes = space_bytes = 0
+        for entry in entries:
+            mode, size = entry[1], entry[2]
+            kind = mode & 0o170000
+            if kind == stat.S_IFDIR:
+                subdirectories.append(entry)
+                continue
+            if kind == stat.S_IFREG:
+                if entry[7] > 1 or size > RANGE_BYTES:
+                    singles.append(entry)
+                    continue
+                allocated = entry[6] * 512
+                space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
+            elif kind != stat.S_IFLNK:
+                specials.append((entry[0], mode))
+                continue
+            batch.append(entry)
+            size_bytes += size
+            if len(batch) >= BATCH_FILES or size_bytes >= BATCH_BYTES:
+                batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
+                batch, size_bytes, space_bytes = [], 0, 0
+        if batch:
+            batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
+        return directory, subdirectories, specials, singles, batches, None
+
+    # -- copying
+
+    def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
+        """Copy batches: (files, bytes, digest sum, problems, contents of linked files, lost)."""
+        files = size_bytes = total = 0
+        problems: list[tuple[str, str]] = []
+        linked: list[tuple[int, int, str, str | None]] = []
+        journal: list[tuple[str, list[tuple[Any, ...]]]] = []
+        for directory, packed in batches:
+            done: list[tuple[Any, ...]] = []
+            journal.append((directory, done))
+            for item in marshal.loads(packed):
+                if self._stopping:
+                    break
+                entry = Entry._make(item)
+                path = join(directory, entry.name)
+                try:
+                    copied, content = self._copy_entry(directory, entry)
+                except OSError as error:
+                    if error.errno in FATAL:
+                        self._record(journal)
+                        raise
+                    problems.append((path, error.strerror or str(error)))
+                    continue
+                except copying.Changed:
+                    problems.append((path, "changed while it was copied, twice"))
+                    continue
+                except copying.Differs:
+                    problems.append((path, "read back differently from what was written, twice"))
+                    continue
+                files += 1
+                size_bytes += copied.size
+                kind = kind_of(copied.mode)
+                if content is not None:
+                    total += digest.entry_term(kind, path, content)
+                group = path if copied.nlink > 1 and kind == "f" else ""
+                if group:
+                    linked.append((copied.dev, copied.ino, path, content))
+                done.append(record(copied, kind, content, group))
+        self._record(journal)
+        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
+        return files, size_bytes, (total % (1 << 128)).to_bytes(16, "big"), problems, linked, lost
+
+    def _copy_entry(self, directory: str, entry: Entry) -> tuple[Entry, str | None]:
+        """Copy one entry, once more where the source changed or the target differed."""
+        assert self._target is not None
+        source_dir, target_dir = self._source.fd(directory), self._target.fd(directory)
+        copy = copying.copy_symlink if stat.S_ISLNK(entry.mode) else None
+        for attempt in (1, 2):
+            try:
+                if copy is not None:
+                    return copy(entry, source_dir, target_dir, self._style)
+                return copying.copy_file(entry, source_dir, target_dir, self._style, self._buffers)
+            except (copying.Changed, copying.Differs):
+                if attempt == 2:
+                    raise
+                now = copying.current(entry, source_dir)
+                if stat.S_IFMT(now.mode) != stat.S_IFMT(entry.mode):
+                    raise
+                entry = now
+        raise AssertionError("unreachable")
+
+    def _record(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        if self._journal is not None:
+            self._journal.write(done)
+
+    # -- large files, in ranges
+
+    def _range(self, payload: tuple[str, tuple[Any, ...], int, int]) -> tuple[bytes, str | None]:
+        """Copy one range of a large file: (its digest, what went wrong)."""
+        directory, item, offset, length = payload
+        entry = Entry._make(item)
+        assert self._target is not None
+        if self._stopping:
+            return b"", "stopped"
+        try:
+            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
+            try:
+                target = copying.open_range_target(entry, self._target.fd(directory))
+                try:
+                    found = copying.copy_range(
+                        source, target, offset, length, self._job.verify, self._buffers
+                    )
+                    if self._job.drop_behind:
+                        os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
+                    return found, None
+                finally:
+                    os.close(target)
+            finally:
+                os.close(source)
+        except OSError as error:
+            if error.errno in FATAL:
+                raise
+            return b"", error.strerror or str(error)
+        except copying.Changed:
+            return b"", "changed"
+        except copying.Differs:
+            return b"", "differs"
+
+    def _finish(self, payload: tuple[str, tuple[Any, ...], list[bytes]]) -> tuple[Any, ...]:
+        """End a large file: check the source, set the metadata, record: (sum, content, problem)."""
+        directory, item, digests = payload
+        entry = Entry._make(item)
+        assert self._target is not None
+        target_dir = self._target.fd(directory)
+        content = None
+        if self._job.verify is not Verify.NONE:
+            content = copying.content_of(digests)
+        try:
+            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
+            try:
+                st = os.fstat(source)
+                copying.check_unchanged(entry, st)
+                target = os.open(
+                    entry.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target_dir
+                )
+                try:
+                    copying.copy_metadata(st, source, target, self._style)
+                finally:
+                    os.close(target)
+            finally:
+                os.close(source)
+        except copying.Changed:
+            return b"", None, "changed"
+        except OSError as error:
+            return b"", None, error.strerror or str(error)
+        path = join(directory, entry.name)
+        group = path if entry.nlink > 1 else ""
+        self._record([(directory, [record(entry, "f", content, group)])])
+        total = digest.entry_term("f", path, content) if content is not None else 0
+        return total.to_bytes(16, "big"), content, None
+
+    def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
+        """Return a source file's entry as it is now, None where it is gone."""
+        directory, name = payload
+        try:
+            return tuple(entry_of(name, os.lstat(name, dir_fd=self._source.fd(directory))))
+        except OSError:
+            return None
+
+    def _discard(self, payload: tuple[str, str]) -> None:
+        """Remove an unfinished file from the target."""
+        directory, name = payload
+        assert self._target is not None
+        try:
+            os.unlink(name, dir_fd=self._target.fd(directory))
+        except FileNotFoundError:
+            pass
+
+    # -- checking what is there already
+
+    def _check(self, payload: tuple[str, list[tuple[str, int, str]], str]) -> list[tuple[str, str]]:
+        """Hash files and compare: payload (directory, [(name, size, content)], "source"|"target").
+
+        Files of the target are dropped from the page cache first, so that a disk is really read.
+        Returns (name, reason) for those that differ or cannot be read.
+        """
+        directory, files, where = payload
+        cache = self._source if where == "source" else self._target
+        assert cache is not None
+        wrong = []
+        for name, size, content in files:
+            if self._stopping:
+                break
+            try:
+                descriptor = os.open(
+                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=cache.fd(directory)
+                )
+                try:
+                    if where == "target":
+                        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+                    if os.fstat(descriptor).st_size != size:
+                        wrong.append((name, "has another size"))
+                    elif copying.hash_file(descriptor, size, self._buffers.back) != content:
+                        wrong.append((name, "has other content"))
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                wrong.append((name, error.strerror or str(error)))
+            except copying.Changed:
+                wrong.append((name, "ends early"))
+        return wrong
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class Journal:
+    """What one process has copied and verified, a line of JSON a batch, in the private directory.
+
+    A line is written by one call, so a killed worker leaves at most one torn line, which readers
+    leave out.
+    """
+
+    def __init__(self, directory_fd: int) -> None:
+        name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
+
+    def write(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        """Append what was done: (directory, records) each."""
+        lines = [_encode(line) for line in done if line[1]]
+        data = ("\n".join(lines) + "\n").encode() if lines else b""
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def record(entry: Entry, kind: str, content: str | None, group: str) -> tuple[Any, ...]:
+    """Return the fields of a ``model.Recorded`` for an entry that was copied."""
+    mode = stat.S_IMODE(entry.mode)
+    plain = (entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content)
+    return (*plain, group) if group else plain
+
+
+def serve(connection: Connection, job: Job, threads: int) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process."""
+    _die_with_parent()
+    # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.umask(0)
+    if job.gentle:
+        be_gentle()
+    journal = Journal(job.journal_fd) if job.journal_fd is not None else None
+    workers = [Worker(job, journal) for _ in range(threads)]
+
+    def stop(signum: int, frame: object) -> None:
+        for worker in workers:
+            worker.stop()
+
+    signal.signal(signal.SIGUSR1, stop)
+    if threads == 1:
+        _serve_inline(connection, workers[0])
+    else:
+        _serve_threads(connection, workers)
+
+
+def _serve_inline(connection: Connection, worker: Worker) -> None:
+    while True:
+        try:
+            ticket, kind, payload = marshal.loads(connection.recv_bytes())
+            connection.send_bytes(_answer(worker, ticket, kind, payload))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
+    tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
+    sending = threading.Lock()
+
+    def loop(worker: Worker) -> None:
+        while (task := tasks.get()) is not None:
+            answer = _answer(worker, *task)
+            try:
+                with sending:
+                    connection.send_bytes(answer)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+
+    threads = [threading.Thread(target=loop, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    while True:
+        try:
+            tasks.put(marshal.loads(connection.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            break
+    for _ in threads:
+        tasks.put(None)
+    for thread in threads:
+        thread.join()
+
+
+def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
+    try:
+        return marshal.dumps((ticket, True, worker.do(kind, payload)))
+    except OSError as error:
+        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+    except Exception as error:
+        return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, so that kill -9 leaves nothing."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def be_gentle() -> None:
+    """Step behind everything else: idle I/O class and the lowest CPU priority."""
+    import psutil
+
+    os.nice(19)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
