@@ -1,0 +1,136 @@
+"""Memory, cgroup limits and processors, read from captured and authored hosts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.host.cgroups import read_cpu_quotas, read_memory_limits
+from hostprep.host.cpu import read_cpu, usable_cpus
+from hostprep.host.memory import ram_for_percent, read_headroom, read_memory
+from hostprep.units import GIB, KIB, MIB
+
+HOSTS = Path(__file__).parents[2] / "fixtures" / "hosts"
+
+
+def host(name: str) -> Path:
+    return HOSTS / f"cgroup-{name}"
+
+
+def test_meminfo_in_bytes() -> None:
+    memory = read_memory(host("v2-ancestor"))
+    assert memory.total_bytes == 64 * GIB
+    assert memory.available_bytes == 60 * GIB
+    assert (memory.swap_total_bytes, memory.swap_free_bytes) == (8 * GIB, 8 * GIB)
+    assert memory.shmem_bytes == 8632 * KIB
+
+
+def test_without_memavailable_tmpfs_does_not_count_as_cache() -> None:
+    assert read_memory(host("v2-container")).available_bytes == 5 * GIB
+
+
+def test_meminfo_without_a_total_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("HugePages_Total:       0\n")
+    with pytest.raises(HostprepError, match="MemTotal"):
+        read_memory(tmp_path)
+
+
+def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:
+    root = host("hybrid")
+    limits = read_memory_limits(root)
+    assert [limit.group for limit in limits] == [
+        "/sys/fs/cgroup/memory/jobs/train",
+        "/sys/fs/cgroup/memory/jobs",
+    ]
+    # 8 GiB - 5 GiB + 1.5 GiB of file cache; the 8 GB in "cache" are tmpfs and cannot be dropped.
+    assert limits[1].remaining_bytes == 4 * GIB + 512 * MIB
+    headroom = read_headroom(root)
+    assert headroom.available_bytes == 4 * GIB + 512 * MIB
+    assert headroom.available_from == "the memory limit of cgroup /sys/fs/cgroup/memory/jobs"
+    assert headroom.ram_bytes == ram_for_percent(root) == 8 * GIB
+    assert not headroom.swap_active
+
+
+def test_v2_counts_memory_high_of_an_ancestor() -> None:
+    root = host("v2-ancestor")
+    headroom = read_headroom(root)
+    assert headroom.available_bytes == 33 * GIB  # 40 - 10 + 3 of file cache
+    assert headroom.available_from.endswith("/sys/fs/cgroup/user.slice")
+    assert headroom.ram_bytes == 40 * GIB
+    assert headroom.swap_active
+
+
+def test_container_whose_mount_shows_only_its_subtree() -> None:
+    root = host("v1-container")
+    assert [limit.group for limit in read_memory_limits(root)] == ["/sys/fs/cgroup/memory"]
+    assert read_headroom(root).available_bytes == 3 * GIB + 256 * MIB
+    assert ram_for_percent(root) == 4 * GIB
+    assert [(q.group, q.cpus) for q in read_cpu_quotas(root)] == [
+        ("/sys/fs/cgroup/cpu,cpuacct", 8.0)
+    ]
+
+
+def test_container_whose_group_lies_outside_of_the_mount() -> None:
+    root = host("v2-container")
+    headroom = read_headroom(root)
+    assert headroom.ram_bytes == 2 * GIB
+    assert headroom.available_bytes == 0  # 3 GiB are used under a limit that was lowered to 2
+    assert usable_cpus(root) == 1.5
+
+
+def test_unlimited_machine_has_no_limits(tmp_path: Path) -> None:
+    shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
+    (tmp_path / "proc/self/cgroup").write_text("4:memory:/\n1:cpu:/\n0::/\n")
+    assert read_memory_limits(tmp_path) == ()
+    assert read_cpu_quotas(tmp_path) == ()
+    assert read_headroom(tmp_path).available_from == "MemAvailable"
+
+
+def test_processors_of_a_plain_machine() -> None:
+    cpu = read_cpu(host("hybrid"))
+    assert (cpu.online, cpu.affinity, cpu.physical_cores, cpu.threads_per_core) == (2, 2, 2, 1)
+    assert cpu.model == "AMD EPYC"
+    assert cpu.quota is None
+    assert (cpu.usable, cpu.usable_from) == (2.0, "all processors that are online")
+
+
+def test_quota_of_an_ancestor_binds_and_absent_processors_do_not_count() -> None:
+    cpu = read_cpu(host("v2-ancestor"))
+    assert (cpu.online, cpu.affinity) == (16, 16)  # 0-127 are allowed, 16 exist
+    assert (cpu.physical_cores, cpu.threads_per_core) == (8, 2)
+    assert cpu.usable == 3.5
+    assert cpu.usable_from.startswith("the quota of cgroup /sys/fs/cgroup/user.slice/user-1000")
+
+
+def test_affinity_binds_under_a_larger_quota() -> None:
+    cpu = read_cpu(host("v1-container"))
+    assert (cpu.online, cpu.affinity, cpu.physical_cores) == (32, 4, 2)
+    assert cpu.quota is not None and cpu.quota.cpus == 8.0
+    assert cpu.usable == 4.0
+    assert cpu.usable_from.startswith("the affinity")
+
+
+def test_unknown_topology_stays_unknown() -> None:
+    cpu = read_cpu(host("v2-container"))
+    assert cpu.physical_cores is None
+    assert cpu.threads_per_core is None
+    assert cpu.model is None
+
+
+def test_no_processors_at_all_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("")
+    with pytest.raises(HostprepError, match="processors"):
+        read_cpu(tmp_path)
+
+
+def test_this_machine_agrees_with_the_kernel() -> None:
+    assert read_cpu().affinity == len(os.sched_getaffinity(0))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert read_memory().total_bytes == total
+    assert 0 < usable_cpus() <= read_cpu().online

@@ -1,0 +1,74 @@
+"""Options and live volumes are compared as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hostprep.units import GIB, MIB
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.options import compare_options, parse_options
+
+LIVE = LiveVolume(
+    path="/mnt/v",
+    size_bytes=2 * MIB,
+    used_bytes=0,
+    inodes=2048,
+    used_inodes=1,
+    mode=0o755,
+    uid=0,
+    gid=0,
+    huge=Huge.NEVER,
+    noswap=False,
+    nosuid=True,
+    nodev=True,
+    noexec=True,
+    options=(),
+)
+SAFE = ("nosuid", "nodev", "noexec", "mode=0755")
+
+
+@pytest.mark.parametrize("size", ["2m", "2M", "2048k", "2097152", "2093057"])
+@pytest.mark.parametrize("inodes", ["2k", "2048"])
+def test_the_same_in_other_words(size: str, inodes: str) -> None:
+    assert compare_options(LIVE, (*SAFE, f"size={size}", f"nr_inodes={inodes}")) == ()
+
+
+def test_options_for_others_and_defaults_do_not_matter() -> None:
+    others = ("defaults", "nofail", "X-hostprep.id=v", "x-systemd.device-timeout=5", "rw")
+    assert compare_options(LIVE, (*others, *SAFE)) == ()
+
+
+@pytest.mark.parametrize(
+    ("live", "options", "words"),
+    [
+        (LIVE, ("size=4m",), "size 2.00 MiB (2097152 bytes) instead of 4.00 MiB (4194304 bytes)"),
+        (LIVE, ("size=1m",), "instead of 1.00 MiB"),
+        (LIVE, ("nr_inodes=9",), "nr_inodes 2048 instead of 9"),
+        (replace(LIVE, inodes=None), ("nr_inodes=9",), "nr_inodes 0 instead of 9"),
+        (LIVE, ("mode=700",), "mode 0755 instead of 0700"),
+        (replace(LIVE, uid=5), (), "uid 5 instead of 0"),
+        (replace(LIVE, gid=5), ("gid=6",), "gid 5 instead of 6"),
+        (LIVE, ("huge=always",), "huge=never instead of huge=always"),
+        (LIVE, ("noswap",), "noswap is missing"),
+        (replace(LIVE, nodev=False), (), "nodev is missing"),
+        (LIVE, ("exec",), "noexec is set, and should not be"),
+        (LIVE, ("mode=banana",), "mode 0755"),
+    ],
+)
+def test_each_difference_is_named(live: LiveVolume, options: tuple[str, ...], words: str) -> None:
+    differences = compare_options(live, (*SAFE, *options))
+    assert len(differences) == 1
+    assert words in differences[0]
+
+
+def test_a_percentage_is_of_the_ram_that_is_given() -> None:
+    half = parse_options(("size=50%",), ram_bytes=8 * GIB)
+    assert half.size_bytes == 4 * GIB
+    assert parse_options(("size=50%",)).size_bytes is None
+
+
+def test_what_the_kernel_would_not_read_is_not_a_number() -> None:
+    assert parse_options(("size=1.5g",)).size_bytes is None
+    assert parse_options(("uid=alice",)).uid is None

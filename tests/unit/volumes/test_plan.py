@@ -1,0 +1,357 @@
+"""What is planned for a volume, from facts made by hand: no machine is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hostprep.errors import Refused
+from hostprep.host.memory import Headroom
+from hostprep.host.mounts import Mount
+from hostprep.system.mounting import TmpfsSupport
+from hostprep.units import GIB, KIB, MIB
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
+from hostprep.volumes.paths import Folder, Place, PointKind
+from hostprep.volumes.plan import default_inodes, plan_volume
+from hostprep.volumes.records import VolumeRecord
+
+PATH = "/mnt/data"
+ROOT = Folder("/", 0, 0, 0o755)
+MNT = Folder("/mnt", 0, 0, 0o755)
+
+LIVE = LiveVolume(
+    path=PATH,
+    size_bytes=8 * GIB,
+    used_bytes=3 * GIB,
+    inodes=524288,
+    used_inodes=1000,
+    mode=0o755,
+    uid=0,
+    gid=0,
+    huge=Huge.WITHIN_SIZE,
+    noswap=True,
+    nosuid=True,
+    nodev=True,
+    noexec=True,
+    options=("rw", "nosuid", "nodev", "noexec", "noatime", "rw", "size=8388608k"),
+)
+MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
+RECORD = VolumeRecord(PATH, "mnt-data", "boot-1", "0:40", 8 * GIB, 524288, (), "uid 0", 0.0)
+FRESH = VolumeFacts(
+    path=PATH,
+    volume_id="mnt-data",
+    boot_id="boot-1",
+    page_bytes=4096,
+    place=Place(PointKind.MISSING, (ROOT, MNT), missing=(PATH,)),
+    mount=None,
+    live=None,
+    mounts_below=(),
+    headroom=Headroom(64 * GIB, 60 * GIB, "MemAvailable", swap_active=False),
+    promised_bytes=0,
+    support=TmpfsSupport(noswap=True, huge=True),
+    record=None,
+    fstab=b"",
+    fstab_refusal=None,
+)
+MOUNTED = replace(
+    FRESH,
+    place=Place(PointKind.DIRECTORY, (ROOT, MNT), entries=("train",)),
+    mount=MOUNT,
+    live=LIVE,
+    record=RECORD,
+)
+REQUEST = VolumeRequest(PATH, 8 * GIB)
+
+
+def refusal(request: VolumeRequest, facts: VolumeFacts) -> str:
+    plan = plan_volume(request, facts)
+    assert plan.refusal is not None, "this must be refused"
+    assert not plan.changes
+    return plan.refusal.message
+
+
+def actions(request: VolumeRequest, facts: VolumeFacts) -> list[str]:
+    plan = plan_volume(request, facts)
+    assert plan.refusal is None, plan.refusal
+    return [change.action for change in plan.changes]
+
+
+def test_a_new_volume_has_explicit_options_in_bytes() -> None:
+    plan = plan_volume(REQUEST, FRESH)
+    assert plan.options == (
+        "nosuid",
+        "nodev",
+        "noexec",
+        "mode=0755",
+        "uid=0",
+        "gid=0",
+        "size=8589934592",
+        "nr_inodes=524288",
+        "huge=within_size",
+        "noswap",
+    )
+    assert plan.mount and plan.make_dirs == (PATH,) and plan.remount_options is None
+    assert [change.subject for change in plan.changes] == [PATH, PATH]
+    assert plan.warnings == ()
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    asked = replace(REQUEST, mode=0o1777, uid=5, gid=6, inodes=77, huge=Huge.NEVER, swap=True)
+    options = plan_volume(asked, FRESH).options
+    assert options[3:] == ("mode=1777", "uid=5", "gid=6", "size=8589934592", "nr_inodes=77")
+
+
+def test_a_size_is_rounded_up_to_pages_as_the_kernel_does() -> None:
+    assert plan_volume(replace(REQUEST, size_bytes=4097), FRESH).size_bytes == 8192
+    large = replace(FRESH, page_bytes=65536)
+    assert plan_volume(replace(REQUEST, size_bytes=4097), large).size_bytes == 65536
+
+
+def test_default_inodes_are_bounded_on_both_sides() -> None:
+    assert default_inodes(10 * MIB) == 65536
+    assert default_inodes(16 * GIB) == 16 * GIB // (16 * KIB)
+    assert default_inodes(1024 * GIB) == 4 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("support", "request_", "swap", "expected"),
+    [
+        (TmpfsSupport(False, True), REQUEST, True, "does not take noswap"),
+        (TmpfsSupport(None, None), REQUEST, True, "could not be asked"),
+        (TmpfsSupport(False, True), REQUEST, False, None),
+        (TmpfsSupport(False, True), replace(REQUEST, swap=True), True, None),
+        (TmpfsSupport(True, True), REQUEST, True, None),
+    ],
+)
+def test_it_says_when_data_may_be_swapped(
+    support: TmpfsSupport, request_: VolumeRequest, swap: bool, expected: str | None
+) -> None:
+    facts = replace(FRESH, support=support, headroom=replace(FRESH.headroom, swap_active=swap))
+    warnings = plan_volume(request_, facts).warnings
+    assert len(warnings) == (expected is not None)
+    assert expected is None or expected in warnings[0]
+
+
+def test_huge_always_is_warned_about_and_an_unknown_huge_refused() -> None:
+    always = replace(REQUEST, huge=Huge.ALWAYS)
+    assert "small files" in plan_volume(always, FRESH).warnings[0]
+    without = replace(FRESH, support=TmpfsSupport(noswap=True, huge=False))
+    assert "huge=always" in refusal(always, without)
+    assert not [o for o in plan_volume(REQUEST, without).options if o.startswith("huge")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (replace(FRESH, path="/usr/share/x"), "belongs to the system"),
+        (replace(FRESH, path="/mnt"), "belongs to the system"),
+        (
+            replace(FRESH, place=Place(PointKind.OTHER, (ROOT,), symlink="/mnt/link")),
+            "symbolic link",
+        ),
+        (replace(FRESH, place=Place(PointKind.OTHER, (ROOT, MNT))), "not a directory"),
+        (
+            replace(FRESH, place=replace(FRESH.place, read_only=True)),
+            "mounted read-only",
+        ),
+        (
+            replace(FRESH, place=Place(PointKind.DIRECTORY, (ROOT, MNT), entries=("a", "b"))),
+            "not empty (a, b",
+        ),
+        (replace(FRESH, mount=replace(MOUNT, fstype="ext4", source="/dev/sdb1")), "/dev/sdb1"),
+        (replace(MOUNTED, record=None), "not mounted by hostprep"),
+        (replace(MOUNTED, mount=replace(MOUNT, device="0:99")), "not mounted by hostprep"),
+        (replace(MOUNTED, boot_id="boot-2"), "not mounted by hostprep"),
+    ],
+)
+def test_places_that_are_refused(facts: VolumeFacts, words: str) -> None:
+    assert words in refusal(REQUEST, facts)
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        (Folder("/mnt", 1000, 0, 0o755), "belongs to uid 1000"),
+        (Folder("/mnt", 0, 0, 0o1777), "writable by everybody"),
+        (Folder("/mnt", 0, 50, 0o2775), "writable by gid 50"),
+    ],
+)
+def test_a_parent_that_others_can_write_is_refused(folder: Folder, words: str) -> None:
+    facts = replace(FRESH, place=replace(FRESH.place, parents=(ROOT, folder)))
+    assert words in refusal(REQUEST, facts)
+
+
+def test_a_group_of_root_s_may_write_a_parent() -> None:
+    folder = Folder("/mnt", 0, 0, 0o775)
+    facts = replace(FRESH, place=replace(FRESH.place, parents=(ROOT, folder)))
+    assert plan_volume(REQUEST, facts).refusal is None
+
+
+@pytest.mark.parametrize("size_bytes", [0, -1])
+def test_no_size_is_refused_since_the_kernel_takes_it_for_no_limit(size_bytes: int) -> None:
+    assert "size 0" in refusal(replace(REQUEST, size_bytes=size_bytes), FRESH)
+
+
+def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
+    poor = replace(MOUNTED, headroom=Headroom(64 * GIB, 0, "MemAvailable", False))
+    plan = plan_volume(REQUEST, poor)
+    assert plan.refusal is None and not plan.changes and plan.budget is None
+    assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted"]
+
+
+def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
+    plan = plan_volume(replace(REQUEST, size_bytes=16 * GIB), MOUNTED)
+    assert plan.remount_options == (
+        "nosuid",
+        "nodev",
+        "noexec",
+        "noatime",
+        "size=17179869184",
+        "nr_inodes=1048576",
+    )
+    assert not plan.mount and plan.mode is None and plan.owner is None
+    assert plan.budget is not None
+    # 16 GiB less the 3 that it holds, and an inode's KiB for each that is not used yet.
+    assert plan.budget.growth_bytes == 13 * GIB + (1048576 - 1000) * KIB
+
+
+def test_more_inodes_alone_are_a_remount_and_fewer_are_left() -> None:
+    assert actions(replace(REQUEST, inodes=10), MOUNTED) == []
+    assert actions(replace(REQUEST, inodes=600_000), MOUNTED) == [
+        "allow 600,000 inodes by a remount"
+    ]
+
+
+def test_shrinking_stops_at_what_it_holds() -> None:
+    assert "shrink to 4.00 GiB" in actions(replace(REQUEST, size_bytes=4 * GIB), MOUNTED)[0]
+    assert "shrink to 3.00 GiB" in actions(replace(REQUEST, size_bytes=3 * GIB), MOUNTED)[0]
+    words = refusal(replace(REQUEST, size_bytes=3 * GIB - 4096), MOUNTED)
+    assert "holds 3.00 GiB (3221225472 bytes)" in words
+
+
+def test_staging_never_shrinks() -> None:
+    plan = plan_volume(replace(REQUEST, size_bytes=GIB, allow_shrink=False), MOUNTED)
+    assert plan.refusal is None and not plan.changes
+    assert plan.size_bytes == 8 * GIB
+    assert any("enough" in each.reason for each in plan.unchanged)
+
+
+def test_mode_and_owner_need_no_remount() -> None:
+    plan = plan_volume(replace(REQUEST, mode=0o700, uid=1000, gid=1000), MOUNTED)
+    assert plan.remount_options is None
+    assert (plan.mode, plan.owner) == (0o700, (1000, 1000))
+    assert [change.action for change in plan.changes] == ["set mode 0700", "set owner 1000:1000"]
+
+
+def test_what_somebody_remounted_away_comes_back() -> None:
+    drifted = replace(MOUNTED, live=replace(LIVE, nosuid=False, nodev=False))
+    plan = plan_volume(REQUEST, drifted)
+    assert plan.remount_options is not None and "nosuid" in plan.remount_options
+    assert [change.action for change in plan.changes] == ["set nosuid,nodev again by a remount"]
+
+
+def test_noswap_cannot_change_and_says_so() -> None:
+    swapping = replace(
+        MOUNTED,
+        live=replace(LIVE, noswap=False),
+        headroom=replace(FRESH.headroom, swap_active=True),
+    )
+    plan = plan_volume(REQUEST, swapping)
+    assert not plan.changes
+    assert any(each.subject == "noswap" for each in plan.unchanged)
+    assert "mounted without noswap" in plan.warnings[0]
+    assert plan_volume(replace(REQUEST, swap=True), MOUNTED).unchanged[0].subject == "noswap"
+
+
+def test_huge_changes_only_when_asked() -> None:
+    assert actions(REQUEST, replace(MOUNTED, live=replace(LIVE, huge=Huge.NEVER))) == []
+    plan = plan_volume(replace(REQUEST, huge=Huge.NEVER), MOUNTED)
+    assert plan.remount_options is not None and plan.remount_options[-1] == "huge=never"
+
+
+def test_the_budget_is_refused_with_its_arithmetic() -> None:
+    tight = replace(FRESH, headroom=Headroom(64 * GIB, 14 * GIB, "MemAvailable", False))
+    words = refusal(REQUEST, tight)
+    # 8 GiB + 512 MiB of inodes, and a tenth of 64 GiB
+    assert "8.50 GiB" in words and "6.40 GiB" in words and "14.9 GiB" in words
+    assert "14.0 GiB are available by MemAvailable" in words and "922 MiB too little" in words
+    assert plan_volume(replace(REQUEST, reserve_bytes=5 * GIB), tight).refusal is None
+
+
+def test_the_budget_fits_to_the_byte() -> None:
+    exact = 8 * GIB + 524288 * KIB + 1000
+    request = replace(REQUEST, reserve_bytes=1000)
+    enough = replace(FRESH, headroom=Headroom(64 * GIB, exact, "MemAvailable", False))
+    short = replace(FRESH, headroom=Headroom(64 * GIB, exact - 1, "MemAvailable", False))
+    assert plan_volume(request, enough).refusal is None
+    assert plan_volume(request, short).refusal is not None
+
+
+def test_room_that_other_volumes_have_not_used_yet_is_not_given_twice() -> None:
+    words = refusal(REQUEST, replace(FRESH, promised_bytes=50 * GIB))
+    assert "50.0 GiB promised to other volumes" in words
+
+
+def test_the_reserve_is_at_least_four_gib() -> None:
+    small = replace(FRESH, headroom=Headroom(8 * GIB, 8 * GIB, "MemAvailable", False))
+    plan = plan_volume(replace(REQUEST, size_bytes=GIB), small)
+    assert plan.budget is not None and plan.budget.reserve_bytes == 4 * GIB
+
+
+def test_force_overrides_the_budget_and_nothing_else() -> None:
+    forced = replace(REQUEST, size_bytes=100 * GIB, force=True)
+    plan = plan_volume(forced, FRESH)
+    assert plan.refusal is None and "--force" in plan.warnings[0]
+    assert "system" in refusal(forced, replace(FRESH, path="/etc"))
+    assert "cannot shrink" in refusal(replace(REQUEST, size_bytes=GIB, force=True), MOUNTED)
+
+
+def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
+    request = replace(REQUEST, fstab=True)
+    assert actions(request, FRESH)[-1] == "add a line for the volume"
+    options = plan_volume(request, FRESH).fstab_options
+    assert options is not None
+    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    again = plan_volume(request, replace(MOUNTED, fstab=written))
+    assert again.changes == ()
+    grown = replace(request, size_bytes=9 * GIB)
+    assert actions(grown, replace(MOUNTED, fstab=written))[-1] == "replace the volume's line"
+
+
+def test_somebody_else_s_entry_for_the_target_refuses_before_anything_is_mounted() -> None:
+    taken = replace(FRESH, fstab=b"/dev/sdb1 /mnt/data ext4 defaults 0 2\n")
+    assert "line 1 of fstab" in refusal(replace(REQUEST, fstab=True), taken)
+    assert plan_volume(REQUEST, taken).refusal is None
+
+
+def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> None:
+    linked = replace(FRESH, fstab=None, fstab_refusal=Refused("it is a symlink"))
+    assert plan_volume(REQUEST, linked).refusal is None
+    assert refusal(replace(REQUEST, fstab=True), linked) == "it is a symlink"
+
+
+def test_a_line_that_stays_behind_is_named_by_value_not_by_text() -> None:
+    line = b"tmpfs /mnt/data tmpfs %s,nofail,X-hostprep.id=mnt-data 0 0\n"
+    same = line % (b"size=8g,nr_inodes=512k,mode=755,nosuid,nodev,noexec,noswap,huge=within_size")
+    assert plan_volume(REQUEST, replace(MOUNTED, fstab=same)).warnings == ()
+    other = same.replace(b"8g", b"7g")
+    assert "line 1 of fstab" in plan_volume(REQUEST, replace(MOUNTED, fstab=other)).warnings[0]
+
+
+def test_what_our_fstab_line_mounted_at_boot_is_ours() -> None:
+    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=1g",))
+    booted = replace(
+        MOUNTED, boot_id="boot-2", fstab=line, mount=replace(MOUNT, source="tmpfs", device="0:7")
+    )
+    assert booted.is_ours
+    assert not replace(booted, fstab=line.replace(b"X-hostprep", b"X-other")).is_ours
+    assert not replace(booted, mount=replace(MOUNT, source="scratch", device="0:7")).is_ours
+
+
+def test_a_mount_that_was_interrupted_before_its_record_was_finished_is_ours() -> None:
+    begun = replace(MOUNTED, record=replace(RECORD, device=None))
+    assert begun.is_ours
+    assert not replace(begun, mount=replace(MOUNT, source="tmpfs")).is_ours
