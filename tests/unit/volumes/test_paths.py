@@ -1,0 +1,105 @@
+"""Rules for mount points, and what is seen on the way to one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import Refused
+from hostprep.volumes.paths import (
+    PointKind,
+    check_path,
+    is_system_dir,
+    look,
+    make_dirs,
+    remove_dirs,
+)
+
+
+@pytest.mark.parametrize("path", ["/mnt/a", "//mnt//a/", "/mnt/./a", "/mnt/a/."])
+def test_a_path_is_put_into_its_shortest_form(path: str) -> None:
+    assert check_path(path) == "/mnt/a"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "mnt/a",
+        "-o",
+        "/mnt/../etc",
+        "/mnt/a\nb",
+        "/mnt/a\tb",
+        "/mnt/\x7f",
+        "/mnt/a ",
+        "/mnt/\u202eevil",
+        "/mnt/\udcff",
+    ],
+)
+def test_unsafe_text_is_refused(path: str) -> None:
+    with pytest.raises(Refused):
+        check_path(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/usr", "/usr/share/x", "/etc/x", "/proc/1", "/dev/shm/x", "/tmp", "/home", "/mnt"],
+)
+def test_system_directories(path: str) -> None:
+    assert is_system_dir(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/mnt/x", "/srv/data", "/var/lib/data", "/usr/local/data", "/etcx"]
+)
+def test_places_that_are_nobody_s(path: str) -> None:
+    assert not is_system_dir(path)
+
+
+def test_what_is_missing_is_listed_outermost_first(tmp_path: Path) -> None:
+    place = look(f"{tmp_path}/a/b/c")
+    assert place.kind is PointKind.MISSING
+    assert place.missing == (f"{tmp_path}/a", f"{tmp_path}/a/b", f"{tmp_path}/a/b/c")
+    assert place.parents[0].path == "/"
+    assert place.parents[-1].path == str(tmp_path)
+
+
+def test_a_symlink_anywhere_is_seen_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real/inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    place = look(f"{tmp_path}/link/inner")
+    assert place.symlink == f"{tmp_path}/link"
+    assert look(f"{tmp_path}/link").symlink == f"{tmp_path}/link"
+
+
+def test_the_first_names_tell_that_it_is_not_empty(tmp_path: Path) -> None:
+    assert look(str(tmp_path)).entries == ()
+    for index in range(100):
+        (tmp_path / f"f{index}").touch()
+    place = look(str(tmp_path))
+    assert place.kind is PointKind.DIRECTORY
+    assert 1 < len(place.entries) < 10
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert look(f"{tmp_path}/file").kind is PointKind.OTHER
+    assert look(f"{tmp_path}/file/below").kind is PointKind.OTHER
+
+
+def test_directories_are_not_made_below_what_others_can_write(tmp_path: Path) -> None:
+    os.chmod(tmp_path, 0o777)
+    with pytest.raises(Refused, match="changed meanwhile"):
+        make_dirs((f"{tmp_path}/a",))
+    assert not (tmp_path / "a").exists()
+
+
+def test_directories_are_removed_up_to_one_in_use(tmp_path: Path) -> None:
+    inner = tmp_path / "a/b/c"
+    inner.mkdir(parents=True)
+    (tmp_path / "a/theirs").touch()
+    paths = (f"{tmp_path}/a", f"{tmp_path}/a/b", f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/gone")
+    assert remove_dirs(paths) == (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b")
+    assert (tmp_path / "a/theirs").exists()

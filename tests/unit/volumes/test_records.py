@@ -1,0 +1,81 @@
+"""Records of volumes: written whole, read back, and never guessed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.volumes.records import (
+    VolumeRecord,
+    all_records,
+    delete_record,
+    read_record,
+    requester,
+    write_record,
+)
+
+RECORD = VolumeRecord(
+    path="/mnt/my data",
+    volume_id="mnt-my_20data",
+    boot_id="4f1c",
+    device="0:42",
+    size_bytes=1 << 30,
+    inodes=65536,
+    made_dirs=("/mnt/my data",),
+    requested_by="alice",
+    created_unix_seconds=1700000000.25,
+)
+
+
+def test_a_record_comes_back_as_it_was_written(own_state: Path) -> None:
+    assert read_record(RECORD.path) is None
+    write_record(replace(RECORD, device=None))
+    write_record(RECORD)
+    assert read_record(RECORD.path) == RECORD
+    write_record(other := replace(RECORD, path="/mnt/a", volume_id="mnt-a"))
+    assert all_records() == (other, RECORD)
+    assert {file.suffix for file in (own_state / "state/volumes").iterdir()} == {".json"}
+
+
+def test_forgetting_twice_is_no_error() -> None:
+    write_record(RECORD)
+    delete_record(RECORD.path)
+    delete_record(RECORD.path)
+    assert read_record(RECORD.path) is None
+    assert all_records() == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"schema": "hostprep.volume-record/2"}',
+        RECORD.to_json().replace(b'"boot_id"', b'"boot"'),
+        RECORD.to_json()[:-20],
+    ],
+)
+def test_a_record_that_cannot_be_understood_is_named(own_state: Path, content: bytes) -> None:
+    write_record(RECORD)
+    (file,) = (own_state / "state/volumes").iterdir()
+    file.write_bytes(content)
+    with pytest.raises(HostprepError, match="cannot be read") as caught:
+        read_record(RECORD.path)
+    assert str(file) in caught.value.message
+    assert all_records() == ()  # the others are not held up by it
+
+
+def test_a_record_is_a_json_document_with_a_schema() -> None:
+    assert json.loads(RECORD.to_json())["schema"] == "hostprep.volume-record/1"
+
+
+def test_the_user_behind_sudo_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "alice")
+    assert requester() == "alice"
+    monkeypatch.delenv("SUDO_USER")
+    assert requester().startswith("uid ")
