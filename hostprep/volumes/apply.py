@@ -152,6 +152,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None) -> None:
         volume_id=facts.volume_id,
         boot_id=facts.boot_id,
         device=device,
+        source=SOURCE if facts.mount is None else facts.mount.source,
         size_bytes=plan.size_bytes,
         inodes=plan.inodes,
         made_dirs=tuple(dict.fromkeys([*(earlier.made_dirs if earlier else ()), *plan.make_dirs])),

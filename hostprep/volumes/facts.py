@@ -61,9 +61,7 @@ class VolumeFacts:
             return False
         if record is not None and record.boot_id == self.boot_id:
             # A record without device was written right before a mount that was then interrupted.
-            if record.device == mount.device:
-                return True
-            if record.device is None and mount.source == SOURCE:
+            if record.device in (None, mount.device) and record.source == mount.source:
                 return True
         return self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
 

@@ -25,7 +25,8 @@ _FOLDER = "volumes"
 class VolumeRecord:
     """A volume that hostprep mounted, or was about to mount.
 
-    ``device`` is the tmpfs's ``major:minor``, None from before the mount until it is known.
+    ``device`` is the tmpfs's ``major:minor``, None from before the mount until it is known, and
+    ``source`` its name in /proc/mounts; both, since the kernel gives a free number to the next one.
     ``made_dirs`` are the directories that hostprep made to mount on, outermost first: they are
     removed with the volume if they are empty. ``requested_by`` is the user behind sudo, if any.
     """
@@ -34,6 +35,7 @@ class VolumeRecord:
     volume_id: str
     boot_id: str
     device: str | None
+    source: str
     size_bytes: int
     inodes: int
     made_dirs: tuple[str, ...]

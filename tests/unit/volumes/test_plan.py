@@ -39,7 +39,9 @@ LIVE = LiveVolume(
     options=("rw", "nosuid", "nodev", "noexec", "noatime", "rw", "size=8388608k"),
 )
 MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
-RECORD = VolumeRecord(PATH, "mnt-data", "boot-1", "0:40", 8 * GIB, 524288, (), "uid 0", 0.0)
+RECORD = VolumeRecord(
+    PATH, "mnt-data", "boot-1", "0:40", "hostprep", 8 * GIB, 524288, (), "uid 0", 0.0
+)
 FRESH = VolumeFacts(
     path=PATH,
     volume_id="mnt-data",
@@ -164,6 +166,7 @@ def test_huge_always_is_warned_about_and_an_unknown_huge_refused() -> None:
         (replace(FRESH, mount=replace(MOUNT, fstype="ext4", source="/dev/sdb1")), "/dev/sdb1"),
         (replace(MOUNTED, record=None), "not mounted by hostprep"),
         (replace(MOUNTED, mount=replace(MOUNT, device="0:99")), "not mounted by hostprep"),
+        (replace(MOUNTED, mount=replace(MOUNT, source="theirs")), "not mounted by hostprep"),
         (replace(MOUNTED, boot_id="boot-2"), "not mounted by hostprep"),
     ],
 )

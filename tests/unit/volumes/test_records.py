@@ -23,6 +23,7 @@ RECORD = VolumeRecord(
     volume_id="mnt-my_20data",
     boot_id="4f1c",
     device="0:42",
+    source="hostprep",
     size_bytes=1 << 30,
     inodes=65536,
     made_dirs=("/mnt/my data",),

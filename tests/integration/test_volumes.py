@@ -1,0 +1,379 @@
+"""Volumes on the real kernel: mounted, grown, refused, taken away, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.mounts import read_mounts
+from hostprep.system.mounting import tmpfs_support
+from hostprep.units import MIB
+from hostprep.volumes.apply import apply_volume
+from hostprep.volumes.facts import gather
+from hostprep.volumes.fstab import entries
+from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
+from hostprep.volumes.options import compare_options
+from hostprep.volumes.plan import VolumePlan, plan_volume
+from hostprep.volumes.records import read_record, write_record
+from hostprep.volumes.removal import unmount_volume
+
+
+def request(path: Path, size_mib: int = 64, **fields: object) -> VolumeRequest:
+    return replace(VolumeRequest(str(path), size_mib * MIB, reserve_bytes=0), **fields)
+
+
+def planned(wanted: VolumeRequest) -> VolumePlan:
+    return plan_volume(wanted, gather(wanted.path))
+
+
+def mounted(wanted: VolumeRequest) -> LiveVolume:
+    live = apply_volume(planned(wanted))
+    again = planned(wanted)
+    assert again.refusal is None and again.changes == (), "a second run must find nothing to do"
+    return live
+
+
+def kernel_says(path: Path) -> dict[str, str]:
+    """Return findmnt's view, which shares no code with hostprep."""
+    done = subprocess.run(
+        ["findmnt", "--json", "--bytes", "-o", "FSTYPE,SIZE,USED,OPTIONS", "-M", str(path)],
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, str] = json.loads(done.stdout)["filesystems"][0]
+    return found
+
+
+def is_mounted(path: Path) -> bool:
+    return any(mount.target == str(path) for mount in read_mounts())
+
+
+def test_a_new_volume_is_what_was_asked_for(safe_dir: Path) -> None:
+    point = safe_dir / "deep/er/my volume"
+    live = mounted(request(point, inodes=5000, mode=0o1770, uid=12, gid=34, huge=Huge.ADVISE))
+    seen = kernel_says(point)
+    assert seen["fstype"] == "tmpfs"
+    assert int(seen["size"]) == live.size_bytes == 64 * MIB
+    options = seen["options"].split(",")
+    assert {"nosuid", "nodev", "noexec", "nr_inodes=5000", "huge=advise"} <= {*options}
+    status = point.stat()
+    assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o1770, 12, 34)
+    for folder in (safe_dir / "deep", safe_dir / "deep/er"):
+        assert (folder.stat().st_mode & 0o7777, folder.stat().st_uid) == (0o755, 0)
+    record = read_record(str(point))
+    assert record is not None
+    assert record.made_dirs == (f"{safe_dir}/deep", f"{safe_dir}/deep/er", str(point))
+
+
+def test_the_umask_does_not_reach_the_directories(safe_dir: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        mounted(request(safe_dir / "a/b"))
+    finally:
+        os.umask(before)
+    assert (safe_dir / "a").stat().st_mode & 0o7777 == 0o755
+    assert (safe_dir / "a/b").stat().st_mode & 0o7777 == 0o755
+
+
+def test_growing_keeps_what_is_in_it_and_who_uses_it(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    content = os.urandom(MIB)
+    with (point / "file").open("w+b") as file:
+        file.write(content)
+        file.flush()
+        live = mounted(request(point, 128, inodes=200_000))
+        file.seek(0)
+        assert file.read() == content
+    assert live.size_bytes == int(kernel_says(point)["size"]) == 128 * MIB
+    assert live.inodes == os.statvfs(point).f_files == 200_000
+    assert (point / "file").read_bytes() == content
+
+
+def test_shrinking_goes_as_far_as_the_kernel_would_and_no_further(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point, huge=Huge.NEVER))
+    (point / "file").write_bytes(bytes(10 * MIB))
+    held = int(kernel_says(point)["used"])
+    too_small = replace(request(point), size_bytes=held - 4096)
+    plan = planned(too_small)
+    assert plan.refusal is not None and "cannot shrink" in plan.refusal.message
+    with pytest.raises(Refused):
+        apply_volume(plan)
+    assert int(kernel_says(point)["size"]) == 64 * MIB
+    assert mounted(replace(request(point), size_bytes=held)).size_bytes == held
+
+
+def test_mode_and_owner_change_though_a_remount_ignores_them(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    live = mounted(request(point, mode=0o2750, uid=7, gid=8))
+    assert (live.mode, live.uid, live.gid) == (0o2750, 7, 8)
+    # What is not asked for is left, also by a remount.
+    live = mounted(request(point, 80))
+    assert (live.mode, live.uid, live.gid) == (0o2750, 7, 8)
+
+
+def test_what_somebody_took_off_by_a_remount_is_put_back(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    subprocess.run(["mount", "-o", "remount,exec,suid,noatime", str(point)], check=True)
+    assert "noexec" not in kernel_says(point)["options"].split(",")
+    live = mounted(request(point))
+    assert live.noexec and live.nosuid and "noatime" in live.options
+
+
+def test_the_kernel_is_asked_and_nothing_of_it_is_seen() -> None:
+    before = read_mounts()
+    tmpfs_support.cache_clear()
+    support = tmpfs_support()
+    assert read_mounts() == before
+    assert support.huge is Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled").exists()
+    assert support.noswap is not None
+
+
+def test_defaults_follow_what_the_kernel_takes(safe_dir: Path) -> None:
+    live = mounted(request(safe_dir / "v"))
+    assert live.noswap is tmpfs_support().noswap
+    assert live.huge is (Huge.WITHIN_SIZE if tmpfs_support().huge else Huge.NEVER)
+    assert not mounted(request(safe_dir / "w", swap=True)).noswap
+
+
+@pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])
+def test_what_others_mounted_is_left_alone(safe_dir: Path, kind: str) -> None:
+    point = safe_dir / "theirs"
+    point.mkdir()
+    subprocess.run(["mount", "-t", kind, "theirs", str(point)], check=True)
+    before = read_mounts()
+    plan = planned(request(point))
+    assert plan.refusal is not None and plan.refusal.exit_code == 5
+    with pytest.raises(Refused, match="not mounted by hostprep"):
+        unmount_volume(str(point), discard_data=True)
+    assert read_mounts() == before
+
+
+@pytest.mark.parametrize("number", ["another device number", "the same device number"])
+def test_a_tmpfs_that_took_our_volume_s_place_is_not_ours(safe_dir: Path, number: str) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    subprocess.run(["umount", str(point)], check=True)
+    if number.startswith("another"):
+        # The kernel gives the lowest free number to the next one: this takes it.
+        (safe_dir / "other").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "x", str(safe_dir / "other")], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "theirs", str(point)], check=True)
+    with pytest.raises(Refused, match="not mounted by hostprep"):
+        unmount_volume(str(point), discard_data=True)
+    assert is_mounted(point)
+
+
+def test_a_place_that_is_not_safe_is_refused_before_anything_is_made(safe_dir: Path) -> None:
+    (safe_dir / "full").mkdir()
+    (safe_dir / "full/file").touch()
+    (safe_dir / "link").symlink_to("full")
+    (safe_dir / "shared").mkdir()
+    (safe_dir / "shared").chmod(0o1777)
+    (safe_dir / "alice").mkdir()
+    os.chown(safe_dir / "alice", 1000, 1000)
+    before = read_mounts()
+    for name in ("full", "link", "link/v", "full/file", "shared/v", "alice/v"):
+        plan = planned(request(safe_dir / name))
+        assert plan.refusal is not None, name
+        with pytest.raises(Refused):
+            apply_volume(plan)
+    assert read_mounts() == before
+    assert not list((safe_dir / "shared").iterdir()) and not list((safe_dir / "alice").iterdir())
+
+
+def test_a_mount_that_fails_leaves_nothing(
+    safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(request(safe_dir / "a/v"))
+    fake_mount(tmp_path, monkeypatch, "echo 'no luck' >&2; exit 32")
+    with pytest.raises(HostprepError, match="no luck"):
+        apply_volume(plan)
+    assert list(safe_dir.iterdir()) == []
+    assert read_record(str(safe_dir / "a/v")) is None
+
+
+def test_a_mount_that_came_out_otherwise_is_taken_back(
+    safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned(request(safe_dir / "a/v"))
+    body = 'exec /bin/mount "${@/size=67108864/size=1m}"'
+    fake_mount(tmp_path, monkeypatch, body)
+    with pytest.raises(HostprepError, match=r"size 1\.00 MiB .* instead of 64\.0 MiB"):
+        apply_volume(plan)
+    assert not is_mounted(safe_dir / "a/v")
+    assert list(safe_dir.iterdir()) == []
+
+
+def test_a_remount_that_did_nothing_is_an_error(
+    safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    plan = planned(request(point, 128))
+    fake_mount(tmp_path, monkeypatch, "exit 0")
+    with pytest.raises(HostprepError, match="instead of 128 MiB"):
+        apply_volume(plan)
+    assert is_mounted(point)
+
+
+def fake_mount(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    tmpfs_support()  # asked by the real one
+    script = folder / "mount"
+    script.write_text(f"#!/bin/bash\n{body}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+KILLED_BEFORE_THE_RECORD = """
+import os, signal, sys
+import hostprep.volumes.apply as module
+from hostprep.volumes.facts import gather
+from hostprep.volumes.model import VolumeRequest
+from hostprep.volumes.plan import plan_volume
+remember = module._remember
+def dying(plan, facts, device):
+    if device is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    remember(plan, facts, device)
+module._remember = dying
+wanted = VolumeRequest(sys.argv[1], 64 << 20, reserve_bytes=0)
+module.apply_volume(plan_volume(wanted, gather(wanted.path)))
+"""
+
+
+def test_killed_right_after_the_mount_it_is_still_known_as_ours(safe_dir: Path) -> None:
+    point = safe_dir / "a/v"
+    done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_RECORD, str(point)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert is_mounted(point)
+    live = mounted(request(point))
+    assert live.size_bytes == 64 * MIB
+    record = read_record(str(point))
+    assert record is not None and record.device is not None
+    unmount_volume(str(point))
+    assert list(safe_dir.iterdir()) == []
+
+
+def test_overtaken_plans_are_not_carried_out(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    plan = planned(request(point))
+    mounted(request(point, 32))
+    with pytest.raises(HostprepError, match="changed while"):
+        apply_volume(plan)
+    assert int(kernel_says(point)["size"]) == 32 * MIB
+
+
+def test_two_volumes_are_not_promised_the_same_memory(safe_dir: Path) -> None:
+    available = gather(str(safe_dir / "a")).headroom.available_bytes
+    most = available * 2 // 3 // MIB
+    mounted(request(safe_dir / "a", most, inodes=1000))
+    plan = planned(request(safe_dir / "b", most, inodes=1000))
+    assert plan.refusal is not None and "promised to other volumes" in plan.refusal.message
+    unmount_volume(str(safe_dir / "a"))
+    assert planned(request(safe_dir / "b", most, inodes=1000)).refusal is None
+
+
+def test_unmount_takes_away_what_was_made_and_nothing_else(safe_dir: Path) -> None:
+    (safe_dir / "mine").mkdir()
+    point = safe_dir / "mine/a/v"
+    mounted(request(point))
+    (safe_dir / "mine/a/added").touch()
+    done = unmount_volume(str(point))
+    assert [change.action.split()[0] for change in done.changes] == ["unmount", "remove", "remove"]
+    assert not is_mounted(point) and not point.exists()
+    assert (safe_dir / "mine/a/added").exists()
+    assert read_record(str(point)) is None
+    assert unmount_volume(str(point)).changes == ()
+
+
+def test_data_is_not_lost_without_being_told_to(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    (point / "precious").write_text("x" * 10000)
+    with pytest.raises(Refused, match="precious"):
+        unmount_volume(str(point))
+    assert (point / "precious").read_text() == "x" * 10000
+    unmount_volume(str(point), discard_data=True)
+    assert not point.exists()
+
+
+def test_a_volume_in_use_is_not_unmounted(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    with subprocess.Popen(["sleep", "60"], cwd=point) as sleeper:
+        try:
+            with pytest.raises(Refused, match=rf"process {sleeper.pid} \(sleep\) works in"):
+                unmount_volume(str(point))
+        finally:
+            sleeper.kill()
+    (point / "inner").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "x", str(point / "inner")], check=True)
+    with pytest.raises(Refused, match="inner is mounted inside"):
+        unmount_volume(str(point), discard_data=True)
+    assert is_mounted(point)
+
+
+def test_a_volume_that_somebody_unmounted_is_forgotten(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    mounted(request(point))
+    subprocess.run(["umount", str(point)], check=True)
+    unmount_volume(str(point))
+    assert read_record(str(point)) is None
+    assert not point.exists()
+
+
+def test_fstab_brings_back_the_same_volume_and_it_is_known(safe_dir: Path, own_state: Path) -> None:
+    fstab = own_state / "fstab"
+    fstab.write_bytes(b"# theirs\nproc /proc proc defaults 0 0")
+    point = safe_dir / "a/my volume"
+    wanted = request(point, fstab=True, mode=0o770, uid=3, gid=4)
+    mounted(wanted)
+    assert fstab.read_bytes().startswith(b"# theirs\nproc /proc proc defaults 0 0")
+
+    # The machine starts anew: another boot, and mount(8) reads our line.
+    subprocess.run(["umount", str(point)], check=True)
+    record = read_record(str(point))
+    assert record is not None
+    write_record(replace(record, boot_id="an earlier boot"))
+    subprocess.run(["mount", "-T", str(fstab), str(point)], check=True)
+    plan = planned(wanted)
+    assert plan.refusal is None and plan.changes == ()
+    live = apply_volume(plan)
+    (line,) = (each for each in entries(fstab.read_bytes()) if each.owner_id)
+    assert compare_options(live, line.options) == ()
+    record = read_record(str(point))
+    assert record is not None and record.boot_id == gather(str(point)).boot_id
+
+    kept = unmount_volume(str(point))
+    assert "mounts the volume again" in kept.warnings[0]
+    assert point.is_dir(), "the line in fstab still needs its mount point"
+    unmount_volume(str(point), fstab=True)
+    assert fstab.read_bytes() == b"# theirs\nproc /proc proc defaults 0 0"
+    assert list(safe_dir.iterdir()) == []
+
+
+def test_an_fstab_that_cannot_be_edited_stops_it_before_the_mount(
+    safe_dir: Path, own_state: Path
+) -> None:
+    point = safe_dir / "v"
+    (own_state / "real").touch()
+    (own_state / "fstab").symlink_to("real")
+    with pytest.raises(Refused, match="symlink"):
+        apply_volume(planned(request(point, fstab=True)))
+    (own_state / "fstab").unlink()
+    (own_state / "fstab").write_text(f"/dev/sdz1 {point} ext4 defaults 0 2\n")
+    with pytest.raises(Refused, match="line 1 of fstab"):
+        apply_volume(planned(request(point, fstab=True)))
+    assert not point.exists() and not is_mounted(point)
