@@ -1,0 +1,87 @@
+"""The process behind ``far``: a thread for each request, asleep for as long as it takes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rigs import far
+from benchmarks.rigs.common import Counters
+from tests.kit import serving
+from tests.kit.passthrough import ReadOnly, many_threads
+
+
+class Far(ReadOnly):
+    """What it shows arrives late."""
+
+    def __init__(self, config: serving.Config, counters: Counters) -> None:
+        super().__init__(config["source"])
+        self._request_seconds: float = config["request_seconds"]
+        self._metadata_seconds: float = config["metadata_seconds"]
+        self._keep_cache: bool = config["keep_cache"]
+        self._counters = counters
+        self._lock = threading.Lock()
+        self._under_way = 0
+
+    @contextmanager
+    def _taking(self, seconds: float, counter: str) -> Iterator[None]:
+        """Have a request last ``seconds`` from now, whatever is done meanwhile."""
+        done = time.monotonic() + seconds
+        with self._lock:
+            self._counters[counter] += 1
+            self._under_way += 1
+            if self._under_way > self._counters["most_at_once"]:
+                self._counters["most_at_once"] = self._under_way
+        try:
+            yield
+            left = done - time.monotonic()
+            if left > 0:
+                time.sleep(left)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def open(self, path: str, fi: Any) -> int:
+        with self._taking(self._request_seconds, "opens"):
+            fi.keep_cache = self._keep_cache
+            return super().open(path, fi)
+
+    def read(self, path: str, size: int, offset: int, fi: Any) -> bytes:
+        with self._taking(self._request_seconds, "reads"):
+            data = super().read(path, size, offset, fi)
+            with self._lock:
+                self._counters["bytes"] += len(data)
+            return data
+
+    def getattr(self, path: str, fh: Any = None) -> dict[str, int]:
+        with self._taking(self._metadata_seconds, "metadata"):
+            return super().getattr(path, fh)
+
+    def readdir(self, path: str, fh: int) -> Iterable[Any]:
+        with self._taking(self._metadata_seconds, "metadata"):
+            return list(super().readdir(path, fh))
+
+    def readlink(self, path: str) -> str:
+        with self._taking(self._metadata_seconds, "metadata"):
+            return super().readlink(path)
+
+
+def _make(config: serving.Config) -> tuple[Any, dict[str, Any]]:
+    counters = Counters(Path(config["counters"]), far.COUNTER_NAMES)
+    options = {
+        "ro": True,
+        "fsname": "far",
+        "use_ino": True,
+        "entry_timeout": 30,
+        "attr_timeout": 30,
+        **many_threads(config["at_once"]),
+    }
+    return Far(config, counters), options
+
+
+if __name__ == "__main__":
+    serving.main(_make)

@@ -1,0 +1,1 @@
+"""What the tests and the benchmarks need of a machine, and share nothing with hostprep itself."""
