@@ -59,11 +59,15 @@ class VolumeFacts:
         mount, record = self.mount, self.record
         if mount is None or mount.fstype != "tmpfs":
             return False
-        if record is not None and record.boot_id == self.boot_id:
-            # A record without device was written right before a mount that was then interrupted.
-            if record.device in (None, mount.device) and record.source == mount.source:
-                return True
-        return self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
+        # A record without device was written right before a mount that was then interrupted.
+        recorded = (
+            record is not None
+            and record.boot_id == self.boot_id
+            and record.device in (None, mount.device)
+            and record.source == mount.source
+        )
+        by_fstab = self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
+        return recorded or by_fstab
 
 
 # What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
@@ -100,8 +104,8 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
 def _read_fstab() -> tuple[bytes | None, Refused | None]:
     try:
         return read_fstab(fstab_path()), None
-    except Refused as refusal:
-        return None, refusal
+    except HostprepError as error:
+        return None, Refused(error.message, error.hint)
 
 
 def _promised(path: str, mounts: Sequence[Mount]) -> int:

@@ -1,0 +1,131 @@
+"""The mount and unmount commands where nothing is mounted: usage, refusals, dry runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.cli.main import run
+from hostprep.cli.options import mode_of, owner_of, size_in_bytes
+from hostprep.errors import UsageError
+from hostprep.host.memory import ram_for_percent
+from hostprep.units import GIB
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mount",),
+        ("mount", "/mnt/x"),
+        ("mount", "/mnt/x", "--size", "1.5G"),
+        ("mount", "/mnt/x", "--size", "-1"),
+        ("mount", "/mnt/x", "--size", "1G", "--mode", "rwx"),
+        ("mount", "/mnt/x", "--size", "1G", "--mode", "10000"),
+        ("mount", "/mnt/x", "--size", "1G", "--owner", "no-such-user"),
+        ("mount", "/mnt/x", "--size", "1G", "--owner", "root:no-such-group"),
+        ("mount", "/mnt/x", "--size", "1G", "--inodes", "0"),
+        ("mount", "/mnt/x", "--size", "1G", "--huge", "enormous"),
+        ("mount", "/mnt/x", "--size", "1G", "--reserve", "lots"),
+        ("unmount",),
+    ],
+)
+def test_usage_errors(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--json"]) == 2
+    found = document(capsys)
+    assert (found["ok"], found["error"]["code"]) == (False, "usage")
+    assert found["schema"] == f"hostprep.{words[0]}/1"
+
+
+@pytest.mark.parametrize(
+    "path", ["relative", "/", "/etc/data", "/mnt/../etc", "/mnt/a\nb", "/dev/shm/v", "/tmp/v"]
+)
+@pytest.mark.parametrize("extra", [(), ("--dry-run",), ("--force",)])
+def test_refused_paths(
+    path: str, extra: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["mount", path, "--size", "1G", "--json", *extra]) == 5
+    found = document(capsys)
+    assert found["error"]["code"] == "refused"
+    assert found["error"]["hint"]
+
+
+def test_size_0_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["mount", "/mnt/hostprep-test", "--size", "0"]) == 5
+    captured = capsys.readouterr()
+    assert captured.out == "" and "size 0" in captured.err
+
+
+def test_a_dry_run_prints_the_plan_and_changes_nothing(
+    own_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    words = ["mount", "/mnt/hostprep-test/v", "--size", "64M", "--reserve", "0", "--dry-run"]
+    assert run([*words, "--fstab", "--json"]) == 0
+    found = document(capsys)
+    assert found["schema"] == "hostprep.mount/1"
+    assert (found["ok"], found["changed"], found["dry_run"]) == (True, False, True)
+    subjects = [change["subject"] for change in found["changes"]]
+    assert subjects == ["/mnt/hostprep-test", *["/mnt/hostprep-test/v"] * 2, "fstab"]
+    assert found["planned"]["size_bytes"] == 64 << 20
+    assert found["volume"] is None
+    assert found["budget"]["fits"] is True
+    assert run(words) == 0
+    text = capsys.readouterr().out
+    assert text.count("would: ") == 3
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert not Path("/mnt/hostprep-test").exists()
+    assert list(own_state.iterdir()) == []
+
+
+def test_unmounting_nothing_is_nothing_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["unmount", "/mnt/hostprep-test", "--json"]) == 0
+    found = document(capsys)
+    assert (found["changed"], found["changes"]) == (False, [])
+    assert found["unchanged"] == [
+        {"subject": "/mnt/hostprep-test", "reason": "no volume is mounted there"}
+    ]
+
+
+def test_unmounting_what_is_not_ours_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["unmount", "/proc", "--discard-data", "--fstab"]) == 5
+    assert "was not mounted by hostprep" in capsys.readouterr().err
+
+
+def test_without_root_it_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert run(["mount", "/mnt/hostprep-test", "--size", "64M", "--reserve", "0"]) == 1
+    err = capsys.readouterr().err
+    assert "needs root" in err and "sudo" in err and "/dev/shm" in err
+    assert not Path("/mnt/hostprep-test").exists()
+
+
+def test_percentages_are_of_the_ram() -> None:
+    assert size_in_bytes("50%") == ram_for_percent() // 2 // 4096 * 4096
+    assert size_in_bytes("2g") == 2 * GIB
+
+
+def test_modes() -> None:
+    assert mode_of("0755") == mode_of("755") == 0o755
+    assert mode_of("1777") == 0o1777
+    for text in ("", "-1", "0o755", "0x1ff", "888"):
+        with pytest.raises(UsageError):
+            mode_of(text)
+
+
+def test_owners() -> None:
+    assert owner_of("root") == owner_of("0") == (0, 0)
+    assert owner_of("root:12345") == (0, 12345)
+    assert owner_of("54321:root") == (54321, 0)
+    with pytest.raises(UsageError, match="54321"):
+        owner_of("54321")

@@ -1,0 +1,129 @@
+"""Real cgroups: the memory budget and the processors follow their limits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.host.mounts import read_mounts
+
+MIB = 1 << 20
+
+
+def hierarchy(controller: str) -> tuple[int, Path]:
+    """Return the version and a folder in which a cgroup with ``controller`` can be made.
+
+    Below the group of this process with version 1; at the top with version 2, where a group that
+    has processes of its own cannot hand its controllers down.
+    """
+    groups = dict(
+        line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()
+    )
+    for mount in read_mounts():
+        if mount.fstype == "cgroup" and controller in mount.super_options:
+            names = next((each for each in groups if controller in each.split(",")), None)
+            if names is not None and mount.root == "/":
+                return 1, Path(mount.target + groups[names])
+    for mount in read_mounts():
+        top = Path(mount.target)
+        if mount.fstype == "cgroup2" and mount.root == "/":
+            handed_down = top / "cgroup.subtree_control"
+            if handed_down.exists() and controller in handed_down.read_text().split():
+                return 2, top
+    pytest.skip(f"no cgroup hierarchy here in which {controller} can be limited")
+
+
+@contextmanager
+def cgroup(parent: Path) -> Iterator[Path]:
+    group = parent / f"hostprep-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made in {parent}: {error.strerror}")
+    try:
+        yield group
+    finally:
+        for _ in range(50):  # the last process leaves its group a moment after it was waited for
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(0.1)
+
+
+def inside(group: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a member of the group from its first instruction on."""
+    enter = 'echo $$ > "$0/cgroup.procs"; exec "$@"'
+    return subprocess.run(
+        ["bash", "-c", enter, str(group), *args], capture_output=True, text=True, check=False
+    )
+
+
+def hostprep(group: Path, *words: str, expect: int = 0) -> dict[str, Any]:
+    done = inside(group, sys.executable, "-m", "hostprep", *words, "--json")
+    assert done.returncode == expect, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_budget_follows_the_limit_of_an_ancestor(safe_dir: Path) -> None:
+    version, parent = hierarchy("memory")
+    point = str(safe_dir / "v")
+    with cgroup(parent) as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(512 * MIB))
+        inner = group / "inner"
+        inner.mkdir()
+        try:
+            small = ("mount", point, "--size", "50%", "--inodes", "1000", "--reserve", "64M")
+            plan = hostprep(inner, *small, "--dry-run")
+            assert plan["planned"]["size_bytes"] == 256 * MIB
+            budget = plan["budget"]
+            assert 256 * MIB < budget["available_bytes"] <= 512 * MIB
+            assert budget["available_from"] == f"the memory limit of cgroup {group}"
+            large = ("mount", point, "--size", "512M", "--inodes", "1000", "--reserve", "64M")
+            refused = hostprep(inner, *large, expect=5)
+            assert str(group) in refused["error"]["message"]
+            # What is held in a tmpfs counts as used, though the kernel calls it cache.
+            hostprep(inner, *small)
+            fill = "import sys; open(sys.argv[1], 'wb').write(bytes(200 << 20))"
+            assert inside(inner, sys.executable, "-c", fill, f"{point}/f").returncode == 0
+            other = ("mount", f"{point}-2", "--size", "200M", "--inodes", "9", "--reserve", "64M")
+            assert str(group) in hostprep(inner, *other, expect=5)["error"]["message"]
+            hostprep(inner, "unmount", point, "--discard-data")
+            assert hostprep(inner, *other, "--dry-run")["budget"]["fits"] is True
+        finally:
+            inner.rmdir()
+
+
+def test_usable_processors_follow_the_quota() -> None:
+    version, parent = hierarchy("cpu")
+    show = "from hostprep.host.cpu import read_cpu; c = read_cpu(); print(c.usable, c.usable_from)"
+    with cgroup(parent) as group:
+        if version == 2:
+            (group / "cpu.max").write_text("75000 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text("75000")
+        done = inside(group, sys.executable, "-c", show)
+        assert done.stdout.strip() == f"0.75 the quota of cgroup {group}", done.stderr
+
+
+def test_usable_processors_follow_the_affinity() -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one processor only")
+    show = "from hostprep.host.cpu import read_cpu; c = read_cpu(); print(c.usable, c.usable_from)"
+    one = str(min(os.sched_getaffinity(0)))
+    done = subprocess.run(
+        ["taskset", "--cpu-list", one, sys.executable, "-c", show], capture_output=True, text=True
+    )
+    assert done.stdout.startswith("1.0 the affinity"), done.stderr

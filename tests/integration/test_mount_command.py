@@ -1,0 +1,96 @@
+"""The commands as somebody types them, from another process, on real mounts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HOSTPREP = (sys.executable, "-m", "hostprep")
+
+
+def hostprep(*words: str, expect: int = 0) -> dict[str, Any]:
+    done = subprocess.run([*HOSTPREP, *words, "--json"], capture_output=True, text=True)
+    assert done.returncode == expect, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["schema"] == f"hostprep.{words[0]}/1"
+    assert found["ok"] is (expect == 0)
+    return found
+
+
+def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None:
+    point = str(safe_dir / "v")
+    wanted = (
+        "mount",
+        point,
+        "--size",
+        "64M",
+        "--fstab",
+        "--owner",
+        "65534:65534",
+        "--reserve",
+        "0",
+    )
+    first = hostprep(*wanted)
+    assert first["changed"] is True
+    volume = first["volume"]
+    assert volume["path"] == point
+    assert volume["size_bytes"] == 64 << 20
+    assert (volume["uid"], volume["mode"]) == (65534, "0755")
+    assert "size=65536k" in volume["options"].split(",")
+    assert f"tmpfs {point} tmpfs " in (own_state / "fstab").read_text()
+
+    second = hostprep(*wanted)
+    assert (second["changed"], second["changes"]) == (False, [])
+    assert second["volume"] == volume
+
+    (safe_dir / "v/file").write_bytes(bytes(1 << 20))
+    grown = hostprep("mount", point, "--size", "128M", "--reserve", "0")
+    assert grown["volume"]["size_bytes"] == 128 << 20
+    assert grown["volume"]["used_bytes"] >= 1 << 20
+    assert "--fstab brings it up to date" in grown["warnings"][0]
+
+    preview = hostprep("mount", point, "--size", "32M", "--dry-run")
+    assert (preview["changed"], preview["volume"]["size_bytes"]) == (False, 128 << 20)
+    assert "shrink" in preview["changes"][0]["action"]
+
+    assert hostprep("mount", point, "--size", "512K", expect=5)["error"]["code"] == "refused"
+    assert "file" in hostprep("unmount", point, expect=5)["error"]["message"]
+    planned = hostprep("unmount", point, "--discard-data", "--fstab", "--dry-run")
+    assert planned["changed"] is False and os.path.ismount(point)
+    gone = hostprep("unmount", point, "--discard-data", "--fstab")
+    assert gone["changed"] is True and gone["volume"]["size_bytes"] == 128 << 20
+    assert not os.path.exists(point)
+    assert (own_state / "fstab").read_text() == ""
+    assert hostprep("unmount", point, "--fstab")["changed"] is False
+
+
+def test_too_large_is_refused_with_the_arithmetic_and_force_overrides_it(safe_dir: Path) -> None:
+    point = str(safe_dir / "v")
+    refused = hostprep("mount", point, "--size", "100%", expect=5)
+    assert "reserved for the machine" in refused["error"]["message"]
+    assert not os.path.exists(point)
+    forced = hostprep("mount", point, "--size", "100%", "--force")
+    assert "--force overrides" in forced["warnings"][0]
+    assert forced["budget"]["fits"] is False
+    hostprep("unmount", point)
+
+
+def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> None:
+    point = str(safe_dir / "v")
+    state = {"HOSTPREP_STATE_DIR": "/nonexistent", "HOSTPREP_RUN_DIR": "/nonexistent"}
+    as_user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *HOSTPREP)
+    wanted = ("mount", point, "--size", "64M", "--reserve", "0", "--json")
+    environment = {**os.environ, **state}
+    done = subprocess.run([*as_user, *wanted], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1, done.stderr
+    assert "needs root" in json.loads(done.stdout)["error"]["message"]
+    plan = subprocess.run(
+        [*as_user, *wanted, "--dry-run"], capture_output=True, text=True, env=environment
+    )
+    assert plan.returncode == 0, plan.stderr
+    assert len(json.loads(plan.stdout)["changes"]) == 2
+    assert not os.path.exists(point)
