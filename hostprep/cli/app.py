@@ -9,6 +9,7 @@ import typer
 import hostprep
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
+from hostprep.cli.probe import probe
 from hostprep.cli.stage import stage
 from hostprep.cli.unmount import unmount
 
@@ -44,3 +45,4 @@ COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe",
 app.command("stage")(stage)
 app.command("mount")(mount)
 app.command("unmount")(unmount)
+app.command("probe")(probe)

@@ -46,6 +46,9 @@ class StorageClass(StrEnum):
     UNKNOWN = "unknown"
 
 
+_SAYS_NOTHING = (StorageClass.UNKNOWN, StorageClass.FUSE, StorageClass.NETWORK)
+
+
 @dataclass(frozen=True, slots=True)
 class PathStorage:
     """A path's storage. ``devices`` go from the file system down; ``disks`` are the lowest ones.
@@ -202,6 +205,11 @@ def _through_loop(
         reason = f"through the loop device's file {loops[0].backing}: {below[0].reason}"
     else:
         storage_class, reason = StorageClass.UNKNOWN, _mixed(classes)
+    if storage_class in _SAYS_NOTHING and all(loop.rotational_says_kernel for loop in loops):
+        # Loop devices do not rotate by themselves: this one has it from its file's disk, which is
+        # not visible here, or was told so.
+        storage_class = StorageClass.ARM
+        reason = f"{loops[0].name} says that it rotates; {reason}"
     return PathStorage(
         path, mount, tuple(all_devices.values()), tuple(disks.values()), storage_class, reason
     )

@@ -1,0 +1,144 @@
+"""``hostprep probe``: what the storage under a path gives, and whether that is enough."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, say, wants_colour
+from hostprep.errors import Inconclusive, UsageError, VerdictFailed
+from hostprep.units import parse_size
+
+if TYPE_CHECKING:
+    from hostprep.probing.model import Need
+
+
+def probe(
+    path: Annotated[str, typer.Argument(help="A folder on the storage in question.")],
+    seconds: Annotated[
+        float, typer.Option(metavar="N", help="Take no longer than about this.")
+    ] = 30.0,
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Write no more test data than this.")
+    ] = "1G",
+    need: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="What is required: 1800 (samples/s), 400M (bytes/s)."),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A known one: resnet50-h100, unet3d-h100, cosmoflow-h100 or retinanet-b200.",
+        ),
+    ] = None,
+    readers: Annotated[
+        int, typer.Option(min=1, max=256, help="Readers at a time, as num_workers would be.")
+    ] = 8,
+    compare: Annotated[
+        str | None,
+        typer.Option(metavar="PATH_OR_ID", help="Show the changes since this earlier probe."),
+    ] = None,
+    drop_caches: Annotated[
+        bool,
+        typer.Option("--drop-caches", help="Empty all caches of the machine first; needs root."),
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Measure big sequential reads, random reads and many small files, in about 30 seconds.
+
+    Writes a test file of its own and removes it; what exists is only ever read. Exit status: 0
+    measured or PASS, 3 FAIL, 4 INVALID.
+    """
+    from hostprep.cli.probe_text import render
+    from hostprep.probing import results
+    from hostprep.probing.judge import judge
+    from hostprep.probing.model import Settings, Verdict
+    from hostprep.probing.probe import probe as measure
+    from hostprep.probing.probe import target
+
+    required = _requirement(need, profile)
+    settings = Settings(seconds, parse_size(size), readers, drop_caches)
+    before = results.load(compare) if compare else None
+    to = target(path)
+    if before is not None:
+        results.refuse_unlike(before, results.chosen_settings(to, settings))
+    with Progress() as observer:
+        measured = measure(to, settings, observer)
+    judgement = judge(measured, required)
+    fields = results.document(to, measured, judgement, required)
+    try:
+        results.keep(fields)
+    except OSError as error:
+        say(f"the result could not be kept: {error.strerror} ({error.filename})")
+    changes: tuple[results.Difference, ...] = ()
+    if before is not None:
+        results.refuse_unlike(before, fields["settings"])
+        changes = results.differences(before, fields)
+        fields["compared"] = {
+            "id": before.get("id"),
+            "differences": [
+                {"name": change.name, "before": change.before, "now": change.now}
+                for change in changes
+            ],
+        }
+    if as_json:
+        emit_json("probe", fields)
+    else:
+        emit_text(render(measured, judgement, required, fields.get("id"), changes))
+    codes = {Verdict.FAIL: VerdictFailed.exit_code, Verdict.INVALID: Inconclusive.exit_code}
+    return codes.get(judgement.verdict, 0)
+
+
+def _requirement(need: str | None, profile: str | None) -> Need | None:
+    from hostprep.probing.needs import parse_need, profile_need
+
+    if need and profile:
+        raise UsageError("--need and --profile are two requirements.", "give one of them")
+    if need:
+        return parse_need(need)
+    return profile_need(profile) if profile else None
+
+
+class Progress:
+    """An observer that shows the phase, its share of the time, and what it measures right now.
+
+    One line that is written again, without a thread of its own: readers are forked meanwhile.
+    Elsewhere than on a terminal it is silent.
+    """
+
+    _WIDTH = 20
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+        self._bold = ("\x1b[1m", "\x1b[0m") if wants_colour(sys.stderr) else ("", "")
+        self._name = ""
+        self._begun = 0.0
+        self._seconds = 1.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self._write("")
+
+    def phase(self, name: str, seconds: float) -> None:
+        """Begin a phase that takes about ``seconds``."""
+        self._name, self._begun, self._seconds = name, time.monotonic(), max(seconds, 0.1)
+        self.progress("")
+
+    def progress(self, text: str) -> None:
+        """Show what the phase measures right now."""
+        share = min(1.0, (time.monotonic() - self._begun) / self._seconds)
+        bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
+        begin, end = self._bold
+        self._write(f"{bar} {begin}{self._name}{end}  {text}")
+
+    def _write(self, line: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()

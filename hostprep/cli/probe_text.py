@@ -1,0 +1,238 @@
+"""A probe's result for people: what the path sits on, bars for the rates, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hostprep.cli.output import printable
+from hostprep.host.block import PathStorage
+from hostprep.probing.model import (
+    Epoch,
+    FioRun,
+    Judgement,
+    Latency,
+    Measured,
+    Need,
+    SmallFiles,
+    SmallRun,
+    Verdict,
+)
+from hostprep.probing.results import Difference
+from hostprep.units import format_bytes, format_count, format_rate, format_seconds
+
+_BAR_WIDTH = 24
+_NAMES = {
+    "arm": "disk with an arm",
+    "sata_flash": "SATA flash",
+    "nvme": "NVMe",
+    "network": "network",
+    "ram": "RAM",
+    "overlay": "overlay",
+    "fuse": "FUSE",
+    "virtual": "virtual disk",
+    "unknown": "unknown",
+}
+
+
+def render(
+    measured: Measured,
+    judgement: Judgement,
+    need: Need | None,
+    result_id: str | None,
+    changes: Iterable[Difference],
+) -> str:
+    """Return the whole report."""
+    parts = [
+        _device(measured, judgement),
+        _rates(measured),
+        _small(measured, judgement),
+        _epoch(judgement),
+        _verdict(judgement, need),
+        _changes(changes),
+        f"took {format_seconds(measured.seconds)}"
+        + (f"; kept as {result_id}" if result_id else ""),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _device(measured: Measured, judgement: Judgement) -> str:
+    storage = measured.storage
+    lines = [
+        f"{printable(storage.path)}: {_NAMES[judgement.storage_class]}",
+        f"  {printable(judgement.class_reason)}",
+        f"  {printable(_chain(storage))}",
+    ]
+    for disk in storage.disks:
+        facts = [disk.name]
+        if disk.size_bytes:
+            facts.append(format_bytes(disk.size_bytes))
+        if disk.scheduler:
+            facts.append(f"scheduler {disk.scheduler}")
+        if disk.readahead_bytes is not None:
+            facts.append(f"readahead {format_bytes(disk.readahead_bytes)}")
+        lines.append("  " + ", ".join(facts))
+    if link := measured.link:
+        slower = ""
+        if link.degraded:
+            slower = f"; it could do {link.max_speed_gt_per_s:g} GT/s x{link.max_width}"
+        speed = f"{link.speed_gt_per_s:g} GT/s x{link.width} ({format_rate(link.bytes_per_s)})"
+        lines.append(f"  PCIe under load: {speed} at {link.at}{slower}")
+    for name, health in measured.health:
+        facts = []
+        if health.passed is not None:
+            facts.append("SMART passed" if health.passed else "SMART FAILED")
+        if health.used_percent is not None:
+            facts.append(f"{health.used_percent} % of its rated writes used")
+        if health.media_errors:
+            facts.append(f"{health.media_errors} media errors")
+        lines.append(f"  {name}: " + ", ".join(facts or ["SMART says little"]))
+    return "\n".join(lines)
+
+
+def _chain(storage: PathStorage) -> str:
+    """Return ``xfs on /data <- vg0-data (lvm) <- md0 (raid1) <- sda1 <- sda WDC ...``."""
+    words = [f"{storage.fstype} on {storage.mount.target}"]
+    for device in storage.devices:
+        word = device.label if device.label and device.kind != "raid" else device.name
+        if device.kind not in ("disk", "part"):
+            word += f" ({device.label if device.kind == 'raid' else device.kind})"
+        elif device.kind == "disk" and device.model:
+            word += f" {device.model}"
+        words.append(word)
+    return " <- ".join(words)
+
+
+def _bar(value: float, most: float) -> str:
+    filled = round(value / most * _BAR_WIDTH * 8) if most > 0 else 0
+    full, eighths = divmod(filled, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")).ljust(_BAR_WIDTH)
+
+
+def _rates(measured: Measured) -> str:
+    if not measured.fio:
+        return ""
+    direct = "direct" if measured.direct else "through the page cache"
+    source = "an existing file" if measured.file_source == "existing" else "a test file"
+    size = format_bytes(measured.file_bytes)
+    lines = [f"one file ({measured.fio_version}, {direct}, {source} of {size})"]
+    most = max(run.bytes_per_s for run in measured.fio)
+    for run in measured.fio:
+        name = "sequential 1 MiB" if run.pattern == "read" else "random 4 KiB"
+        lines.append(
+            f"  {f'{name}, depth {run.depth}':<27} {_bar(run.bytes_per_s, most)} "
+            f"{format_rate(run.bytes_per_s):>10} {_iops(run):>13}  {_latency(run.latency)}"
+        )
+    return "\n".join(lines)
+
+
+def _iops(run: FioRun) -> str:
+    return f"{run.iops:,.0f} IOPS"
+
+
+def _small(measured: Measured, judgement: Judgement) -> str:
+    small = measured.small
+    if small is None:
+        return ""
+    origin = "from the data set" if small.source == "dataset" else "made for this"
+    lines = [f"whole small files ({origin}, {format_bytes(small.mean_bytes)} on average)"]
+    shown = _small_rows(small)
+    most = max(run.files_per_s for _, run in shown)
+    for name, run in shown:
+        lines.append(
+            f"  {name:<27} {_bar(run.files_per_s, most)} "
+            f"{format_rate(run.bytes_per_s):>10} {f'{run.files_per_s:,.0f} files/s':>13}  "
+            f"{_latency(run.latency)}"
+        )
+    if judgement.ratio is not None:
+        lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
+    if not small.metadata_cold:
+        lines.append("  inodes were in memory: a first epoch may be slower than the cold rate")
+    if small.unreadable:
+        lines.append(f"  {format_count(small.unreadable)} files could not be read")
+    return "\n".join(lines)
+
+
+def _small_rows(small: SmallFiles) -> list[tuple[str, SmallRun]]:
+    rows = [(f"cold, {run.readers} at a time", run) for run in small.cold]
+    for name, run in (("cached", small.cached), ("staged in RAM", small.staged)):
+        if run is not None:
+            rows.append((f"{name}, {run.readers} at a time", run))
+    return rows
+
+
+def _latency(latency: Latency | None) -> str:
+    if latency is None:
+        return ""
+    return f"p50 {_short(latency.p50)}  p95 {_short(latency.p95)}  p99 {_short(latency.p99)}"
+
+
+def _short(seconds: float) -> str:
+    if seconds < 0.000_999_5:
+        return f"{seconds * 1e6:.0f} us"
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.099_95 else format_seconds(seconds)
+
+
+def _epoch(judgement: Judgement) -> str:
+    epoch = judgement.epoch
+    if epoch is None:
+        return f"no epoch is predicted: {judgement.epoch_note}" if judgement.epoch_note else ""
+    about = "about " if epoch.estimated_size else ""
+    size = f"{format_count(epoch.files)} files, {about}{format_bytes(epoch.size_bytes)}"
+    lines = [f"an epoch of the data set ({size}; {epoch.readers} at a time)"]
+    for name, seconds in (
+        ("cold", epoch.cold_seconds),
+        ("cached", epoch.cached_seconds),
+        ("staged in RAM", epoch.staged_seconds),
+    ):
+        if seconds is not None:
+            lines.append(f"  {name:<27} {format_seconds(seconds)}")
+    lines.append(_cache_words(epoch))
+    return "\n".join(lines)
+
+
+def _cache_words(epoch: Epoch) -> str:
+    if epoch.cache_share >= 1:
+        return "  all of it fits into memory: from the second epoch on the page cache may serve it"
+    band = f"{epoch.hit_low:.0%} (plain LRU) to {epoch.hit_high:.0%} (pinned)"
+    words = f"  {epoch.cache_share:.0%} fits into memory; the page cache serves {band} of an epoch"
+    if epoch.next_low_seconds is not None and epoch.next_high_seconds is not None:
+        low, high = format_seconds(epoch.next_low_seconds), format_seconds(epoch.next_high_seconds)
+        words += f":\n  {'later epochs':<27} {low} to {high}"
+    return words
+
+
+def _verdict(judgement: Judgement, need: Need | None) -> str:
+    lines = []
+    if judgement.verdict is Verdict.INVALID:
+        lines.append("INVALID: these numbers do not say what the storage gives")
+        lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
+    if judged := judgement.judged:
+        assert need is not None
+        amount = format_rate if judged.unit == "bytes/s" else _samples
+        held = (
+            f"{judged.of} give {amount(judged.measured)}, {judged.share:.0%} of the required "
+            f"{amount(judged.required)} ({need.text}); 90 % pass"
+        )
+        lines.append(f"  {held}" if lines else f"{judgement.verdict}: {held}")
+        if need.source != "--need":
+            lines.append(f"  ({need.source})")
+    if judgement.remedies:
+        lines.append("  what would help, the cheapest first:")
+    for number, remedy in enumerate(judgement.remedies, start=1):
+        enough = {True: "enough", False: "not enough", None: "perhaps"}[remedy.enough]
+        lines.append(f"  {number}. {remedy.action}: {enough}; {remedy.why}")
+    return "\n".join(lines)
+
+
+def _samples(rate: float) -> str:
+    return f"{rate:,.0f} samples/s"
+
+
+def _changes(changes: Iterable[Difference]) -> str:
+    lines = [
+        f"  {change.name:<27} {change.before:,.0f} -> {change.now:,.0f} "
+        f"({(change.now / change.before - 1) * 100:+.0f} %)"
+        for change in changes
+        if change.before
+    ]
+    return "\n".join(["since the earlier probe", *lines]) if lines else ""

@@ -1,0 +1,66 @@
+"""What the machine did while something was measured: processors and disks, by its own counters."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from hostprep.probing.model import Load
+
+_SECTOR_BYTES = (
+    512  # of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats)
+)
+
+
+class Meter:
+    """Counters from its making until ``load`` is asked for."""
+
+    def __init__(self, disks: Iterable[str], root: Path = Path("/")) -> None:
+        self._disks = tuple(disks)
+        self._root = root
+        self._cpu = _cpu_ticks(root)
+        self._read = delivered_bytes(self._disks, root)
+
+    def load(self) -> Load:
+        """Return what happened since."""
+        busy, total = (
+            now - then for now, then in zip(_cpu_ticks(self._root), self._cpu, strict=True)
+        )
+        read = delivered_bytes(self._disks, self._root)
+        known = read is not None and self._read is not None
+        return Load(
+            cpu_busy=busy / total if total > 0 else None,
+            device_bytes=read - self._read if known else None,  # type: ignore[operator]
+        )
+
+
+def delivered_bytes(disks: Iterable[str], root: Path = Path("/")) -> int | None:
+    """Return the bytes that ``disks`` have read since the boot, None where one is not counted."""
+    wanted = set(disks)
+    if not wanted:
+        return None
+    total = 0
+    try:
+        lines = (root / "proc/diskstats").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        fields = line.split()
+        if len(fields) > 5 and fields[2] in wanted:
+            total += int(fields[5]) * _SECTOR_BYTES
+            wanted.discard(fields[2])
+    return None if wanted else total
+
+
+def _cpu_ticks(root: Path) -> tuple[int, int]:
+    """Return the busy and all ticks of the processors that this process may use."""
+    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    busy = total = 0
+    for line in (root / "proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name in allowed:
+            ticks = [int(field) for field in fields[:8]]  # guest time is part of user time
+            total += sum(ticks)
+            busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
+    return busy, total

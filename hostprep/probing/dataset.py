@@ -1,0 +1,107 @@
+"""The data set under a path: counted within a budget of time, a sample of it kept."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hostprep.probing.model import DataSet
+
+_SAMPLE_FILES = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``sample`` are paths drawn evenly from all ``files`` that were counted, in random order."""
+
+    files: int
+    complete: bool
+    sample: tuple[str, ...]
+
+
+def scan(
+    path: str, seconds: float, *, mount_points: Iterable[str] = (), seed: int | None = None
+) -> Found:
+    """Count the regular files below ``path`` for at most ``seconds``.
+
+    Hidden names, symbolic links and other mounts are left out. Sizes are not asked for: that would
+    bring every inode into memory and make the cold pass warmer than a first epoch is.
+    """
+    chance = random.Random(seed)
+    sample: list[str] = []
+    count = 0
+    deadline = time.monotonic() + seconds
+    for name in _walk(path, frozenset(mount_points)):
+        if name is None:
+            if time.monotonic() > deadline:
+                chance.shuffle(sample)
+                return Found(count, False, tuple(sample))
+            continue
+        count += 1
+        if len(sample) < _SAMPLE_FILES:
+            sample.append(name)
+        elif (place := chance.randrange(count)) < _SAMPLE_FILES:
+            sample[place] = name
+    chance.shuffle(sample)
+    return Found(count, True, tuple(sample))
+
+
+def _walk(top: str, mount_points: frozenset[str]) -> Iterator[str | None]:
+    """Yield the files, and None now and then so that the caller may look at the clock."""
+    folders = [top]
+    steps = 0
+    while folders:
+        try:
+            entries = os.scandir(folders.pop())
+        except OSError:
+            continue  # gone, or not ours to read
+        yield None
+        with entries:
+            for entry in entries:
+                steps += 1
+                if steps % 512 == 0:
+                    yield None
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.path not in mount_points:
+                        folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    yield entry.path
+
+
+def measure_size(found: Found, seconds: float) -> DataSet:
+    """Return the data set with its size, where all sizes could be read within ``seconds``."""
+    unknown = DataSet(found.files, found.complete, None)
+    if not found.complete or found.files > len(found.sample):
+        return unknown
+    deadline = time.monotonic() + seconds
+    total = 0
+    # Folder by folder: what lies together is looked up together.
+    for number, path in enumerate(sorted(found.sample)):
+        if number % 256 == 0 and time.monotonic() > deadline:
+            return unknown
+        try:
+            total += os.stat(path, follow_symlinks=False).st_size
+        except OSError:
+            continue
+    return DataSet(found.files, True, total)
+
+
+def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:
+    """Return the largest file of the sample, by what can be asked within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    best: tuple[int, str] | None = None
+    for path in found.sample:
+        if time.monotonic() > deadline:
+            break
+        try:
+            size = os.stat(path, follow_symlinks=False).st_size
+        except OSError:
+            continue
+        if size >= at_least_bytes and (best is None or size > best[0]):
+            best = size, path
+    return best[1] if best else None

@@ -1,0 +1,61 @@
+"""How long one pass over a data set takes to read, and what the page cache does about it."""
+
+from __future__ import annotations
+
+import math
+
+from hostprep.probing.model import DataSet, Epoch, SmallFiles
+
+
+def lru_hit_rate(share: float) -> float:
+    """Return the hit rate of plain LRU where ``share`` of a data set fits, shuffled every epoch.
+
+    ``x + (1 - x) ln(1 - x)``: a file read again after a random share of the others is still there
+    if those were few enough. A pinned subset would give ``x`` (DS-Analyzer's assumption). Linux is
+    between the two.
+    """
+    if share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    return share + (1 - share) * math.log1p(-share)
+
+
+def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:
+    """Predict the seconds of an epoch from the measured passes.
+
+    The sample's files are not exactly of the data set's mean size: the line through the times of
+    single files carries the cold rate over from one mean to the other (a regression estimator).
+    """
+    best = small.best
+    mean = small.mean_bytes if dataset.size_bytes is None else dataset.size_bytes / dataset.files
+    size_bytes = round(mean * dataset.files)
+
+    def single(size: float) -> float:
+        return small.seconds_per_file + small.seconds_per_byte * size
+
+    sampled = single(best.read_bytes / best.files)
+    adjust = single(mean) / sampled if sampled > 0 else 1.0
+    cold = dataset.files / best.files_per_s * adjust
+    cached = dataset.files / small.cached.files_per_s if small.cached else None
+    staged = dataset.files / small.staged.files_per_s if small.staged else None
+    share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
+    low, high = lru_hit_rate(share), share
+
+    def after(hits: float) -> float | None:
+        return None if cached is None else cold * (1 - hits) + cached * hits
+
+    return Epoch(
+        files=dataset.files,
+        size_bytes=size_bytes,
+        estimated_size=dataset.size_bytes is None,
+        readers=best.readers,
+        cold_seconds=cold,
+        cached_seconds=cached,
+        staged_seconds=staged,
+        cache_share=share,
+        hit_low=low,
+        hit_high=high,
+        next_low_seconds=after(high),
+        next_high_seconds=after(low),
+    )

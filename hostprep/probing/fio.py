@@ -1,0 +1,169 @@
+"""fio, asked one question at a time: its arguments, its output, its run.
+
+The traps are noted where they are avoided; numbers are issues of axboe/fio.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.probing.counters import Meter
+from hostprep.probing.model import ENGINE, FioRun, Latency
+from hostprep.system.run import Completed, run, start
+
+_GRACE_SECONDS = 4.0
+_WANTED_FOR = "measure a disk"
+
+
+class FioFailed(HostprepError):
+    """fio ended with an error, without a result, or not at all."""
+
+    code = "fio_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One pass: ``pattern`` is read or randread; ``size_bytes`` is how much of the file is used."""
+
+    filename: str
+    pattern: str
+    block_bytes: int
+    depth: int
+    seconds: float
+    size_bytes: int
+    direct: bool
+
+
+def version() -> str:
+    """Return fio's version; ``MissingTool`` where it is not installed."""
+    done = run(["fio", "--version"], wanted_for=_WANTED_FOR, package="fio", timeout_seconds=10)
+    return done.stdout.strip()
+
+
+def arguments(job: Job) -> tuple[str, ...]:
+    """Return the command line of a pass."""
+    return (
+        "fio",
+        "--name=hostprep",
+        # A colon would split the name into two files.
+        "--filename=" + job.filename.replace("\\", "\\\\").replace(":", "\\:"),
+        "--readonly",
+        "--allow_file_create=0",
+        f"--rw={job.pattern}",
+        f"--bs={job.block_bytes}",
+        f"--iodepth={job.depth}",
+        f"--ioengine={ENGINE}",
+        f"--direct={int(job.direct)}",
+        f"--size={job.size_bytes}",
+        f"--runtime={round(job.seconds * 1000)}ms",
+        "--time_based",
+        "--randrepeat=0",  # else every run reads the same offsets, and a cache has them
+        "--norandommap",
+        "--invalidate=1",
+        "--group_reporting",
+        "--thread",  # a job of its own session would survive our killing fio's group
+        "--percentile_list=50:95:99",
+        "--output-format=json",
+        "--eta=never",
+        "--status-interval=500ms",
+    )
+
+
+def measure(
+    job: Job, *, disks: Iterable[str] = (), tell: Callable[[float], None] = lambda _: None
+) -> FioRun:
+    """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
+
+    Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and where
+    it did not end a few seconds after its time.
+    """
+    reader = StatusReader()
+    meter = Meter(disks)
+    with start(arguments(job), wanted_for=_WANTED_FOR, package="fio") as running:
+        try:
+            for chunk in running.chunks(timeout_seconds=job.seconds + _GRACE_SECONDS):
+                for document in reader.feed(chunk):
+                    tell(reader.rate(document))
+        except HostprepError as error:
+            raise FioFailed(error.message, "is the device still there? see `dmesg`") from None
+        load = meter.load()
+        done = running.wait()
+    return _result(job, reader.last, done, load)
+
+
+class StatusReader:
+    """Reads fio's stdout: words before the JSON (#731, #1685), then documents in a row.
+
+    With a status interval there is one document for each, all of cumulative values.
+    """
+
+    def __init__(self) -> None:
+        self.last: dict[str, Any] | None = None
+        self._rest = ""
+        self._decoder = json.JSONDecoder()
+        self._before = (0, 0)
+
+    def feed(self, chunk: bytes) -> list[dict[str, Any]]:
+        """Take more output in; return the documents that it completed."""
+        if not chunk:
+            return []
+        self._rest += chunk.decode("utf-8", "replace")
+        documents: list[dict[str, Any]] = []
+        while (begin := self._rest.find("{")) >= 0:
+            try:
+                document, end = self._decoder.raw_decode(self._rest, begin)
+            except ValueError:
+                break  # not complete yet
+            self._rest = self._rest[end:]
+            if "jobs" in document:
+                self.last = document
+                documents.append(document)
+        return documents
+
+    def rate(self, document: dict[str, Any]) -> float:
+        """Return the bytes a second since the document before this one."""
+        read = document["jobs"][0]["read"]
+        then_bytes, then_ms = self._before
+        self._before = read["io_bytes"], read["runtime"]
+        elapsed = read["runtime"] - then_ms
+        return (read["io_bytes"] - then_bytes) * 1000 / elapsed if elapsed > 0 else 0.0
+
+
+def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Any) -> FioRun:
+    said = done.stderr.strip() or done.stdout.strip()[-500:] or "it said nothing"
+    if document is None:
+        raise FioFailed(f"`{done.line()}` gave no result (status {done.returncode}): {said}")
+    result = document["jobs"][0]
+    # The exit status counts jobs that failed; an error can be in the job alone, too.
+    if done.returncode != 0 or result.get("error"):
+        raise FioFailed(
+            f"`{done.line()}` failed (status {done.returncode}, "
+            f"error {result.get('error')}): {said}"
+        )
+    read = result["read"]
+    if not read["io_bytes"] or not read["runtime"]:
+        raise FioFailed(f"`{done.line()}` read nothing in {job.seconds:g} s.")
+    return FioRun(
+        pattern=job.pattern,
+        block_bytes=job.block_bytes,
+        depth=job.depth,
+        read_bytes=read["io_bytes"],
+        seconds=read["runtime"] / 1000,
+        bytes_per_s=read["io_bytes"] * 1000 / read["runtime"],
+        iops=read["total_ios"] * 1000 / read["runtime"],
+        latency=_latency(read),
+        load=load,
+    )
+
+
+def _latency(read: dict[str, Any]) -> Latency | None:
+    percentiles = read.get("clat_ns", {}).get("percentile", {})
+    try:
+        p50, p95, p99 = (percentiles[f"{share}.000000"] / 1e9 for share in (50, 95, 99))
+    except KeyError:
+        return None
+    return Latency(p50, p95, p99)

@@ -1,0 +1,243 @@
+"""What the numbers mean: contradictions, the class that was measured, the verdict. Pure."""
+
+from __future__ import annotations
+
+from hostprep.host.block import StorageClass
+from hostprep.probing.epoch import predict
+from hostprep.probing.model import (
+    Behaviour,
+    FioRun,
+    Judged,
+    Judgement,
+    Load,
+    Measured,
+    Need,
+    Reason,
+    Remedy,
+    Verdict,
+)
+from hostprep.probing.remedies import remedies
+from hostprep.units import MIB, format_bytes
+
+# MLPerf Storage passes at an accelerator utilisation of 0.90.
+PASS_SHARE = 0.9
+# 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
+_ARM_IOPS_AT_MOST = 250
+_FLASH_IOPS_AT_LEAST = 1000
+# An arm gains two or three times from a queue (NCQ); a server far away gains by nearly its depth.
+_ARM_GAIN_AT_MOST = 5
+_LATENCY_GAIN_AT_LEAST = 8
+_ARM_SEQUENTIAL_AT_LEAST = 10
+# Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
+_MEMORY_SECONDS = 20e-6
+_DELIVERED_AT_LEAST = 0.5
+_CACHED_AT_MOST = 0.05
+_CPU_BUSY_AT_MOST = 0.95
+_FEWEST_FILES = 20
+_LARGE_SAMPLE_BYTES = 16 * MIB
+
+
+def judge(measured: Measured, need: Need | None) -> Judgement:
+    """Draw the conclusions of a measurement."""
+    behaviour = behave(measured)
+    storage_class, agrees, reason = _class(measured, behaviour)
+    invalid = contradictions(measured)
+    epoch, epoch_note = None, None
+    if measured.small is None or measured.small.source != "dataset":
+        epoch_note = "there is no data set under the path"
+    elif not measured.dataset.complete:
+        epoch_note = (
+            f"more than {measured.dataset.files:,} files, which the time did not suffice for"
+        )
+    else:
+        epoch = predict(measured.dataset, measured.small, measured.memory_bytes)
+    ratio = None
+    if measured.small is not None and measured.sequential is not None:
+        ratio = measured.small.best.bytes_per_s / measured.sequential.bytes_per_s
+
+    judged = compare(measured, need) if need else None
+    if need and judged is None:
+        invalid = (
+            *invalid,
+            Reason("not_measured", "what the requirement asks for was not measured"),
+        )
+    if invalid:
+        verdict = Verdict.INVALID
+    elif judged is None:
+        verdict = Verdict.MEASURED
+    else:
+        verdict = Verdict.PASS if judged.share >= PASS_SHARE else Verdict.FAIL
+    ways_out: tuple[Remedy, ...] = ()
+    if verdict is Verdict.FAIL and need and judged:
+        ways_out = remedies(measured, behaviour, need, judged, PASS_SHARE)
+    return Judgement(
+        storage_class=storage_class,
+        behaviour=behaviour,
+        agrees=agrees,
+        class_reason=reason,
+        ratio=ratio,
+        epoch=epoch,
+        epoch_note=epoch_note,
+        invalid=invalid,
+        verdict=verdict,
+        judged=judged,
+        remedies=ways_out,
+    )
+
+
+def behave(measured: Measured) -> Behaviour:
+    """Return how the storage answered single and queued random reads."""
+    if measured.storage.storage_class is StorageClass.RAM:
+        return Behaviour.MEMORY
+    single, queued = measured.run("randread", 1), measured.run("randread", 32)
+    if single is None or queued is None:
+        return Behaviour.UNCLEAR
+    if single.iops >= _FLASH_IOPS_AT_LEAST:
+        return Behaviour.FLASH
+    gain = queued.iops / single.iops
+    if gain >= _LATENCY_GAIN_AT_LEAST:
+        return Behaviour.LATENCY
+    sequential = measured.sequential
+    if (
+        single.iops < _ARM_IOPS_AT_MOST
+        and gain < _ARM_GAIN_AT_MOST
+        and sequential is not None
+        and sequential.bytes_per_s >= _ARM_SEQUENTIAL_AT_LEAST * single.bytes_per_s
+    ):
+        return Behaviour.ARM
+    return Behaviour.UNCLEAR
+
+
+def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool, str]:
+    """Return the class, whether kernel and measurement agree, and the sentence about it."""
+    storage = measured.storage
+    word = storage.storage_class
+    single = measured.run("randread", 1)
+    if single is None:
+        return word, True, storage.reason
+    shown = f"{single.iops:,.0f} random reads a second, one at a time"
+    rotates = any(disk.rotational_says_kernel for disk in storage.disks)
+    if behaviour is Behaviour.ARM and word is not StorageClass.ARM:
+        said = f"{storage.reason}; measured: {shown}, as of a disk with an arm or behind a limit"
+        if word in (StorageClass.VIRTUAL, StorageClass.UNKNOWN) and storage.devices:
+            return StorageClass.ARM, False, said
+        return word, word not in (StorageClass.NVME, StorageClass.SATA_FLASH), said
+    if behaviour is Behaviour.FLASH and rotates:
+        said = f"{storage.reason}; measured: {shown}, which no disk that rotates can do"
+        return word, False, said
+    return word, True, storage.reason
+
+
+def contradictions(measured: Measured) -> tuple[Reason, ...]:
+    """Return why the numbers are not what the storage gives; none where they hold together."""
+    if measured.storage.storage_class is StorageClass.RAM:
+        # Caches, processors and speeds beyond a disk's are what memory consists of.
+        return _missing(measured)
+    reasons = [*_missing(measured)]
+    if measured.layout_holes:
+        reasons.append(
+            Reason("holes", "the test file has parts without data, whose reading costs nothing")
+        )
+    reasons += _too_fast(measured)
+    for run in measured.fio:
+        what = f"fio ({run.pattern}, depth {run.depth})"
+        reasons += _not_delivered(what, run.read_bytes, run.load)
+        reasons += _saturated(what, run.load)
+        if not measured.direct and run.load.device_bytes is None:
+            reasons.append(
+                Reason("buffered", f"{what} could not avoid the page cache, nor see what it gave")
+            )
+    if measured.small is not None:
+        for small in measured.small.cold:
+            what = f"small files ({small.readers} at a time)"
+            reasons += _not_delivered(what, small.read_bytes, small.load)
+            reasons += _saturated(what, small.load)
+        share = measured.small.cached_share
+        if share is not None and share > _CACHED_AT_MOST:
+            text = f"{share:.0%} of the small files stayed in memory: a program holds them there"
+            reasons.append(Reason("in_memory", text))
+    return tuple({reason.code: reason for reason in reversed(reasons)}.values())[::-1]
+
+
+def _missing(measured: Measured) -> tuple[Reason, ...]:
+    reasons = []
+    if not measured.fio:
+        note = measured.file_note or "no reason given"
+        reasons.append(Reason("no_file", f"there was no file for fio to read: {note}"))
+    small = measured.small
+    if small is None:
+        note = measured.small_note or "none was finished in time"
+        reasons.append(Reason("no_small_files", f"small files were not measured: {note}"))
+    elif small.best.files < _FEWEST_FILES:
+        text = f"only {small.best.files} files were read in the time given"
+        reasons.append(Reason("too_few_files", text))
+    return tuple(reasons)
+
+
+def _too_fast(measured: Measured) -> list[Reason]:
+    """Random reads at the speed of memory, or beyond what an arm can do: a cache answered."""
+    single, sequential = measured.run("randread", 1), measured.sequential
+    if single is None or sequential is None:
+        return []
+    if (
+        measured.storage.storage_class is StorageClass.ARM
+        and single.iops >= _FLASH_IOPS_AT_LEAST
+        and not any(disk.virtual for disk in measured.storage.disks)
+    ):
+        text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
+        return [Reason("random_too_fast", f"{text}: a cache answered")]
+    at_memory_speed = single.latency is not None and single.latency.p50 < _MEMORY_SECONDS
+    if at_memory_speed and single.bytes_per_s >= PASS_SHARE * _first(measured, sequential):
+        text = "random 4 KiB reads were as fast as sequential ones: a cache answered"
+        return [Reason("random_too_fast", text)]
+    return []
+
+
+def _first(measured: Measured, default: FioRun) -> float:
+    """Return the sequential rate at depth 1, to which random reads at depth 1 compare."""
+    return (measured.run("read", 1) or default).bytes_per_s
+
+
+def _not_delivered(what: str, read_bytes: int, load: Load) -> list[Reason]:
+    if load.device_bytes is None or load.device_bytes >= _DELIVERED_AT_LEAST * read_bytes:
+        return []
+    text = (
+        f"{what} read {format_bytes(read_bytes)}, but the disks delivered only "
+        f"{format_bytes(load.device_bytes)}: a cache answered"
+    )
+    return [Reason("not_delivered", text)]
+
+
+def _saturated(what: str, load: Load) -> list[Reason]:
+    if load.cpu_busy is None or load.cpu_busy < _CPU_BUSY_AT_MOST:
+        return []
+    text = (
+        f"the processors were {load.cpu_busy:.0%} busy during {what}: they were measured, no disk"
+    )
+    return [Reason("cpu_saturated", text)]
+
+
+def compare(measured: Measured, need: Need) -> Judged | None:
+    """Hold the requirement against the rate that it is about, None where that is missing.
+
+    One file is one sample. Samples larger than any small file (a profile's) are judged by the
+    sequential rate, unless the data set's own files are as large.
+    """
+    small, sequential = measured.small, measured.sequential
+    large = (
+        need.samples_per_s is not None
+        and need.bytes_per_s is not None
+        and need.bytes_per_s / need.samples_per_s >= _LARGE_SAMPLE_BYTES
+    )
+    if large and (small is None or small.mean_bytes < _LARGE_SAMPLE_BYTES):
+        small = None
+    if need.samples_per_s is not None and not large:
+        if small is None:
+            return None
+        return Judged(small.best.files_per_s, need.samples_per_s, "samples/s", "small files")
+    assert need.bytes_per_s is not None
+    if small is not None:
+        return Judged(small.best.bytes_per_s, need.bytes_per_s, "bytes/s", "small files")
+    if sequential is None:
+        return None
+    return Judged(sequential.bytes_per_s, need.bytes_per_s, "bytes/s", "sequential reads")

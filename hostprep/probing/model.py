@@ -1,0 +1,280 @@
+"""What a probe is asked, what it measures, and what it says; frozen, and free of effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.block_health import Health
+from hostprep.host.block_link import PcieLink
+from hostprep.units import GIB, MIB
+
+SEQUENTIAL_BLOCK_BYTES = MIB
+RANDOM_BLOCK_BYTES = 4096
+DEPTHS = (1, 32)
+ENGINE = "libaio"
+
+
+class Verdict(StrEnum):
+    """MEASURED: nothing was required. INVALID: the numbers contradict each other."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INVALID = "INVALID"
+    MEASURED = "MEASURED"
+
+
+class Behaviour(StrEnum):
+    """How the storage answered, whatever the kernel calls it."""
+
+    MEMORY = "memory"
+    FLASH = "flash"
+    ARM = "arm"
+    LATENCY = "latency"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a probe may use: its budgets of time and of space, and its readers.
+
+    ``drop_caches`` empties the caches of the whole machine first, which only root can.
+    """
+
+    seconds: float = 30
+    size_bytes: int = GIB
+    readers: int = 8
+    drop_caches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Percentiles of the time that one request, or one whole file, took, in seconds."""
+
+    p50: float
+    p95: float
+    p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the machine did meanwhile: the busy share of its processors (0 to 1), and the bytes that
+    its disks really delivered. None is: cannot be seen."""
+
+    cpu_busy: float | None
+    device_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FioRun:
+    """One pass of fio: ``pattern`` is read or randread."""
+
+    pattern: str
+    block_bytes: int
+    depth: int
+    read_bytes: int
+    seconds: float
+    bytes_per_s: float
+    iops: float
+    latency: Latency | None
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRun:
+    """One pass over whole files: opened, read to the end and closed, in shuffled order."""
+
+    readers: int
+    files: int
+    read_bytes: int
+    seconds: float
+    files_per_s: float
+    bytes_per_s: float
+    latency: Latency
+    load: Load
+
+
+@dataclass(frozen=True, slots=True)
+class SmallFiles:
+    """Whole files, cold by one and by several readers, cached, and staged in memory.
+
+    ``source`` is dataset or made. ``cached_share`` is the share of their pages that was in memory
+    when the cold passes began, ``metadata_cold`` whether their inodes may have been read from the
+    device; None is: cannot be seen. ``small_latency`` and ``seconds_per_byte`` are the line through
+    the times of single files of the cold pass by one reader.
+    """
+
+    source: str
+    cold: tuple[SmallRun, ...]
+    cached: SmallRun | None
+    staged: SmallRun | None
+    cached_share: float | None
+    metadata_cold: bool
+    mean_bytes: float
+    seconds_per_file: float
+    seconds_per_byte: float
+    unreadable: int
+
+    @property
+    def best(self) -> SmallRun:
+        """Return the faster of the cold passes."""
+        return max(self.cold, key=lambda run: run.files_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """The files under the path: ``complete`` where all were counted within the budget.
+
+    ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
+    """
+
+    files: int
+    complete: bool
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Seconds that one pass over the data set takes to read, and what the page cache serves.
+
+    ``cache_share`` is the part of the data set that fits into memory; of it the band says what
+    share of an epoch's reads it serves, from plain LRU to a pinned subset.
+    """
+
+    files: int
+    size_bytes: int
+    estimated_size: bool
+    readers: int
+    cold_seconds: float
+    cached_seconds: float | None
+    staged_seconds: float | None
+    cache_share: float
+    hit_low: float
+    hit_high: float
+    next_low_seconds: float | None
+    next_high_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A requirement: samples or bytes a second, and where it comes from."""
+
+    text: str
+    samples_per_s: float | None
+    bytes_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A requirement held against what was measured."""
+
+    measured: float
+    required: float
+    unit: str
+    of: str
+
+    @property
+    def share(self) -> float:
+        """Return measured over required."""
+        return self.measured / self.required
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """One way out of a FAIL: ``enough`` whether it would do, None where that is not known."""
+
+    action: str
+    enough: bool | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the numbers cannot be trusted: a code for scripts, a sentence for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Everything that was read and measured; the verdict is drawn from it by pure code.
+
+    ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
+    """
+
+    storage: PathStorage
+    settings: Settings
+    fio_version: str
+    direct: bool
+    file_source: str | None
+    file_bytes: int
+    file_note: str | None
+    layout_holes: bool
+    fio: tuple[FioRun, ...]
+    small: SmallFiles | None
+    small_note: str | None
+    dataset: DataSet
+    memory_bytes: int
+    link: PcieLink | None
+    health: tuple[tuple[str, Health], ...]
+    seconds: float
+
+    def run(self, pattern: str, depth: int) -> FioRun | None:
+        """Return the pass of fio of this kind, None where it was not made."""
+        for run in self.fio:
+            if (run.pattern, run.depth) == (pattern, depth):
+                return run
+        return None
+
+    @property
+    def sequential(self) -> FioRun | None:
+        """Return the faster sequential pass."""
+        runs = [run for run in self.fio if run.pattern == "read"]
+        return max(runs, key=lambda run: run.bytes_per_s, default=None)
+
+    @property
+    def random(self) -> FioRun | None:
+        """Return the faster random pass."""
+        runs = [run for run in self.fio if run.pattern == "randread"]
+        return max(runs, key=lambda run: run.iops, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the measurement means."""
+
+    storage_class: StorageClass
+    behaviour: Behaviour
+    agrees: bool
+    class_reason: str
+    ratio: float | None
+    epoch: Epoch | None
+    epoch_note: str | None
+    invalid: tuple[Reason, ...]
+    verdict: Verdict
+    judged: Judged | None
+    remedies: tuple[Remedy, ...]
+
+
+class Observer(Protocol):
+    """Who is told how far the probe is."""
+
+    def phase(self, name: str, seconds: float) -> None:
+        """Begin a phase that takes about ``seconds``."""
+
+    def progress(self, text: str) -> None:
+        """Say what the phase measures right now."""
+
+
+class Silent:
+    """An observer that does not listen."""
+
+    def phase(self, name: str, seconds: float) -> None:
+        """Ignore it."""
+
+    def progress(self, text: str) -> None:
+        """Ignore it."""

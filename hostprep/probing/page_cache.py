@@ -1,0 +1,84 @@
+"""Whether a file is in memory, and getting it out: mincore(2) and posix_fadvise(2).
+
+Only ever for single files: emptying the whole machine's caches would slow everybody on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterable
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def resident_pages(fd: int) -> tuple[int, int] | None:
+    """Return how many of the file's pages are in memory, and how many it has.
+
+    None where it cannot be told: to those who may not write a file, the kernel since 5.2 says that
+    all of it is in memory.
+    """
+    info = os.fstat(fd)
+    if info.st_size == 0:
+        return 0, 0
+    may_ask = os.geteuid() in (0, info.st_uid) or os.access(f"/proc/self/fd/{fd}", os.W_OK)
+    if not may_ask:
+        return None
+    address = _libc.mmap(None, info.st_size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _FAILED:
+        return None
+    try:
+        pages = -(-info.st_size // mmap.PAGESIZE)
+        vector = ctypes.create_string_buffer(pages)
+        if _libc.mincore(address, info.st_size, vector) != 0:
+            return None
+        return sum(byte & 1 for byte in vector.raw[:pages]), pages
+    finally:
+        _libc.munmap(address, info.st_size)
+
+
+def resident_share(paths: Iterable[str]) -> float | None:
+    """Return the share of the files' pages that is in memory, None where it cannot be told."""
+    resident = total = 0
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            pages = resident_pages(fd)
+        finally:
+            os.close(fd)
+        if pages is None:
+            return None
+        resident += pages[0]
+        total += pages[1]
+    return resident / total if total else None
+
+
+def evict(path: str) -> None:
+    """Take a file's clean pages out of memory, its dirty ones after writing them out."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # gone meanwhile, or unreadable: the pass over the files will count it
+    try:
+        os.fdatasync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError:
+        pass  # a file system without either: the residency that is sampled later tells
+    finally:
+        os.close(fd)

@@ -1,0 +1,193 @@
+"""Whole files as a loader reads them: opened, read to the end and closed, by one or more processes.
+
+fio cannot do this: its ``openfiles`` with a time limit can stay on the first file and report what
+no disk can (axboe/fio#941).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from multiprocessing.connection import Connection
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.probing.model import Latency
+from hostprep.units import MIB
+
+_BUFFER_BYTES = MIB
+_START_DELAY_SECONDS = 0.05
+_PATIENCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all readers did: seconds and bytes of every file, and their rates added up.
+
+    ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
+    those of the time when all readers were at work.
+    """
+
+    names: tuple[str, ...]
+    seconds: array[float]
+    sizes: array[int]
+    files_per_s: float
+    bytes_per_s: float
+    wall_seconds: float
+    unreadable: int
+
+
+def read_whole_files(
+    names: Sequence[str], readers: int, seconds: float, tell: Callable[[], None] = lambda: None
+) -> Pass:
+    """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
+
+    A file that is not finished in time does not count. ``tell`` is called now and then. Raises
+    ``HostprepError`` where a reader hangs or dies.
+    """
+    shares = [names[number::readers] for number in range(readers)]
+    # Forked, so that a start costs milliseconds; the children do nothing but read.
+    context = multiprocessing.get_context("fork")
+    begin = time.monotonic() + _START_DELAY_SECONDS
+    children: dict[Connection, tuple[int, Any]] = {}
+    results: dict[int, dict[str, Any]] = {}
+    try:
+        for number, share in enumerate(shares):
+            ours, theirs = context.Pipe(duplex=False)
+            child = context.Process(
+                target=_reader, args=(theirs, share, begin, begin + seconds), daemon=True
+            )
+            child.start()
+            theirs.close()
+            children[ours] = number, child
+        pending = set(children)
+        while pending:
+            if time.monotonic() > begin + seconds + _PATIENCE_SECONDS:
+                raise HostprepError(
+                    f"a file was not read within {seconds + _PATIENCE_SECONDS:.0f} s; "
+                    "the storage hangs. Nothing was changed."
+                )
+            for pipe in wait_for(list(pending), timeout=0.25):
+                assert isinstance(pipe, Connection)
+                try:
+                    results[children[pipe][0]] = pipe.recv()
+                except EOFError:
+                    raise HostprepError("a reader of files died before it was done.") from None
+                pending.discard(pipe)
+            tell()
+    finally:
+        for pipe, (_, child) in children.items():
+            pipe.close()
+            child.terminate()
+            child.join(1)
+    return _together(shares, [results[number] for number in range(readers)])
+
+
+def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pass:
+    names: list[str] = []
+    seconds, sizes = array("d"), array("q")
+    files_per_s = bytes_per_s = 0.0
+    # From the first reader's end on, the others have the machine to themselves.
+    together = min((one["ends"][-1] for one in results if one["all"] and one["ends"]), default=inf)
+    for share, result in zip(shares, results, strict=True):
+        names += [share[index] for index in result["indices"]]
+        seconds += result["seconds"]
+        sizes += result["sizes"]
+        count = bisect_right(result["ends"], together)
+        if count:
+            files_per_s += count / result["ends"][count - 1]
+            bytes_per_s += sum(result["sizes"][:count]) / result["ends"][count - 1]
+    wall = max((result["ends"][-1] for result in results if result["ends"]), default=0.0)
+    unreadable = sum(result["unreadable"] for result in results)
+    return Pass(tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable)
+
+
+def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) -> None:
+    """In a child: read until the names or the time are over, then tell."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
+    unreadable = 0
+    all_read = True
+    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    time.sleep(max(0.0, begin - time.monotonic()))
+    for index, name in enumerate(names):
+        started = time.monotonic()
+        if started >= end:
+            all_read = False
+            break
+        try:
+            size = _read_whole(name, buffer, end)
+        except OSError:
+            unreadable += 1
+            continue
+        if size is None:
+            all_read = False
+            break
+        now = time.monotonic()
+        seconds.append(now - started)
+        ends.append(now - begin)
+        sizes.append(size)
+        indices.append(index)
+    pipe.send(
+        {
+            "seconds": seconds,
+            "ends": ends,
+            "sizes": sizes,
+            "indices": indices,
+            "all": all_read,
+            "unreadable": unreadable,
+        }
+    )
+
+
+def _read_whole(name: str, buffer: memoryview, end: float) -> int | None:
+    """Return the file's size after reading all of it, None where the time was over before."""
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags | os.O_NOATIME)  # leave the access time as it is
+    except PermissionError:
+        fd = os.open(name, flags)  # only the owner may
+    try:
+        size = 0
+        while got := os.readv(fd, [buffer]):
+            size += got
+            if size > _BUFFER_BYTES and time.monotonic() > end:
+                return None
+        return size
+    finally:
+        os.close(fd)
+
+
+def percentiles(seconds: Sequence[float]) -> Latency:
+    """Return the percentiles of at least one time, by the nearest rank."""
+    ordered = sorted(seconds)
+    p50, p95, p99 = (
+        ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.5, 0.95, 0.99)
+    )
+    return Latency(p50, p95, p99)
+
+
+def line_through(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Return seconds per file and per byte: least squares, the slope never below zero.
+
+    Where all files have the same size, everything is per file.
+    """
+    count = len(sizes)
+    mean_size, mean_seconds = sum(sizes) / count, sum(seconds) / count
+    spread = sum((size - mean_size) ** 2 for size in sizes)
+    together = sum(
+        (size - mean_size) * (time_ - mean_seconds)
+        for size, time_ in zip(sizes, seconds, strict=True)
+    )
+    slope = max(0.0, together / spread) if spread > 0 else 0.0
+    slope = min(slope, mean_seconds / mean_size) if mean_size > 0 else 0.0
+    return mean_seconds - slope * mean_size, slope

@@ -1,0 +1,246 @@
+"""A probe as a document: printed by ``--json``, kept, and held against an earlier one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.probing.model import (
+    DEPTHS,
+    ENGINE,
+    RANDOM_BLOCK_BYTES,
+    SEQUENTIAL_BLOCK_BYTES,
+    FioRun,
+    Judgement,
+    Measured,
+    Need,
+    Settings,
+    SmallRun,
+)
+from hostprep.probing.probe import Target
+from hostprep.system.state import readable_state_dirs, state_dir
+
+SCHEMA = "hostprep.probe/1"
+_FOLDER = "probes"
+# What both results must have in common: else their difference is not the storage's.
+_CHOSEN = (
+    "path", "fstype", "mounted", "engine", "fio_version", "sequential_block_bytes",
+    "random_block_bytes", "depths", "readers", "seconds", "size_bytes", "drop_caches",
+)  # fmt: skip
+_FOUND = ("direct", "file_source", "small_source")
+_COMPARED = (
+    ("sequential", "bytes_per_s"),
+    ("random_4k", "iops"),
+    ("small_files", "files_per_s"),
+    ("small_files", "bytes_per_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A figure of an earlier probe beside the same of this one."""
+
+    name: str
+    before: float
+    now: float
+
+
+def chosen_settings(to: Target, settings: Settings) -> dict[str, Any]:
+    """Return the settings that are known before anything is measured."""
+    return {
+        "path": to.storage.path,
+        "fstype": to.storage.fstype,
+        "mounted": to.storage.mount.source,
+        "engine": ENGINE,
+        "fio_version": to.fio_version,
+        "sequential_block_bytes": SEQUENTIAL_BLOCK_BYTES,
+        "random_block_bytes": RANDOM_BLOCK_BYTES,
+        "depths": list(DEPTHS),
+        "readers": settings.readers,
+        "seconds": settings.seconds,
+        "size_bytes": settings.size_bytes,
+        "drop_caches": settings.drop_caches,
+    }
+
+
+def document(
+    to: Target, measured: Measured, judgement: Judgement, need: Need | None
+) -> dict[str, Any]:
+    """Return everything as plain data, the contract's fields first."""
+    storage, small = measured.storage, measured.small
+    device = {
+        "class": judgement.storage_class.value,
+        "kernel_class": storage.storage_class.value,
+        "behaviour": judgement.behaviour.value,
+        "kernel_and_measurement_agree": judgement.agrees,
+        "reason": judgement.class_reason,
+        "disks": [disk.name for disk in storage.disks],
+        "chain": [asdict(entry) for entry in storage.devices],
+        "link": asdict(measured.link) | {"degraded": measured.link.degraded}
+        if measured.link
+        else None,
+        "health": {name: asdict(health) for name, health in measured.health},
+    }
+    return {
+        "device": device,
+        "sequential": _fio(measured.sequential, measured, "read"),
+        "random_4k": _fio(measured.random, measured, "randread"),
+        "small_files": None
+        if small is None
+        else {
+            **_small(small.best),
+            "source": small.source,
+            "mean_bytes": small.mean_bytes,
+            "cold": [_small(run) for run in small.cold],
+            "cached": _small(small.cached) if small.cached else None,
+            "staged": _small(small.staged) if small.staged else None,
+            "cached_share": small.cached_share,
+            "metadata_cold": small.metadata_cold,
+            "unreadable": small.unreadable,
+        },
+        "valid": not judgement.invalid,
+        "invalid_reasons": [asdict(reason) for reason in judgement.invalid],
+        "verdict": judgement.verdict.value,
+        "need": _need(need, judgement),
+        "remedies": [asdict(remedy) for remedy in judgement.remedies],
+        "ratio": judgement.ratio,
+        "dataset": asdict(measured.dataset),
+        "epoch": asdict(judgement.epoch) if judgement.epoch else None,
+        "epoch_note": judgement.epoch_note,
+        "file": {
+            "source": measured.file_source,
+            "size_bytes": measured.file_bytes,
+            "note": measured.file_note,
+        },
+        "path": storage.path,
+        "mount": {
+            "target": storage.mount.target,
+            "source": storage.mount.source,
+            "fstype": storage.fstype,
+            "options": [*storage.mount.mount_options, *storage.mount.super_options],
+        },
+        "settings": {
+            **chosen_settings(to, measured.settings),
+            "direct": measured.direct,
+            "file_source": measured.file_source,
+            "small_source": small.source if small else None,
+        },
+        "seconds": measured.seconds,
+    }
+
+
+def _fio(best: FioRun | None, measured: Measured, pattern: str) -> dict[str, Any] | None:
+    if best is None:
+        return None
+    runs = {f"depth_{run.depth}": asdict(run) for run in measured.fio if run.pattern == pattern}
+    return {
+        "bytes_per_s": best.bytes_per_s,
+        "iops": best.iops,
+        "depth": best.depth,
+        "latency_s": asdict(best.latency) if best.latency else None,
+        **runs,
+    }
+
+
+def _small(run: SmallRun) -> dict[str, Any]:
+    fields = asdict(run)
+    return {
+        "files_per_s": fields.pop("files_per_s"),
+        "bytes_per_s": fields.pop("bytes_per_s"),
+        "latency_s": fields.pop("latency"),
+        **fields,
+    }
+
+
+def _need(need: Need | None, judgement: Judgement) -> dict[str, Any] | None:
+    if need is None:
+        return None
+    judged = judgement.judged
+    measured = asdict(judged) | {"share": judged.share} if judged else None
+    return {**asdict(need), "judged": measured}
+
+
+def keep(fields: dict[str, Any]) -> str:
+    """Write the result into the state directory and return its id, which is added to ``fields``.
+
+    OSError where that cannot be.
+    """
+    word = re.sub(r"[^A-Za-z0-9]+", "-", fields["path"]).strip("-")[-40:] or "root"
+    moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    fields["id"] = f"{moment}-{word}-{secrets.token_hex(2)}"
+    fields["time"] = moment
+    folder = state_dir() / _FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{fields['id']}.tmp"
+    text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=1)
+    with open(temporary, "x") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(folder / f"{fields['id']}.json")
+    return str(fields["id"])
+
+
+def load(path_or_id: str) -> dict[str, Any]:
+    """Return an earlier result by its id, by its file, or the newest of a probed path.
+
+    Raises ``UsageError`` where there is none.
+    """
+    kept = [folder / _FOLDER for folder in readable_state_dirs()]
+    files = [Path(path_or_id)] if path_or_id.endswith(".json") else []
+    files += [folder / f"{path_or_id}.json" for folder in kept if "/" not in path_or_id]
+    for file in files:
+        if file.is_file():
+            return _read(file)
+    wanted = os.path.abspath(path_or_id)
+    newest = sorted((file for folder in kept for file in folder.glob("*.json")), reverse=True)
+    for file in sorted(newest, key=lambda one: one.name, reverse=True):
+        try:
+            result = _read(file)
+        except HostprepError:
+            continue  # one broken file must not hide the others
+        if result.get("path") == wanted:
+            return result
+    raise UsageError(f"there is no earlier probe {path_or_id!r}.", "it is an id, a path or a file")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise HostprepError(f"{file} cannot be read as a probe's result: {error}.") from None
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+        raise HostprepError(f"{file} is not a result of hostprep probe.")
+    return result
+
+
+def refuse_unlike(before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise ``Refused`` where the two sets of settings differ in what both have."""
+    mine, theirs = now, before.get("settings", {})
+    unlike = [
+        f"{name} ({theirs.get(name)!r} then, {mine[name]!r} now)"
+        for name in (*_CHOSEN, *_FOUND)
+        if name in mine and mine[name] != theirs.get(name)
+    ]
+    if unlike:
+        raise Refused(
+            f"the two probes are not comparable: {', '.join(unlike)} differ.",
+            "probe again with the settings of the earlier one",
+        )
+
+
+def differences(before: dict[str, Any], now: dict[str, Any]) -> tuple[Difference, ...]:
+    """Return the figures that both have."""
+    found = []
+    for part, name in _COMPARED:
+        then, here = before.get(part), now.get(part)
+        if then and here:
+            found.append(Difference(f"{part}.{name}", then[name], here[name]))
+    return tuple(found)

@@ -1,0 +1,224 @@
+"""The passes over small files: which files, out of memory first, then cold, cached and staged."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.host.memory import read_headroom
+from hostprep.host.mounts import mount_at, read_mounts
+from hostprep.probing import page_cache
+from hostprep.probing.counters import Meter
+from hostprep.probing.folder import own_folder
+from hostprep.probing.model import SmallFiles, SmallRun
+from hostprep.probing.readers import Pass, line_through, percentiles, read_whole_files
+from hostprep.units import KIB, MIB
+
+FEWEST_FILES = 32
+_MADE_FILES = 3000
+# ImageNet's training images, about: log-normal, median 98 kB, mean 111 kB.
+_MADE_MEDIAN_BYTES = 98_000
+_MADE_SIGMA = 0.5
+_LOOKED_AT_FILES = 64
+_IN_MEMORY = 0.02
+_EVICTED_FILES_AT_MOST = 40_000
+_WARM_BYTES = 256 * MIB
+_STAGED_BYTES = 64 * MIB
+_WARM_READS = 50_000
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Seconds for getting files out of memory, and for each of the passes."""
+
+    evict: float
+    one_reader: float
+    several: float
+    warm: float
+
+
+def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> tuple[str, ...]:
+    """Make up to 3,000 files of the sizes of photographs, within both budgets; shuffled names.
+
+    OSError where the file system refuses.
+    """
+    chance = random.Random(seed)
+    deadline = time.monotonic() + seconds
+    pool = os.urandom(2 * MIB)
+    names: list[str] = []
+    used = 0
+    folder.mkdir()
+    while len(names) < _MADE_FILES and time.monotonic() < deadline:
+        size = int(_MADE_MEDIAN_BYTES * math.exp(chance.gauss(0, _MADE_SIGMA)))
+        size = min(max(size, 4 * KIB), MIB)
+        if used + size > size_bytes:
+            break
+        start = chance.randrange(MIB)
+        name = folder / f"{len(names):05d}"
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, pool[start : start + size])
+            if len(names) % 64 == 0:
+                os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
+        finally:
+            os.close(fd)
+        names.append(str(name))
+        used += size
+    chance.shuffle(names)
+    return tuple(names)
+
+
+def measure(
+    names: Sequence[str],
+    source: str,
+    readers: int,
+    budget: Budget,
+    *,
+    disks: Sequence[str],
+    in_memory: bool,
+    dropped: bool,
+    tell: Callable[[str], None] = lambda _: None,
+) -> SmallFiles | None:
+    """Read files in the order of ``names``, cold and warm; None where none could be finished.
+
+    ``in_memory`` is a file system that is memory itself: nothing there can be cold. ``dropped``
+    says that the caches of the machine were just emptied.
+    """
+    half = len(names) // 2
+    alone, together = list(names[:half]), list(names[half:])
+    metadata_cold = not in_memory
+    share = None if in_memory else _look(alone)
+    if not in_memory and (share is None or share > _IN_MEMORY or source == "made"):
+        # Only what was taken out may be read then. Doing so reads every inode; files that are not
+        # in memory at all are therefore left alone, so that their inodes are cold too.
+        metadata_cold = dropped and source != "made"
+        alone, together = _evict(alone, together, budget)
+        share = _look(alone)
+
+    first = _run(alone, 1, budget.one_reader, disks, tell)
+    if first is None:
+        return None
+    one, one_pass = first
+    second = _run(together, readers, budget.several, disks, tell)
+    runs = (one,) if second is None else (one, second[0])
+    read = one_pass.names + (second[1].names if second else ())
+    warm = _fitting(read, min(_WARM_BYTES, read_headroom().available_bytes // 4))
+    cached = staged = None
+    if warm:
+        read_whole_files(warm, readers, budget.warm)
+        cached = _run(_again(warm), readers, budget.warm, (), tell)
+        staged = _staged(warm, readers, budget.warm, tell)
+    per_file, per_byte = line_through(one_pass.sizes, one_pass.seconds)
+    return SmallFiles(
+        source=source,
+        cold=runs,
+        cached=cached[0] if cached else None,
+        staged=staged,
+        cached_share=share,
+        metadata_cold=metadata_cold,
+        mean_bytes=sum(one_pass.sizes) / len(one_pass.sizes),
+        seconds_per_file=per_file,
+        seconds_per_byte=per_byte,
+        unreadable=one_pass.unreadable + (second[1].unreadable if second else 0),
+    )
+
+
+def _look(names: Sequence[str]) -> float | None:
+    """Return the share of some files' pages that is in memory; the last ones, read last."""
+    return page_cache.resident_share(names[-_LOOKED_AT_FILES:])
+
+
+def _evict(alone: list[str], together: list[str], budget: Budget) -> tuple[list[str], list[str]]:
+    """Take files out of memory, in turn from both lists; return those that were."""
+    deadline = time.monotonic() + budget.evict
+    count = 0
+    for count, pair in enumerate(zip(alone, together, strict=False), start=1):
+        for name in pair:
+            page_cache.evict(name)
+        if 2 * count >= _EVICTED_FILES_AT_MOST or time.monotonic() > deadline:
+            break
+    return alone[:count], together[:count]
+
+
+def _run(
+    names: Sequence[str],
+    readers: int,
+    seconds: float,
+    disks: Sequence[str],
+    tell: Callable[[str], None],
+) -> tuple[SmallRun, Pass] | None:
+    """Read ``names`` and sum up, None where no file was finished."""
+    if not names:
+        return None
+    meter = Meter(disks)
+    done = read_whole_files(names, min(readers, len(names)), seconds)
+    load = meter.load()
+    if not done.names or done.wall_seconds <= 0:
+        return None
+    tell(f"{done.files_per_s:,.0f} files/s by {readers}")
+    run = SmallRun(
+        readers=readers,
+        files=len(done.names),
+        read_bytes=sum(done.sizes),
+        seconds=done.wall_seconds,
+        files_per_s=done.files_per_s,
+        bytes_per_s=done.bytes_per_s,
+        latency=percentiles(done.seconds),
+        load=load,
+    )
+    return run, done
+
+
+def _fitting(names: Sequence[str], size_bytes: int) -> list[str]:
+    """Return as many of the first names as fit into ``size_bytes``."""
+    fitting: list[str] = []
+    used = 0
+    for name in names:
+        try:
+            used += os.stat(name).st_size
+        except OSError:
+            continue
+        if used > size_bytes:
+            break
+        fitting.append(name)
+    return fitting
+
+
+def _again(names: list[str]) -> list[str]:
+    """Return the names repeated: memory is so fast that one pass over them is over at once."""
+    return names * max(1, _WARM_READS // len(names)) if names else names
+
+
+def _staged(
+    names: Sequence[str], readers: int, seconds: float, tell: Callable[[str], None]
+) -> SmallRun | None:
+    """Copy some files into memory and read them there, None where there is no such folder."""
+    mount = mount_at(str(MEMORY_FOLDER), read_mounts())
+    if mount is None or mount.fstype != "tmpfs":
+        return None
+    room = os.statvfs(MEMORY_FOLDER)
+    allowed = min(
+        _STAGED_BYTES,
+        room.f_bavail * room.f_frsize // 4,
+        read_headroom().available_bytes // 8,
+    )
+    try:
+        with own_folder(MEMORY_FOLDER) as folder:
+            copies = []
+            deadline = time.monotonic() + seconds
+            for number, name in enumerate(_fitting(names, allowed)):
+                copies.append(str(folder / f"{number:05d}"))
+                shutil.copyfile(name, copies[-1])
+                if time.monotonic() > deadline:
+                    break
+            result = _run(_again(copies), readers, seconds, (), tell)
+    except OSError:
+        return None  # no room or no permission there: the cached pass is the next best
+    return result[0] if result else None
