@@ -64,20 +64,24 @@ def private_mounts() -> None:
     _check(_libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mount --make-rprivate")
 
 
-def unmount(path: Path, patience_seconds: float = 1.0) -> None:
-    """Unmount ``path``; a mount that stays busy is detached lazily. Not mounted is fine."""
+def unmount(path: Path, patience_seconds: float = 1.0) -> bool:
+    """Unmount ``path`` and return True; not mounted is fine.
+
+    A mount that stays busy is detached lazily, and False returned: its users keep it alive.
+    """
     deadline = time.monotonic() + patience_seconds
     flags = 0
     while _libc.umount2(os.fsencode(path), flags) != 0:
         number = ctypes.get_errno()
         if number in (errno.EINVAL, errno.ENOENT):  # not a mount point (any more)
-            return
+            return True
         if number == errno.EBUSY and time.monotonic() < deadline:
             time.sleep(0.02)
         elif flags == 0:
             flags = _MNT_DETACH
         else:
             raise OSError(number, os.strerror(number), str(path))
+    return flags == 0
 
 
 @contextmanager
@@ -111,8 +115,8 @@ def loop_mount(
     try:
         yield device
     finally:
-        unmount(point)
-        wait_until_clear(device)
+        if unmount(point):
+            wait_until_clear(device)
 
 
 @contextmanager
