@@ -11,7 +11,9 @@ from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
 from hostprep.cli.probe import probe
 from hostprep.cli.stage import stage
+from hostprep.cli.status import status
 from hostprep.cli.unmount import unmount
+from hostprep.cli.unstage import unstage
 
 app = typer.Typer(
     name="hostprep",
@@ -43,6 +45,8 @@ def root(
 COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts"})
 
 app.command("stage")(stage)
+app.command("unstage")(unstage)
+app.command("status")(status)
 app.command("mount")(mount)
 app.command("unmount")(unmount)
 app.command("probe")(probe)

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json, emit_text, printable, say
-from hostprep.cli.plans import volume_fields
+from hostprep.cli.output import emit_json
 from hostprep.errors import HostprepError, UsageError
-from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from hostprep.staging.model import Skipped, StageRequest, StageResult
-    from hostprep.staging.stage import StagePlan
+    from hostprep.staging.model import StageRequest
 
 DEFAULT_VOLUME = "/mnt/hostprep"
-_MOST_LISTED = 10
 
 
 def stage(
@@ -154,7 +150,9 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
 
 def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> None:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.stage import carry_out, plan_stage, stage_lock
+    from hostprep.cli.stage_text import announce, conclude, result_fields, show_stage_plan
+    from hostprep.staging.planning import plan_stage, stage_lock
+    from hostprep.staging.stage import carry_out
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:
@@ -170,214 +168,13 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
             )
         plan = stack.enter_context(plan_stage(request, reporter))
         if dry_run:
-            _show_plan(plan, as_json=as_json)
+            show_stage_plan(plan, as_json=as_json)
             if plan.refusal is not None:
                 raise plan.refusal
             return
         if not as_json:
-            _announce(plan)
+            announce(plan)
         result = carry_out(plan, reporter)
     if as_json:
-        emit_json("stage", _result_fields(result), ok=result.published)
-    _conclude(result, as_json=as_json)
-
-
-def _announce(plan: StagePlan) -> None:
-    for warning in plan.volume.warnings if plan.volume is not None else ():
-        say(f"hostprep: warning: {printable(warning)}")
-    if plan.refusal is None and not plan.nothing_to_do:
-        for line in _plan_lines(plan):
-            say(printable(line))
-
-
-def _plan_lines(plan: StagePlan) -> list[str]:
-    files, request = plan.files, plan.request
-    lines = [f"stage {request.source} -> {request.target}"]
-    if plan.volume is not None:
-        lines += [
-            f"  volume: {change.subject}: {change.action} ({change.reason})"
-            for change in plan.volume.changes
-        ]
-        if not plan.volume.changes:
-            lines.append(f"  volume: {request.parent}: as it is")
-    lines.append(
-        f"  copy: {format_count(files.copied.files)} files, {format_bytes(files.copied.bytes)}"
-    )
-    for count, words in (
-        (files.resumed.files, "files that an interrupted run has copied and verified: taken up"),
-        (files.kept.files, "files unchanged: kept"),
-        (len(files.links), "hard links: made"),
-        (len(files.delete), "files gone from the source: deleted from the target"),
-    ):
-        if count:
-            lines.append(f"  {format_count(count)} {words}")
-    lines.append(f"  verify: {_VERIFY_WORDS[request.verify.value]}")
-    if files.copied.files:
-        lines.append(
-            f"  read: {plan.storage.storage_class.value} ({plan.storage.reason}); "
-            f"{plan.reading.readers} at once, {plan.reading.order} order: {plan.reading.reason}"
-        )
-    left_out = [item for item in files.skipped if not item.failed]
-    if left_out:
-        lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
-    return lines
-
-
-_VERIFY_WORDS = {
-    "readback": "hash in flight, read back from the target and compare",
-    "inflight": "hash in flight",
-    "none": "nothing is verified",
-}
-
-
-def _show_plan(plan: StagePlan, *, as_json: bool) -> None:
-    """Render what a run would do: the whole of a dry run."""
-    space, files = plan.space, plan.files
-    budget = plan.volume.budget if plan.volume is not None else None
-    if as_json:
-        emit_json(
-            "stage",
-            {
-                "dry_run": True,
-                "dataset": plan.request.name,
-                "source": plan.request.source,
-                "target": plan.request.target,
-                "changed": False,
-                "would_change": not plan.nothing_to_do,
-                "files": files.copied.files + files.kept.files + files.resumed.files,
-                "bytes": files.copied.bytes + files.kept.bytes + files.resumed.bytes,
-                "copy_files": files.copied.files,
-                "copy_bytes": files.copied.bytes,
-                "keep_files": files.kept.files,
-                "resume_files": files.resumed.files,
-                "delete_files": len(files.delete),
-                "skipped": _skipped_fields(files.skipped),
-                "needed_bytes": space.needed_bytes,
-                "free_bytes": space.free_bytes,
-                "needed_inodes": space.needed_inodes,
-                "free_inodes": space.free_inodes,
-                "readers": plan.reading.readers,
-                "order": plan.reading.order,
-                "reason": plan.reading.reason,
-                "refusal": None if plan.refusal is None else plan.refusal.message,
-            },
-            ok=plan.refusal is None,
-        )
-        return
-    if plan.nothing_to_do:
-        emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
-        return
-    for line in _plan_lines(plan):
-        emit_text(printable(line))
-    inodes = "no limit" if space.free_inodes is None else format_count(space.free_inodes)
-    emit_text(
-        f"  space: {format_bytes(space.needed_bytes)} of {format_bytes(space.free_bytes)} free; "
-        f"{format_count(space.needed_inodes)} inodes of {inodes}"
-    )
-    if budget is not None:
-        after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
-        emit_text(
-            f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-            f"{format_bytes(max(0, after))} left with the volume full; "
-            f"{format_bytes(budget.reserve_bytes)} are kept for the machine"
-        )
-    emit_text("dry run: nothing was changed")
-
-
-def _conclude(result: StageResult, *, as_json: bool) -> None:
-    """Print the end of a run and raise its exit code where it is not 0."""
-    failed = [item for item in result.skipped if item.failed]
-    if not as_json and result.published:
-        for line in _summary(result):
-            emit_text(printable(line))
-    for path in result.left[:_MOST_LISTED]:
-        say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
-    for item in failed[:_MOST_LISTED]:
-        say(f"hostprep: not staged: {printable(item.path)}: {item.reason}")
-    if len(failed) > _MOST_LISTED:
-        say(f"hostprep: ... and {format_count(len(failed) - _MOST_LISTED)} more (--json has all)")
-    if not result.published:
-        say(
-            f"hostprep: {format_count(len(failed))} of the source's entries could not be staged, "
-            "so nothing was published; what was copied is kept for the next run."
-        )
-        say("  -> mend the source and run the same command again, or publish the rest: --partial")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _summary(result: StageResult) -> list[str]:
-    if not result.changed:
-        return [f"nothing to do: {result.target} is whole and fresh ({_digest(result)})"]
-    copy_seconds = result.phases.get("copy", 0.0)
-    rate = f", {format_rate(result.copied_bytes / copy_seconds)}" if copy_seconds > 0 else ""
-    lines = [
-        f"{result.target}: {format_count(result.files)} files, {format_bytes(result.bytes)}",
-        f"  copied {format_count(result.copied_files)} files "
-        f"({format_bytes(result.copied_bytes)}{rate}) in {format_seconds(result.seconds)}",
-    ]
-    also = [
-        f"{format_count(count)} {word}"
-        for count, word in (
-            (result.resumed_files, "taken up from an interrupted run"),
-            (result.kept_files, "kept"),
-            (result.deleted_files, "deleted"),
-        )
-        if count
-    ]
-    if also:
-        lines.append(f"  {', '.join(also)}")
-    lines.append(f"  {_digest(result)}")
-    left_out = [item for item in result.skipped if not item.failed]
-    if left_out:
-        lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
-    if result.bound:
-        lines.append(f"  {result.bound}")
-    return lines
-
-
-def _digest(result: StageResult) -> str:
-    if result.digest is None:
-        return "not verified"
-    how = "read back and compared" if result.verify.value == "readback" else "hashed in flight"
-    return f"verified ({how}), digest {result.digest}"
-
-
-def _some(words: list[str]) -> str:
-    shown = ", ".join(words[:_MOST_LISTED])
-    return shown if len(words) <= _MOST_LISTED else f"{shown} and {len(words) - _MOST_LISTED} more"
-
-
-def _skipped_fields(skipped: Any) -> list[dict[str, Any]]:
-    def fields(item: Skipped) -> dict[str, Any]:
-        return {"path": item.path, "reason": item.reason, "failed": item.failed}
-
-    return [fields(item) for item in skipped]
-
-
-def _result_fields(result: StageResult) -> dict[str, Any]:
-    volume = None
-    if result.volume is not None:
-        volume = volume_fields(result.volume)
-    return {
-        "dataset": result.dataset,
-        "source": result.source,
-        "target": result.target,
-        "files": result.files,
-        "bytes": result.bytes,
-        "copied_files": result.copied_files,
-        "copied_bytes": result.copied_bytes,
-        "kept_files": result.kept_files,
-        "resumed_files": result.resumed_files,
-        "deleted_files": result.deleted_files,
-        "skipped": _skipped_fields(result.skipped),
-        "left": list(result.left),
-        "digest": result.digest,
-        "verified": result.verified,
-        "verify": result.verify.value,
-        "published": result.published,
-        "changed": result.changed,
-        "seconds": round(result.seconds, 4),
-        "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
-        "volume": volume,
-    }
+        emit_json("stage", result_fields(result), ok=result.published)
+    conclude(result, as_json=as_json)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any
 
+from hostprep.staging import digest
+from hostprep.staging.batches import pack_batches
 from hostprep.staging.execute import Copied
-from hostprep.staging.manifest import ManifestIndex, decode_line
-from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.manifest import ManifestIndex, decode_line, encode_line
+from hostprep.staging.model import Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool
 from hostprep.staging.private import PrivateDir
-from hostprep.staging.reading import Reading
-from hostprep.staging.tree import join
+from hostprep.staging.tree import DirCache, entry_of, join
 from hostprep.staging.worker import Job
 
 _TASK_FILES = 64
@@ -30,18 +32,80 @@ def check_kept(
 
 
 def check_written(
-    reading: Reading, private: PrivateDir, copied: Copied, observer: Observer
+    source_fd: int,
+    private: PrivateDir,
+    copied: Copied,
+    processes: int,
+    observer: Observer,
+    copy_again: Callable[[CopyPlan], Copied],
 ) -> None:
-    """Read back from the disk all that was copied, and add what differs to the problems."""
+    """Read back from the disk all that was copied; what differs is copied once more.
+
+    What differs again is removed and added to the problems.
+    """
+    observer.phase("verify", files=copied.files, size_bytes=copied.bytes)
+    wrong = dict(_check_private(private, processes, observer))
+    if not wrong:
+        return
+    _withdraw(wrong, private, copied)
+    again = CopyPlan()
+    with DirCache(source_fd) as source:
+        for path in wrong:
+            parent, _, name = path.rpartition("/")
+            try:
+                entry = entry_of(name, os.lstat(name, dir_fd=source.fd(parent)))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                copied.problems.append(Skipped(path, reason, failed=True))
+                continue
+            again.batches.extend(pack_batches(parent, [entry]))
+            again.copied += Totals(1, entry.size, 0, 1)
+    copied.add(copy_again(again))
+    still = {
+        path: reason
+        for path, reason in _check_private(private, processes, observer)
+        if path in wrong
+    }
+    _withdraw(still, private, copied)
+    for path, reason in still.items():
+        copied.problems.append(Skipped(path, f"read back, it {reason}, twice", failed=True))
+
+
+def _check_private(
+    private: PrivateDir, processes: int, observer: Observer
+) -> list[tuple[str, str]]:
     journal = ManifestIndex(private.journals())
     try:
         lines = [(path, list(journal.records(path).values())) for path in journal.directories()]
     finally:
         journal.close()
-    observer.phase("verify", files=copied.files, size_bytes=copied.bytes)
     job = Job(private.tree_fd, private.tree_fd)
-    for path, reason in _check(job, lines, ("target",), reading.processes, observer):
-        copied.problems.append(Skipped(path, f"read back, it {reason}", failed=True))
+    return _check(job, lines, ("target",), processes, observer)
+
+
+def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> None:
+    """Take copies out of the private tree, its journals and the digest again."""
+    journal = ManifestIndex(private.journals())
+    lines = []
+    try:
+        with DirCache(private.tree_fd) as tree:
+            for directory in journal.directories():
+                kept = []
+                for record in journal.records(directory).values():
+                    path = join(directory, record.name)
+                    if path not in paths:
+                        kept.append(record)
+                        continue
+                    os.unlink(record.name, dir_fd=tree.fd(directory))
+                    copied.files -= 1
+                    copied.bytes -= record.size
+                    term = digest.entry_term(record.kind, path, record.content)
+                    copied.digest_sum = digest.subtract(copied.digest_sum, term)
+                if kept:
+                    lines.append(encode_line(directory, kept))
+    finally:
+        journal.close()
+    private.replace_journals(lines)
 
 
 def _check(

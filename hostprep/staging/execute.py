@@ -14,6 +14,8 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.staging import copying, digest
+from hostprep.staging.batches import Batch
+from hostprep.staging.journal import record
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Skipped, Verify, kind_of
 from hostprep.staging.observer import Observer
@@ -21,9 +23,8 @@ from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool, TaskFailed
 from hostprep.staging.private import PrivateDir
 from hostprep.staging.reading import Reading
-from hostprep.staging.scan import Batch
 from hostprep.staging.tree import DirCache, join
-from hostprep.staging.worker import Job, record
+from hostprep.staging.worker import Job
 
 
 @dataclass(slots=True)
@@ -36,6 +37,15 @@ class Copied:
     problems: list[Skipped] = field(default_factory=list)
     lost_xattrs: int = 0
     contents: dict[tuple[int, int], tuple[str, str | None]] = field(default_factory=dict)
+
+    def add(self, more: Copied) -> None:
+        """Add what came of another plan."""
+        self.files += more.files
+        self.bytes += more.bytes
+        self.digest_sum = digest.add(self.digest_sum, more.digest_sum)
+        self.problems.extend(more.problems)
+        self.lost_xattrs += more.lost_xattrs
+        self.contents.update(more.contents)
 
 
 def copy_all(

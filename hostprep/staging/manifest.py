@@ -30,7 +30,8 @@ FORMAT = "hostprep.manifest/1"
 class Record:
     """A staged data set. Times are seconds since the epoch; sizes are bytes.
 
-    ``phase`` is ``staged``, or ``updating`` while an update replaces files. ``volume`` is the
+    ``phase`` is ``copying`` before the first publication, ``publishing`` around its rename,
+    ``updating`` while an update replaces files, and ``staged`` otherwise. ``volume`` is the
     path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
     None: it was staged without verification.
     """
@@ -61,6 +62,15 @@ class Record:
 def record_id(name: str, target: str) -> str:
     """Return a folder name that is readable and unique to the target."""
     return f"{name[:100]}-{xxhash.xxh3_64_hexdigest(os.fsencode(target))[:10]}"
+
+
+def folder_of(record: Record) -> Path:
+    """Return where a record was found: one's own state directory, or the machine's."""
+    for state in readable_state_dirs():
+        path = state / "datasets" / record.id
+        if path.is_dir():
+            return path
+    return folder(record.name, record.target)
 
 
 def folder(name: str, target: str) -> Path:

@@ -90,10 +90,13 @@ class Recorded(NamedTuple):
         )
 
     def present_as(self, entry: Entry) -> bool:
-        """Whether ``entry`` of the target is what was put there.
+        """Whether ``entry`` of the target is what was put there, as far as lstat can tell.
 
-        File systems that drop the nanoseconds are forgiven, where the seconds are equal.
+        File systems that drop the nanoseconds are forgiven, where the seconds are equal. Of a
+        directory only the kind counts: work in it changes its time.
         """
+        if self.kind == "d":
+            return kind_of(entry.mode) == "d"
         if self.kind != kind_of(entry.mode) or (self.kind == "f" and self.size != entry.size):
             return False
         if self.mtime_ns == entry.mtime_ns:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import marshal
 import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hostprep.staging import digest
+from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.diff import DirectoryDiff, diff_directory
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import (
@@ -20,7 +20,7 @@ from hostprep.staging.model import (
     kind_of,
     space_on_target,
 )
-from hostprep.staging.scan import Batch, Listing, Scan
+from hostprep.staging.scan import Listing, Scan
 from hostprep.staging.tree import DirCache, entry_of, join, list_directory
 
 # What the journal takes on the target for an entry, beside its name.
@@ -307,28 +307,6 @@ def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], str]) -> None:
     plan.linked.clear()
 
 
-def pack_batches(directory: str, entries: list[Entry], *, most_files: int = 128) -> list[Batch]:
-    """Return batches for ``entries``, of at most ``most_files`` and about 16 MiB each."""
-    batches: list[Batch] = []
-    chunk: list[Entry] = []
-    size_bytes = 0
-
-    def end() -> None:
-        space = sum(space_on_target(entry) for entry in chunk)
-        packed = marshal.dumps([tuple(entry) for entry in chunk])
-        batches.append(Batch(directory, len(chunk), size_bytes, space, packed))
-
-    for entry in entries:
-        chunk.append(entry)
-        size_bytes += entry.size
-        if len(chunk) >= most_files or size_bytes >= 16 * 1024 * 1024:
-            end()
-            chunk, size_bytes = [], 0
-    if chunk:
-        end()
-    return batches
-
-
 def _totals(listing: Listing) -> Totals:
     entries = listing.singles
     files = sum(batch.files for batch in listing.batches) + len(entries)
@@ -345,8 +323,8 @@ def _directory_stands(wanted: Entry, found: Entry | None) -> bool:
     """Whether a published directory has the mode and time of its source."""
     if found is None or kind_of(found.mode) != "d":
         return False
-    record = Recorded("", "d", 0, wanted.mtime_ns, 0, 0, 0, "")
-    return wanted.mode == found.mode and record.present_as(found)
+    same_time = found.mtime_ns in (wanted.mtime_ns, wanted.mtime_ns // 10**9 * 10**9)
+    return wanted.mode == found.mode and same_time
 
 
 class _Tree:

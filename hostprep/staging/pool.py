@@ -19,7 +19,9 @@ from types import TracebackType
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.staging.worker import FATAL, Job, Worker, serve
+from hostprep.staging.journal import Journal
+from hostprep.staging.serving import serve
+from hostprep.staging.worker import Job, Worker
 
 TICK_SECONDS = 0.1
 _STOP_SECONDS = 3.0
@@ -74,8 +76,6 @@ class Pool:
 
     def __enter__(self) -> Pool:
         if self._processes == 0:
-            from hostprep.staging.worker import Journal
-
             descriptor = self._job.journal_fd
             self._local = Worker(self._job, Journal(descriptor) if descriptor is not None else None)
         for _ in range(self._processes):
@@ -203,6 +203,3 @@ class Pool:
                 member.process.kill()
                 member.process.join()
         self._members.clear()
-
-
-__all__ = ["FATAL", "Pool", "TaskFailed"]

@@ -6,13 +6,13 @@ files fits in memory; they are unpacked one directory at a time where somebody h
 
 from __future__ import annotations
 
-import marshal
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+from hostprep.staging.batches import Batch
 from hostprep.staging.model import (
     Entry,
     Skipped,
@@ -27,20 +27,6 @@ from hostprep.staging.worker import Job, Worker
 # Below this many directories a scan is over before worker processes have started.
 _INLINE_DIRECTORIES = 16
 _MOST_DIRECTORIES_A_TASK = 64
-
-
-class Batch(NamedTuple):
-    """Entries of one directory that are copied in one go, packed with ``marshal``."""
-
-    directory: str
-    files: int
-    size_bytes: int
-    space_bytes: int
-    packed: bytes
-
-    def entries(self) -> list[Entry]:
-        """Unpack."""
-        return [Entry._make(item) for item in marshal.loads(self.packed)]
 
 
 @dataclass(frozen=True, slots=True)

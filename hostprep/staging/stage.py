@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
-from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
-from hostprep.host.cpu import usable_cpus
-from hostprep.host.memory import read_memory
-from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging import digest
-from hostprep.staging.checking import check_kept, check_written
+from hostprep.staging.checking import check_written
 from hostprep.staging.execute import (
     Copied,
     copy_all,
@@ -29,145 +24,19 @@ from hostprep.staging.manifest import (
     Record,
     encode_line,
     folder,
-    load_record,
     manifest_path,
-    record_id,
     save_record,
     write_manifest,
 )
-from hostprep.staging.model import Skipped, StageRequest, StageResult, Verify
+from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan, plan_fresh, plan_update
-from hostprep.staging.private import TREE, PrivateDir, look, prepare
+from hostprep.staging.plan import CopyPlan
+from hostprep.staging.planning import StagePlan, purpose_of
+from hostprep.staging.private import PrivateDir, prepare
 from hostprep.staging.publish import discard, open_published, publish_new, publish_update
-from hostprep.staging.reading import Reading, Sample, choose_reading, take_sample
-from hostprep.staging.scan import Scan, scan_tree
-from hostprep.staging.source import check_apart, open_source
-from hostprep.staging.space import Space, check_space, directory_space, volume_request, volume_space
 from hostprep.staging.tree import DIRECTORY_FLAGS
-from hostprep.system.locks import lock
 from hostprep.volumes.apply import apply_volume
-from hostprep.volumes.facts import gather
 from hostprep.volumes.model import LiveVolume
-from hostprep.volumes.plan import VolumePlan, plan_volume
-
-
-@dataclass(slots=True)
-class StagePlan:
-    """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``."""
-
-    request: StageRequest
-    source_fd: int
-    scan: Scan
-    files: CopyPlan
-    space: Space
-    volume: VolumePlan | None
-    storage: PathStorage
-    sample: Sample
-    reading: Reading
-    previous: Record | None
-    published: bool
-    in_ram: bool
-    seconds: dict[str, float]
-    refusal: Refused | None
-
-    @property
-    def nothing_to_do(self) -> bool:
-        """Whether the data set is there, whole and fresh, and its volume as asked for."""
-        return (
-            self.published
-            and self.files.nothing_to_do
-            and self.previous is not None
-            and self.previous.phase == "staged"
-            and not (self.volume is not None and self.volume.changes)
-            and self.previous.partial == any(item.failed for item in self.files.skipped)
-        )
-
-
-def stage_lock(request: StageRequest) -> str:
-    """Return the name of the lock that runs for the same target share."""
-    return "stage-" + record_id(request.name, request.target)
-
-
-@contextmanager
-def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]:
-    """Look at source and target and yield the plan; changes nothing.
-
-    Raises ``HostprepError`` where planning itself is impossible. Rules that forbid the run are the
-    plan's ``refusal``, so that a dry run can show both.
-    """
-    check_apart(request.source, request.target)
-    with ExitStack() as stack:
-        source_fd = stack.enter_context(open_source(request.source))
-        storage = locate(request.source)
-        seconds: dict[str, float] = {}
-        cpus = cores()
-        observer.phase("scan")
-        started = time.monotonic()
-        threads = 1 if storage.storage_class in (StorageClass.ARM, StorageClass.RAM) else 8
-        scan = scan_tree(
-            source_fd,
-            processes=1 if request.gentle else cpus,
-            threads=1 if request.gentle else threads,
-            on_tick=lambda entries: observer.progress(entries, 0),
-        )
-        if "" in scan.unreadable:
-            raise HostprepError(
-                f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
-                "nothing was changed."
-            )
-        observer.progress(scan.totals.entries, scan.totals.bytes)
-        seconds["scan"] = time.monotonic() - started
-
-        previous = load_record(request.name, request.target)
-        parent_fd = _open_parent(request, stack)
-        published_fd = None
-        if parent_fd is not None:
-            published_fd = open_published(parent_fd, request.name)
-            if published_fd is not None:
-                stack.callback(os.close, published_fd)
-        refusal = _ownership_refusal(request, previous, published_fd is not None)
-        files = (
-            CopyPlan()
-            if refusal is not None
-            else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
-        )
-        sample = take_sample(source_fd, scan) if files.copied.files else Sample(0, None, None)
-        reading = choose_reading(
-            storage.storage_class,
-            sample,
-            cpus=cpus,
-            size_bytes=files.copied.bytes,
-            available_bytes=read_memory().available_bytes,
-            readers=request.readers,
-            order=request.order,
-            gentle=request.gentle,
-        )
-        volume = None
-        if request.volume_size_bytes is not None:
-            facts = gather(request.parent)
-            volume = plan_volume(volume_request(request, files, facts.live), facts)
-            space = volume_space(files, volume)
-            refusal = refusal or volume.refusal
-        else:
-            space = directory_space(request, files)
-        refusal = refusal or check_space(request, space)
-        yield StagePlan(
-            request=request,
-            source_fd=source_fd,
-            scan=scan,
-            files=files,
-            space=space,
-            volume=volume,
-            storage=storage,
-            sample=sample,
-            reading=reading,
-            previous=previous,
-            published=published_fd is not None,
-            in_ram=volume is not None or _in_ram(request.parent),
-            seconds=seconds,
-            refusal=refusal,
-        )
 
 
 def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
@@ -189,7 +58,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     with ExitStack() as stack:
         parent_fd = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
         stack.callback(os.close, parent_fd)
-        private = prepare(parent_fd, request.name, _purpose(request))
+        private = prepare(parent_fd, request.name, purpose_of(request))
         stack.callback(private.close)
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
@@ -220,23 +89,23 @@ class _Work:
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
+        if self.published_fd is None:
+            # So that status and unstage know of it if this run is interrupted.
+            self._save(self._record(Copied(), None, partial=False), "copying")
         discard(files, self.private)
         if self.private.resumable:
             self.private.replace_journals(files.done_lines)
-        copied = self._copy()
+        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.bytes)
+        with self._timed("copy"):
+            copied = self._copy(files)
+        if not plan.in_ram:
+            self._settle(copied)
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
         try:
             link_lines = make_links(files, copied, self.private, self.published_fd, manifest)
             stale_lines = self._still_published(copied, manifest)
         finally:
             manifest.close()
-        if not plan.in_ram:
-            with self._timed("sync"):
-                self.observer.phase("sync")
-                sync_file_system(self.private.fd)
-            if request.verify is Verify.READBACK:
-                with self._timed("verify"):
-                    check_written(plan.reading, self.private, copied, self.observer)
         failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
         if failed and not request.partial:
             return _result(plan, copied, None, [], live, changed=True, published=False)
@@ -247,22 +116,42 @@ class _Work:
             plan, copied, record, left, live, changed=True, published=True, phases=self.seconds
         )
 
-    def _copy(self) -> Copied:
-        plan, files = self.plan, self.plan.files
-        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.bytes)
-        with self._timed("copy"):
-            inline = plan.request.verify
-            if inline is Verify.READBACK and not plan.in_ram:
-                inline = Verify.INFLIGHT  # read back from the disk itself once all is written
-            return copy_all(
-                files,
-                plan.source_fd,
-                self.private,
-                verify=inline,
-                reading=plan.reading,
-                gentle=plan.request.gentle,
-                observer=self.observer,
-            )
+    def _copy(self, files: CopyPlan) -> Copied:
+        plan = self.plan
+        inline = plan.request.verify
+        if inline is Verify.READBACK and not plan.in_ram:
+            inline = Verify.INFLIGHT  # read back from the disk itself once all is written
+        return copy_all(
+            files,
+            plan.source_fd,
+            self.private,
+            verify=inline,
+            reading=plan.reading,
+            gentle=plan.request.gentle,
+            observer=self.observer,
+        )
+
+    def _settle(self, copied: Copied) -> None:
+        """Have everything written to the disk and, where asked for, read back from it."""
+
+        def copy_again(files: CopyPlan) -> Copied:
+            again = self._copy(files)
+            sync_file_system(self.private.fd)
+            return again
+
+        self.observer.phase("sync")
+        with self._timed("sync"):
+            sync_file_system(self.private.fd)
+        if self.plan.request.verify is Verify.READBACK:
+            with self._timed("verify"):
+                check_written(
+                    self.plan.source_fd,
+                    self.private,
+                    copied,
+                    self.plan.reading.processes,
+                    self.observer,
+                    copy_again,
+                )
 
     def _still_published(self, copied: Copied, manifest: ManifestIndex) -> list[bytes]:
         """Return the lines of what failed now but is published from an earlier run."""
@@ -284,7 +173,6 @@ class _Work:
         tree_lines, directory_sum = directory_lines(directories)
         total = digest.add(digest.add(files.digest_sum, copied.digest_sum), directory_sum)
         record = self._record(copied, digest.to_hex(total), partial)
-        home = folder(request.name, request.target)
         new = self.published_fd is None
         if new:
             finish_directories(directories, list(directories), plan.source_fd, self.private.tree_fd)
@@ -306,7 +194,6 @@ class _Work:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd)
         self._save(record, "staged")
-        assert home.is_dir()
         self.private.remove()
         return record, left
 
@@ -322,10 +209,10 @@ class _Work:
 
         write_manifest(folder(request.name, request.target), parts())
 
-    def _record(self, copied: Copied, digest_text: str, partial: bool) -> Record:
+    def _record(self, copied: Copied, digest_text: str | None, partial: bool) -> Record:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         now = time.time()
-        verified = request.verify is not Verify.NONE
+        verified = request.verify is not Verify.NONE and digest_text is not None
         if verified and files.kept.files and plan.previous is not None:
             verified = plan.previous.verified_at is not None
         count = files.kept.files + files.resumed.files + copied.files
@@ -353,8 +240,6 @@ class _Work:
         )
 
     def _save(self, record: Record, phase: str) -> None:
-        import dataclasses
-
         save_record(dataclasses.replace(record, phase=phase))
 
     @contextmanager
@@ -362,129 +247,6 @@ class _Work:
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
-
-
-def run_stage(
-    request: StageRequest,
-    observer: Observer,
-    *,
-    wait_seconds: float | None = None,
-) -> StageResult:
-    """Plan and carry out under the target's lock; ``wait_seconds`` as for ``locks.lock``."""
-    with (
-        lock(
-            stage_lock(request),
-            purpose=f"hostprep stage {request.source}",
-            wait_seconds=wait_seconds,
-            on_wait=observer.note,
-        ),
-        plan_stage(request, observer) as plan,
-    ):
-        return carry_out(plan, observer)
-
-
-def cores() -> int:
-    """Return how many worker processes may be busy at once: affinity and cgroup quota."""
-    return max(1, int(usable_cpus() + 0.5))
-
-
-def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
-    """Return a descriptor of the directory that data sets lie in, None before it is there."""
-    if request.volume_size_bytes is not None:
-        mount = mount_containing(os.path.realpath(request.parent), read_mounts())
-        if mount is None or mount.target != request.parent or mount.fstype != "tmpfs":
-            return None
-    try:
-        descriptor = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise HostprepError(
-            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
-        ) from None
-    stack.callback(os.close, descriptor)
-    return descriptor
-
-
-def _ownership_refusal(
-    request: StageRequest, previous: Record | None, published: bool
-) -> Refused | None:
-    if not published:
-        return None
-    if previous is None:
-        return Refused(
-            f"{request.target} exists and was not staged by hostprep; nothing was changed.",
-            "choose another --name, or move it away",
-        )
-    if previous.source != request.source:
-        return Refused(
-            f"{request.target} holds what was staged from {previous.source}, not from "
-            f"{request.source}; nothing was changed.",
-            f"choose another --name, or run `hostprep unstage {request.name}` first",
-        )
-    return None
-
-
-def _plan_files(
-    request: StageRequest,
-    scan: Scan,
-    previous: Record | None,
-    parent_fd: int | None,
-    published_fd: int | None,
-    observer: Observer,
-    source_fd: int,
-) -> CopyPlan:
-    private_fd = look(parent_fd, request.name, _purpose(request)) if parent_fd is not None else None
-    if published_fd is None and private_fd is None:
-        return plan_fresh(scan)
-    with ExitStack() as stack:
-        tree_fd = None
-        journals: list[str] = []
-        if private_fd is not None:
-            stack.callback(os.close, private_fd)
-            journals = [
-                f"/proc/self/fd/{private_fd}/{name}"
-                for name in sorted(os.listdir(private_fd))
-                if name.startswith("journal.")
-            ]
-            try:
-                tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=private_fd)
-                stack.callback(os.close, tree_fd)
-            except FileNotFoundError:
-                pass
-        manifest = ManifestIndex(
-            [manifest_path(folder(request.name, request.target))] if published_fd else []
-        )
-        stack.callback(manifest.close)
-        journal = ManifestIndex(journals)
-        stack.callback(journal.close)
-
-        def plan(suspect: frozenset[str] = frozenset()) -> CopyPlan:
-            return plan_update(
-                scan,
-                manifest=manifest,
-                journal=journal,
-                published_fd=published_fd,
-                private_fd=tree_fd,
-                suspect=suspect,
-            )
-
-        found = plan()
-        if request.full_check and published_fd is not None:
-            suspect = check_kept(found, source_fd, published_fd, cores(), observer)
-            if suspect:
-                found = plan(suspect)
-        return found
-
-
-def _purpose(request: StageRequest) -> dict[str, str]:
-    return {"source": request.source, "target": request.target, "boot_id": boot_id()}
-
-
-def _in_ram(path: str) -> bool:
-    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
-    mount = mount_containing(os.path.realpath(path), read_mounts())
-    return mount is not None and mount.fstype in ("tmpfs", "ramfs")
 
 
 def _result(

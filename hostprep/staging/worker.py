@@ -1,27 +1,22 @@
-"""The worker process: scans directories and copies batches, as its parent asks over a pipe.
+"""What a worker does: scans directories, copies batches and ranges, checks files.
 
-Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(kind, payload)`` in,
-``(kind, result)`` out. A batch is ``(directory, [entry, ...])``; see ``model.Entry`` for the
-order of an entry's fields.
+Payloads and results are plain tuples that ``marshal`` can carry; see ``model.Entry`` for the order
+of an entry's fields. How they travel is ``serving``'s business.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import json
 import marshal
 import os
-import queue
-import signal
 import stat
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 from hostprep.staging import copying, digest
+from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
+from hostprep.staging.journal import Journal, record
 from hostprep.staging.model import (
     RANGE_BYTES,
     Entry,
@@ -32,9 +27,6 @@ from hostprep.staging.tree import DirCache, entry_of, join, list_directory
 
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
-
-BATCH_FILES = 128
-BATCH_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,115 +300,3 @@ class Worker:
             except copying.Changed:
                 wrong.append((name, "ends early"))
         return wrong
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
-
-
-class Journal:
-    """What one process has copied and verified, a line of JSON a batch, in the private directory.
-
-    A line is written by one call, so a killed worker leaves at most one torn line, which readers
-    leave out.
-    """
-
-    def __init__(self, directory_fd: int) -> None:
-        name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
-
-    def write(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        """Append what was done: (directory, records) each."""
-        lines = [_encode(line) for line in done if line[1]]
-        data = ("\n".join(lines) + "\n").encode() if lines else b""
-        while data:
-            data = data[os.write(self._fd, data) :]
-
-
-def record(entry: Entry, kind: str, content: str | None, group: str) -> tuple[Any, ...]:
-    """Return the fields of a ``model.Recorded`` for an entry that was copied."""
-    mode = stat.S_IMODE(entry.mode)
-    plain = (entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content)
-    return (*plain, group) if group else plain
-
-
-def serve(connection: Connection, job: Job, threads: int) -> None:
-    """Answer tasks until the pipe closes: the main function of a worker process."""
-    _die_with_parent()
-    # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.umask(0)
-    if job.gentle:
-        be_gentle()
-    journal = Journal(job.journal_fd) if job.journal_fd is not None else None
-    workers = [Worker(job, journal) for _ in range(threads)]
-
-    def stop(signum: int, frame: object) -> None:
-        for worker in workers:
-            worker.stop()
-
-    signal.signal(signal.SIGUSR1, stop)
-    if threads == 1:
-        _serve_inline(connection, workers[0])
-    else:
-        _serve_threads(connection, workers)
-
-
-def _serve_inline(connection: Connection, worker: Worker) -> None:
-    while True:
-        try:
-            ticket, kind, payload = marshal.loads(connection.recv_bytes())
-            connection.send_bytes(_answer(worker, ticket, kind, payload))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-
-
-def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
-    tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
-    sending = threading.Lock()
-
-    def loop(worker: Worker) -> None:
-        while (task := tasks.get()) is not None:
-            answer = _answer(worker, *task)
-            try:
-                with sending:
-                    connection.send_bytes(answer)
-            except (BrokenPipeError, ConnectionResetError):
-                return
-
-    threads = [threading.Thread(target=loop, args=(worker,), daemon=True) for worker in workers]
-    for thread in threads:
-        thread.start()
-    while True:
-        try:
-            tasks.put(marshal.loads(connection.recv_bytes()))
-        except (EOFError, ConnectionResetError):
-            break
-    for _ in threads:
-        tasks.put(None)
-    for thread in threads:
-        thread.join()
-
-
-def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
-    try:
-        return marshal.dumps((ticket, True, worker.do(kind, payload)))
-    except OSError as error:
-        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
-    except Exception as error:
-        return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that kill -9 leaves nothing."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-
-
-def be_gentle() -> None:
-    """Step behind everything else: idle I/O class and the lowest CPU priority."""
-    import psutil
-
-    os.nice(19)
-    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -70,6 +70,23 @@ def lock(
         os.close(descriptor)
 
 
+def is_locked(name: str) -> bool:
+    """Return whether a run has the lock ``name`` now; False where one cannot tell."""
+    try:
+        descriptor = os.open(
+            run_dir() / f"hostprep-{name}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno == errno.EWOULDBLOCK
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _open(path: Path) -> int:
     # /run/lock is writable by everybody on Debian, hence O_NOFOLLOW. O_CREAT is left out where the
     # file exists: fs.protected_regular refuses it to root for files of others.

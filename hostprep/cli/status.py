@@ -1,0 +1,119 @@
+"""``hostprep status``: the volumes and the data sets that hostprep made, as they are now."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, printable
+from hostprep.cli.plans import volume_fields
+from hostprep.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from hostprep.staging.status import DatasetStatus
+    from hostprep.volumes.status import VolumeStatus
+
+
+def status(
+    no_source: Annotated[
+        bool, typer.Option("--no-source", help="Do not compare data sets with their sources.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show volumes (size, use, drift) and data sets (whole, verified, fresh or stale)."""
+    from hostprep.staging.status import dataset_statuses
+    from hostprep.volumes.status import volume_statuses
+
+    volumes = volume_statuses()
+    datasets = dataset_statuses(check_source=not no_source)
+    if as_json:
+        fields = {
+            "volumes": [_volume_fields(volume) for volume in volumes],
+            "datasets": [_dataset_fields(dataset) for dataset in datasets],
+        }
+        emit_json("status", fields)
+        return
+    if not volumes and not datasets:
+        emit_text("no volumes and no data sets of hostprep on this machine")
+    for volume in volumes:
+        _show_volume(volume)
+    for dataset in datasets:
+        _show_dataset(dataset)
+
+
+def _show_volume(volume: VolumeStatus) -> None:
+    live = volume.live
+    if live is None:
+        emit_text(printable(f"volume {volume.path}: not mounted"))
+    else:
+        share = 100 * live.used_bytes / live.size_bytes if live.size_bytes else 0
+        inodes = "no limit" if live.inodes is None else format_count(live.inodes)
+        flags = [flag for flag in ("nosuid", "nodev", "noexec", "noswap") if getattr(live, flag)]
+        emit_text(
+            printable(
+                f"volume {volume.path}: {format_bytes(live.used_bytes)} of "
+                f"{format_bytes(live.size_bytes)} used ({share:.0f} %), "
+                f"{format_count(live.used_inodes)} of {inodes} inodes, "
+                f"huge={live.huge.value}, {','.join(flags)}"
+            )
+        )
+    emit_text("  fstab: " + ("has its line" if volume.in_fstab else "no line, gone after a reboot"))
+    for words in volume.drift:
+        emit_text(f"  drift: {words} as mounted by hostprep")
+    for words in volume.fstab_drift:
+        emit_text(f"  drift: {words} as in fstab")
+
+
+def _show_dataset(dataset: DatasetStatus) -> None:
+    record = dataset.record
+    reason = f": {dataset.reason}" if dataset.reason else ""
+    emit_text(printable(f"data set {record.name}: {dataset.state}, {dataset.freshness}{reason}"))
+    emit_text(printable(f"  {record.source} -> {record.target}"))
+    if dataset.state == "copying" or record.phase == "copying":
+        return
+    verified = "not verified"
+    if record.verified_at is not None:
+        verified = "verified " + time.strftime(
+            "%Y-%m-%d %H:%M:%S", time.localtime(record.verified_at)
+        )
+    emit_text(
+        f"  {format_count(record.files)} files, {format_bytes(record.bytes)}, {verified}, "
+        f"digest {record.digest or 'none'}"
+    )
+    failed = sum(item.failed for item in record.skipped)
+    if failed:
+        emit_text(f"  {format_count(failed)} entries of the source are not in it")
+
+
+def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
+    live = volume.live
+    return {
+        "path": volume.path,
+        "mounted": live is not None,
+        **({} if live is None else volume_fields(live)),
+        "in_fstab": volume.in_fstab,
+        "drift": list(volume.drift),
+        "fstab_drift": list(volume.fstab_drift),
+    }
+
+
+def _dataset_fields(dataset: DatasetStatus) -> dict[str, Any]:
+    record = dataset.record
+    return {
+        "name": record.name,
+        "source": record.source,
+        "target": record.target,
+        "volume": record.volume,
+        "files": record.files,
+        "bytes": record.bytes,
+        "digest": record.digest,
+        "verified_at": record.verified_at,
+        "staged_at": record.staged_at,
+        "state": dataset.state,
+        "freshness": dataset.freshness,
+        "reason": dataset.reason,
+        "failed": [item.path for item in record.skipped if item.failed],
+    }

@@ -1,0 +1,98 @@
+"""``hostprep unstage``: a staged data set is removed, and its volume if that is then empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostprep.cli.options import DryRunOption, JsonOption
+from hostprep.cli.output import emit_json, emit_text, printable, say
+from hostprep.cli.plans import plan_fields, show_plan
+from hostprep.units import format_count
+
+if TYPE_CHECKING:
+    from hostprep.staging.unstage import UnstagePlan, UnstageResult
+
+_MOST_LISTED = 10
+
+
+def unstage(
+    dataset: Annotated[
+        str, typer.Argument(metavar="NAME|PATH", help="The data set's name, or where it lies.")
+    ],
+    fstab: Annotated[
+        bool, typer.Option("--fstab", help="Remove the volume's line from /etc/fstab too.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a staged data set. What others added stays, and is named; the source is untouched."""
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.staging.unstage import find_record, plan_unstage
+    from hostprep.staging.unstage import unstage as carry_out
+    from hostprep.system.locks import lock
+
+    record = find_record(dataset)
+    if dry_run:
+        _show(plan_unstage(record, fstab=fstab), as_json=as_json)
+        return
+    with (
+        ProgressReporter() as reporter,
+        lock(
+            "stage-" + record.id,
+            purpose=f"hostprep unstage {record.name}",
+            on_wait=reporter.note,
+        ),
+    ):
+        plan = plan_unstage(record, fstab=fstab)
+        result = carry_out(plan, reporter)
+    _conclude(plan, result, as_json=as_json)
+
+
+def _show(plan: UnstagePlan, *, as_json: bool) -> None:
+    if as_json:
+        fields = plan_fields(plan.changes, (), (), dry_run=True)
+        emit_json("unstage", {**fields, "left": list(plan.foreign)})
+        return
+    show_plan(plan.changes, (), (), dry_run=True)
+    for path in plan.foreign[:_MOST_LISTED]:
+        emit_text(f"would stay, not as it was staged: {printable(path)}")
+
+
+def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> None:
+    record = result.record
+    if as_json:
+        emit_json(
+            "unstage",
+            {
+                "dataset": record.name,
+                "target": record.target,
+                "changed": True,
+                "removed_entries": result.removed_entries,
+                "left": list(result.foreign),
+                "volume": record.volume,
+                "unmounted": result.unmounted,
+                "volume_kept_because": result.kept_because,
+            },
+            ok=not result.foreign,
+        )
+    else:
+        emit_text(
+            printable(
+                f"{record.target}: {format_count(result.removed_entries)} entries removed"
+                if plan.published
+                else f"{record.target}: it was not on the target; forgotten"
+            )
+        )
+        if result.unmounted:
+            emit_text(printable(f"{record.volume}: unmounted"))
+    for path in result.foreign[:_MOST_LISTED]:
+        say(f"hostprep: left alone, not as it was staged: {printable(path)}")
+    if len(result.foreign) > _MOST_LISTED:
+        say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
+    if result.unmounted is False and result.kept_because:
+        say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
+    if result.foreign:
+        say("  -> move these away and run the same command again")
+        raise typer.Exit(1)

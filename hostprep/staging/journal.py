@@ -1,0 +1,39 @@
+"""The journal of a run: what is copied and verified, beside the copies themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any
+
+from hostprep.staging.model import Entry
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class Journal:
+    """What one process has copied and verified, a line of JSON a batch, in the private directory.
+
+    A line is written by one call, so a killed worker leaves at most one torn line, which readers
+    leave out.
+    """
+
+    def __init__(self, directory_fd: int) -> None:
+        name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
+
+    def write(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        """Append what was done: (directory, records) each."""
+        lines = [_encode(line) for line in done if line[1]]
+        data = ("\n".join(lines) + "\n").encode() if lines else b""
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def record(entry: Entry, kind: str, content: str | None, group: str) -> tuple[Any, ...]:
+    """Return the fields of a ``model.Recorded`` for an entry that was copied."""
+    mode = stat.S_IMODE(entry.mode)
+    plain = (entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content)
+    return (*plain, group) if group else plain

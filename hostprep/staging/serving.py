@@ -1,0 +1,101 @@
+"""The worker process: answers the tasks that its parent sends over a pipe.
+
+Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(ticket, kind, payload)``
+in, ``(ticket, fine, result)`` out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import marshal
+import os
+import queue
+import signal
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hostprep.staging.journal import Journal
+from hostprep.staging.worker import Job, Worker
+
+
+def serve(connection: Connection, job: Job, threads: int) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process."""
+    _die_with_parent()
+    # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.umask(0)
+    if job.gentle:
+        be_gentle()
+    journal = Journal(job.journal_fd) if job.journal_fd is not None else None
+    workers = [Worker(job, journal) for _ in range(threads)]
+
+    def stop(signum: int, frame: object) -> None:
+        for worker in workers:
+            worker.stop()
+
+    signal.signal(signal.SIGUSR1, stop)
+    if threads == 1:
+        _serve_inline(connection, workers[0])
+    else:
+        _serve_threads(connection, workers)
+
+
+def _serve_inline(connection: Connection, worker: Worker) -> None:
+    while True:
+        try:
+            ticket, kind, payload = marshal.loads(connection.recv_bytes())
+            connection.send_bytes(_answer(worker, ticket, kind, payload))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+
+
+def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
+    tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
+    sending = threading.Lock()
+
+    def loop(worker: Worker) -> None:
+        while (task := tasks.get()) is not None:
+            answer = _answer(worker, *task)
+            try:
+                with sending:
+                    connection.send_bytes(answer)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+
+    threads = [threading.Thread(target=loop, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    while True:
+        try:
+            tasks.put(marshal.loads(connection.recv_bytes()))
+        except (EOFError, ConnectionResetError):
+            break
+    for _ in threads:
+        tasks.put(None)
+    for thread in threads:
+        thread.join()
+
+
+def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
+    try:
+        return marshal.dumps((ticket, True, worker.do(kind, payload)))
+    except OSError as error:
+        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+    except Exception as error:
+        return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies, so that kill -9 leaves nothing."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def be_gentle() -> None:
+    """Step behind everything else: idle I/O class and the lowest CPU priority."""
+    import psutil
+
+    os.nice(19)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -1,0 +1,273 @@
+"""``hostprep unstage``: remove what the manifest says, and nothing that somebody else put there."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.host.processes import users_of
+from hostprep.staging.manifest import (
+    ManifestIndex,
+    Record,
+    all_records,
+    folder,
+    forget,
+    manifest_path,
+)
+from hostprep.staging.model import Entry
+from hostprep.staging.observer import Observer
+from hostprep.staging.private import private_name
+from hostprep.staging.publish import open_published
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, join, list_directory, remove_tree
+from hostprep.volumes.facts import gather
+from hostprep.volumes.model import Change
+from hostprep.volumes.removal import UnmountPlan, UnmountRequest, apply_unmount, plan_unmount
+
+# Where a data set waits, inside its private directory, to be removed once nobody can see it.
+_GONE = "removing"
+
+
+@dataclass(frozen=True, slots=True)
+class UnstagePlan:
+    """What would be removed: entries that are as they were staged.
+
+    ``foreign`` are entries that are not: added or changed by somebody else, they stay. With any of
+    them, the volume stays too. ``unmount`` tells that the volume will be empty and goes as well.
+    """
+
+    record: Record
+    files: int
+    foreign: tuple[str, ...]
+    published: bool
+    private: bool
+    unmount: bool
+    fstab: bool
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Return the steps in words."""
+        record, changes = self.record, []
+        if self.published:
+            changes.append(Change(record.target, f"remove {self.files} entries", "asked for"))
+        if self.private:
+            changes.append(Change(record.target, "remove unfinished copies", "asked for"))
+        if self.unmount and record.volume is not None:
+            changes.append(Change(record.volume, "unmount", "nothing else is in the volume"))
+        changes.append(Change(record.name, "forget its manifest", "asked for"))
+        return tuple(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class UnstageResult:
+    """What was removed. ``unmounted`` is None for a data set that is in no volume of ours."""
+
+    record: Record
+    removed_entries: int
+    foreign: tuple[str, ...]
+    unmounted: bool | None
+    kept_because: str | None
+
+
+def find_record(name_or_path: str) -> Record:
+    """Return the data set that is meant by its name, or by its path on the target."""
+    records = all_records()
+    path = os.path.abspath(name_or_path)
+    for record in records:
+        if record.target == path:
+            return record
+    named = [record for record in records if record.name == name_or_path]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        targets = ", ".join(record.target for record in named)
+        raise UsageError(f"several data sets are called {name_or_path}.", f"name one of: {targets}")
+    known = ", ".join(f"{record.name} ({record.target})" for record in records) or "none"
+    raise UsageError(
+        f"hostprep knows no data set {name_or_path!r}; nothing was changed.",
+        f"it knows: {known}",
+    )
+
+
+def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
+    """Look at what is there and return the plan; changes nothing."""
+    parent_fd = _open_parent(record)
+    if parent_fd is None:
+        return UnstagePlan(record, 0, (), False, False, False, fstab)
+    try:
+        published_fd = open_published(parent_fd, record.name)
+        private = private_name(record.name) in os.listdir(parent_fd)
+        files = 0
+        foreign: tuple[str, ...] = ()
+        # Before its first publication nothing under its name is ours.
+        ours = published_fd is not None and record.phase != "copying"
+        if published_fd is not None:
+            if ours:
+                files, foreign = _compare(record, published_fd)
+            os.close(published_fd)
+        unmount = False
+        if record.volume is not None and not foreign:
+            going = {private_name(record.name), *([record.name] if ours else [])}
+            facts = gather(record.volume)
+            unmount = facts.is_ours and set(os.listdir(parent_fd)) <= going
+        return UnstagePlan(record, files, foreign, ours, private, unmount, fstab)
+    finally:
+        os.close(parent_fd)
+
+
+def unstage(plan: UnstagePlan, observer: Observer) -> UnstageResult:
+    """Carry out ``plan``. To be called under the data set's lock.
+
+    Where everything is ours it is first moved out of sight by one rename, so that no reader sees
+    half of it, and an interrupted removal is finished by the next run.
+    """
+    record = plan.record
+    foreign = plan.foreign
+    parent_fd = _open_parent(record)
+    if parent_fd is not None:
+        try:
+            observer.phase("remove", files=plan.files)
+            if plan.published and not foreign:
+                _hide(parent_fd, record)
+            elif plan.published:
+                foreign = _remove_ours(parent_fd, record)
+            remove_tree(parent_fd, private_name(record.name))
+        finally:
+            os.close(parent_fd)
+    if foreign:
+        unmounted = None if record.volume is None else False
+        return UnstageResult(record, plan.files, foreign, unmounted, "it holds files of others")
+    forget(record)
+    unmounted, kept_because = _release_volume(plan)
+    return UnstageResult(record, plan.files, (), unmounted, kept_because)
+
+
+def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
+    """Unmount the volume where it is hostprep's and empty: (unmounted, why not)."""
+    volume = plan.record.volume
+    if volume is None:
+        return None, None
+    facts = gather(volume)
+    if facts.live is None:
+        if plan.fstab:
+            _apply(UnmountRequest(volume, fstab=True))
+        return False, "it is not mounted"
+    if not facts.is_ours:
+        return False, "it was not mounted by hostprep"
+    if facts.place.entries:
+        return False, f"it still holds {', '.join(facts.place.entries[:3])}"
+    try:
+        _apply(UnmountRequest(volume, fstab=plan.fstab))
+    except HostprepError as error:
+        return False, error.message
+    return True, None
+
+
+def _apply(request: UnmountRequest) -> UnmountPlan:
+    facts = gather(request.path)
+    users = users_of(facts.path) if facts.is_ours else ()
+    return apply_unmount(plan_unmount(request, facts, users))
+
+
+def _open_parent(record: Record) -> int | None:
+    """Open the directory that the data set lies in, None where it is gone, as after a reboot."""
+    parent = os.path.dirname(record.target)
+    if record.volume is not None and gather(record.volume).live is None:
+        return None  # not mounted: what lies under the mount point is none of our business
+    try:
+        return os.open(parent, DIRECTORY_FLAGS)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostprepError(
+            f"{parent} cannot be opened: {error.strerror}; nothing was changed."
+        ) from None
+
+
+def _index(record: Record) -> ManifestIndex:
+    return ManifestIndex([manifest_path(folder(record.name, record.target))])
+
+
+def _compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
+    """Return how many entries are as staged, and the paths of those that are not."""
+    ours = 0
+    foreign: list[str] = []
+    manifest = _index(record)
+    pending = [""]
+    try:
+        with DirCache(published_fd) as tree:
+            while pending:
+                directory = pending.pop()
+                known = manifest.records(directory)
+                for item in list_directory(tree.fd(directory)):
+                    entry = Entry._make(item)
+                    path = join(directory, entry.name)
+                    found = known.get(entry.name)
+                    if found is None or not found.present_as(entry):
+                        foreign.append(path)
+                        continue
+                    ours += 1
+                    if found.kind == "d":
+                        pending.append(path)
+    finally:
+        manifest.close()
+    return ours, tuple(foreign)
+
+
+def _hide(parent_fd: int, record: Record) -> None:
+    """Move the published data set into its private directory, out of everybody's sight."""
+    name = private_name(record.name)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+    except FileExistsError:
+        pass
+    private_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        remove_tree(private_fd, _GONE)
+        # Moving a directory needs write permission on it.
+        os.fchmod(published_fd, 0o700)
+        os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
+    finally:
+        os.close(published_fd)
+        os.close(private_fd)
+
+
+def _remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
+    """Remove what is as it was staged, and return what stays, directories around it left out."""
+    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    manifest = _index(record)
+    left: list[str] = []
+    try:
+        _remove_below(published_fd, "", manifest, left)
+    finally:
+        manifest.close()
+        os.close(published_fd)
+    if not left:
+        os.rmdir(record.name, dir_fd=parent_fd)
+    return tuple(left)
+
+
+def _remove_below(
+    descriptor: int, directory: str, manifest: ManifestIndex, left: list[str]
+) -> None:
+    known = manifest.records(directory)
+    for item in list_directory(descriptor):
+        entry = Entry._make(item)
+        path = join(directory, entry.name)
+        found = known.get(entry.name)
+        if found is None or not found.present_as(entry):
+            left.append(path)
+            continue
+        if not stat.S_ISDIR(entry.mode):
+            os.unlink(entry.name, dir_fd=descriptor)
+            continue
+        below = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=descriptor)
+        before = len(left)
+        try:
+            _remove_below(below, path, manifest, left)
+        finally:
+            os.close(below)
+        if len(left) == before:
+            os.rmdir(entry.name, dir_fd=descriptor)

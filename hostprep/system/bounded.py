@@ -1,0 +1,74 @@
+"""Ask something that may never answer, such as a dead network mount, without waiting for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class NoAnswerInTime(Exception):
+    """The question was not answered within the time given for it."""
+
+
+def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any:
+    """Return what ``question`` returns (plain enough for JSON), computed in a child process.
+
+    Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
+    the kernel is left to end when its call returns. Raises ``ChildProcessError`` with its words
+    where the question raised.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _answer(question, writer)
+    os.close(writer)
+    said = b""
+    deadline = time.monotonic() + patience_seconds
+    try:
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([reader], [], [], left)[0]:
+                raise NoAnswerInTime
+            piece = os.read(reader, 65536)
+            if not piece:
+                break
+            said += piece
+    finally:
+        os.close(reader)
+        _leave(child)
+    if not said:
+        raise ChildProcessError("the child ended without an answer")
+    fine, answer = json.loads(said)
+    if not fine:
+        raise ChildProcessError(answer)
+    return answer
+
+
+def _answer(question: Callable[[], Any], writer: int) -> None:
+    """In the child: answer into the pipe and end without any clean-up of the parent's things."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        try:
+            said = [True, question()]
+        except BaseException as error:
+            said = [False, f"{error}" or type(error).__name__]
+        data = json.dumps(said).encode()
+        while data:
+            data = data[os.write(writer, data) :]
+    finally:
+        os._exit(0)
+
+
+def _leave(child: int) -> None:
+    deadline = time.monotonic() + 0.5
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01)

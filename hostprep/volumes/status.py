@@ -1,0 +1,69 @@
+"""How hostprep's volumes are now, and whether that is what was mounted and what fstab says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError
+from hostprep.host.mounts import read_mounts
+from hostprep.volumes.fstab import FstabEntry, entries
+from hostprep.volumes.fstab_file import fstab_path, read_fstab
+from hostprep.volumes.live import read_live
+from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.options import compare_options
+from hostprep.volumes.records import VolumeRecord, all_records
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeStatus:
+    """A volume on record or in fstab. ``live`` of None: it is not mounted.
+
+    ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
+    where it differs from its line in fstab; ``in_fstab`` whether there is one.
+    """
+
+    path: str
+    live: LiveVolume | None
+    in_fstab: bool
+    drift: tuple[str, ...]
+    fstab_drift: tuple[str, ...]
+
+
+def volume_statuses() -> tuple[VolumeStatus, ...]:
+    """Return the status of every volume that hostprep mounted or put into fstab, by path."""
+    records = {record.path: record for record in all_records()}
+    try:
+        lines = {
+            entry.target: entry for entry in entries(read_fstab(fstab_path())) if entry.owner_id
+        }
+    except HostprepError:
+        lines = {}  # refused as a place to write to, and then nothing of ours was written there
+    mounts = read_mounts()
+    return tuple(
+        _status(path, read_live(path, mounts), records.get(path), lines.get(path))
+        for path in sorted(records.keys() | lines.keys())
+    )
+
+
+def _status(
+    path: str, live: LiveVolume | None, record: VolumeRecord | None, line: FstabEntry | None
+) -> VolumeStatus:
+    drift: tuple[str, ...] = ()
+    fstab_drift: tuple[str, ...] = ()
+    if live is not None and record is not None:
+        drift = _drift(live, record)
+    if live is not None and line is not None:
+        fstab_drift = compare_options(live, line.options)
+    return VolumeStatus(path, live, line is not None, drift, fstab_drift)
+
+
+def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
+    found = []
+    if live.size_bytes != record.size_bytes:
+        found.append(f"size {live.size_bytes} bytes instead of {record.size_bytes}")
+    if live.inodes != record.inodes:
+        found.append(f"nr_inodes {live.inodes or 0} instead of {record.inodes}")
+    found += [
+        f"{flag} is missing" for flag in ("nosuid", "nodev", "noexec") if not getattr(live, flag)
+    ]
+    return tuple(found)
