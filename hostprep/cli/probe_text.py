@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hostprep.cli.output import printable
 from hostprep.host.block import PathStorage
 from hostprep.probing.model import (
+    Behaviour,
     Epoch,
     FioRun,
     Judgement,
@@ -120,7 +121,7 @@ def _rates(measured: Measured) -> str:
         name = "sequential 1 MiB" if run.pattern == "read" else "random 4 KiB"
         lines.append(
             f"  {f'{name}, depth {run.depth}':<27} {_bar(run.bytes_per_s, most)} "
-            f"{format_rate(run.bytes_per_s):>10} {_iops(run):>13}  {_latency(run.latency)}"
+            f"{format_rate(run.bytes_per_s):>10} {_iops(run):>15}  {_latency(run.latency)}"
         )
     return "\n".join(lines)
 
@@ -135,25 +136,26 @@ def _small(measured: Measured, judgement: Judgement) -> str:
         return ""
     origin = "from the data set" if small.source == "dataset" else "made for this"
     lines = [f"whole small files ({origin}, {format_bytes(small.mean_bytes)} on average)"]
-    shown = _small_rows(small)
+    shown = _small_rows(small, in_memory=judgement.behaviour is Behaviour.MEMORY)
     most = max(run.files_per_s for _, run in shown)
     for name, run in shown:
         lines.append(
             f"  {name:<27} {_bar(run.files_per_s, most)} "
-            f"{format_rate(run.bytes_per_s):>10} {f'{run.files_per_s:,.0f} files/s':>13}  "
+            f"{format_rate(run.bytes_per_s):>10} {f'{run.files_per_s:,.0f} files/s':>15}  "
             f"{_latency(run.latency)}"
         )
     if judgement.ratio is not None:
         lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
-    if not small.metadata_cold:
+    if not small.metadata_cold and judgement.behaviour is not Behaviour.MEMORY:
         lines.append("  inodes were in memory: a first epoch may be slower than the cold rate")
     if small.unreadable:
         lines.append(f"  {format_count(small.unreadable)} files could not be read")
     return "\n".join(lines)
 
 
-def _small_rows(small: SmallFiles) -> list[tuple[str, SmallRun]]:
-    rows = [(f"cold, {run.readers} at a time", run) for run in small.cold]
+def _small_rows(small: SmallFiles, *, in_memory: bool) -> list[tuple[str, SmallRun]]:
+    first = "here" if in_memory else "cold"
+    rows = [(f"{first}, {run.readers} at a time", run) for run in small.cold]
     for name, run in (("cached", small.cached), ("staged in RAM", small.staged)):
         if run is not None:
             rows.append((f"{name}, {run.readers} at a time", run))

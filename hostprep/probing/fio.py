@@ -66,6 +66,8 @@ def arguments(job: Job) -> tuple[str, ...]:
         "--invalidate=1",
         "--group_reporting",
         "--thread",  # a job of its own session would survive our killing fio's group
+        "--lat_percentiles=1",  # of the whole request: in memory all of it is the submission
+        "--clat_percentiles=0",
         "--percentile_list=50:95:99",
         "--output-format=json",
         "--eta=never",
@@ -161,7 +163,7 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: An
 
 
 def _latency(read: dict[str, Any]) -> Latency | None:
-    percentiles = read.get("clat_ns", {}).get("percentile", {})
+    percentiles = read.get("lat_ns", {}).get("percentile", {})
     try:
         p50, p95, p99 = (percentiles[f"{share}.000000"] / 1e9 for share in (50, 95, 99))
     except KeyError:

@@ -1,0 +1,90 @@
+"""The prediction of an epoch, and the page cache's share of it."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+import pytest
+
+from hostprep.probing.epoch import lru_hit_rate, predict
+from hostprep.probing.model import DataSet
+from hostprep.probing.readers import line_through, percentiles
+from tests.unit.probing.made import small_files, small_run
+
+
+@pytest.mark.parametrize(("share", "rate"), [(0.5, 0.15), (0.8, 0.48), (0, 0), (1, 1), (2, 1)])
+def test_known_points_of_the_lru_curve(share: float, rate: float) -> None:
+    assert lru_hit_rate(share) == pytest.approx(rate, abs=0.005)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.6, 0.9])
+def test_the_curve_is_what_an_lru_cache_does_under_shuffling(share: float) -> None:
+    chance, files = random.Random(5), 3000
+    room, cache = int(files * share), OrderedDict[int, None]()
+    hits = 0
+    for epoch in range(6):
+        order = list(range(files))
+        chance.shuffle(order)
+        for name in order:
+            if name in cache:
+                cache.move_to_end(name)
+                hits += epoch > 0
+            else:
+                cache[name] = None
+                if len(cache) > room:
+                    cache.popitem(last=False)
+    assert hits / (5 * files) == pytest.approx(lru_hit_rate(share), abs=0.015)
+
+
+def test_an_epoch_in_three_states_and_the_band() -> None:
+    small = small_files(
+        cold=(small_run(1, 100, mean_bytes=100_000), small_run(8, 400, mean_bytes=100_000)),
+        cached=small_run(8, 20_000),
+        staged=small_run(8, 10_000),
+    )
+    epoch = predict(DataSet(40_000, True, 4_000_000_000), small, 2_000_000_000)
+    assert epoch.readers == 8
+    assert epoch.cold_seconds == pytest.approx(100)
+    assert epoch.cached_seconds == pytest.approx(2)
+    assert epoch.staged_seconds == pytest.approx(4)
+    assert (epoch.cache_share, epoch.hit_high) == (0.5, 0.5)
+    assert epoch.hit_low == pytest.approx(0.1534, abs=0.0001)
+    assert epoch.next_low_seconds == pytest.approx(51)
+    assert epoch.next_high_seconds == pytest.approx(100 - 98 * 0.1534, abs=0.01)
+
+
+def test_a_sample_of_smaller_files_than_the_mean_is_corrected() -> None:
+    small = small_files(
+        cold=(small_run(1, 100, mean_bytes=90_000),),
+        seconds_per_file=0.001,
+        seconds_per_byte=1e-7,
+    )
+    epoch = predict(DataSet(1000, True, 110_000 * 1000), small, 0)
+    assert epoch.cold_seconds == pytest.approx(10 * 0.012 / 0.010)
+    assert not epoch.estimated_size
+
+
+def test_unknown_sizes_take_the_mean_of_the_sample() -> None:
+    small = small_files(cold=(small_run(1, 100, mean_bytes=100_000),), mean_bytes=100_000)
+    epoch = predict(DataSet(1000, True, None), small, 0)
+    assert epoch.estimated_size
+    assert epoch.size_bytes == 100_000_000
+    assert epoch.cold_seconds == pytest.approx(10)
+
+
+def test_the_line_through_files() -> None:
+    sizes = [10_000, 50_000, 90_000, 200_000]
+    per_file, per_byte = line_through(sizes, [0.002 + size * 1e-8 for size in sizes])
+    assert per_file == pytest.approx(0.002)
+    assert per_byte == pytest.approx(1e-8)
+    assert line_through([100, 100], [1.0, 3.0]) == (2.0, 0.0)
+    assert line_through([100, 300], [3.0, 1.0]) == (2.0, 0.0)  # larger and faster: no slope
+    per_file, per_byte = line_through([100, 300], [0.0, 4.0])  # all of it would be per byte
+    assert per_file == pytest.approx(0) and per_byte == pytest.approx(0.01)
+
+
+def test_percentiles_are_of_the_nearest_rank() -> None:
+    latency = percentiles([float(number) for number in range(100, 0, -1)])
+    assert (latency.p50, latency.p95, latency.p99) == (51, 96, 100)
+    assert percentiles([2.0]).p99 == 2.0

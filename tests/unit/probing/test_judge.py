@@ -1,0 +1,203 @@
+"""Verdicts, contradictions and classes, drawn from made-up measurements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hostprep.host.block import StorageClass
+from hostprep.host.block_device import Transport
+from hostprep.probing.judge import behave, contradictions, judge
+from hostprep.probing.model import Behaviour, Load, Measured, Verdict
+from hostprep.probing.needs import parse_need, profile_need
+from tests.unit.probing.made import (
+    ARM_RUNS,
+    disk,
+    four_runs,
+    measured,
+    small_files,
+    small_run,
+    storage,
+)
+
+
+def codes(of: Measured) -> set[str]:
+    return {reason.code for reason in contradictions(of)}
+
+
+def test_an_honest_disk_is_valid_and_without_a_need_only_measured() -> None:
+    judgement = judge(measured(), None)
+    assert judgement.invalid == ()
+    assert judgement.verdict is Verdict.MEASURED
+    assert (judgement.storage_class, judgement.behaviour) == (StorageClass.ARM, Behaviour.ARM)
+    assert judgement.agrees
+    assert judgement.ratio == pytest.approx(100 * 100_000 / (150 * 1024 * 1024))
+    assert judgement.epoch is not None
+    assert judgement.epoch.cold_seconds == pytest.approx(100)
+
+
+@pytest.mark.parametrize(
+    ("need", "verdict"),
+    [
+        ("100", Verdict.PASS),
+        ("111", Verdict.PASS),  # 0.9 of it is enough
+        ("112", Verdict.FAIL),
+        ("10MB", Verdict.PASS),
+        ("12MB", Verdict.FAIL),
+    ],
+)
+def test_pass_at_nine_tenths_of_the_requirement(need: str, verdict: Verdict) -> None:
+    judgement = judge(measured(), parse_need(need))
+    assert judgement.verdict is verdict
+    assert bool(judgement.remedies) is (verdict is Verdict.FAIL)
+
+
+def test_remedies_come_in_order_of_cost_and_say_whether_they_suffice() -> None:
+    judgement = judge(measured(), parse_need("1000"))
+    assert [(remedy.action.split(" (")[0], remedy.enough) for remedy in judgement.remedies] == [
+        ("pack the files into shards", True),
+        ("stage to RAM", True),
+        ("stage to an NVMe drive", None),
+        ("buy faster storage", None),
+    ]
+    greedy = judge(measured(memory_bytes=1 << 29), parse_need("5000"))
+    enough = {remedy.action.split(" (")[0]: remedy.enough for remedy in greedy.remedies}
+    assert enough["pack the files into shards"] is False
+    assert enough["stage to RAM"] is False
+
+
+def test_far_storage_is_told_to_read_with_more_workers_first() -> None:
+    far = measured(
+        storage=storage(StorageClass.NETWORK, ()), fio=four_runs(90, 100, 3000, p50=0.01)
+    )
+    judgement = judge(far, parse_need("1000"))
+    assert judgement.behaviour is Behaviour.LATENCY
+    assert judgement.remedies[0].action == "read with more workers"
+
+
+def test_large_samples_are_judged_by_sequential_reads() -> None:
+    judgement = judge(measured(), profile_need("unet3d-h100"))
+    assert judgement.judged is not None
+    assert judgement.judged.of == "sequential reads"
+    assert judgement.judged.measured == pytest.approx(150 * 1024 * 1024)
+    assert judgement.verdict is Verdict.FAIL
+    images = judge(measured(), profile_need("resnet50-h100"))
+    assert images.judged is not None and images.judged.unit == "samples/s"
+
+
+def test_invalid_wins_over_fail_and_names_no_remedies() -> None:
+    judgement = judge(measured(layout_holes=True), parse_need("1000"))
+    assert judgement.verdict is Verdict.INVALID
+    assert judgement.remedies == ()
+    assert judgement.judged is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"layout_holes": True}, "holes"),
+        ({"fio": four_runs(150, 5000, 9000)}, "random_too_fast"),
+        ({"fio": ()}, "no_file"),
+        ({"small": None}, "no_small_files"),
+        ({"small": small_files(cold=(small_run(1, 3),))}, "too_few_files"),
+        ({"small": small_files(cached_share=0.5)}, "in_memory"),
+        ({"direct": False}, "buffered"),
+        ({"small": small_files(cold=(small_run(8, 90, load=Load(0.99, None)),))}, "cpu_saturated"),
+        ({"small": small_files(cold=(small_run(8, 90, load=Load(0.2, 1000)),))}, "not_delivered"),
+    ],
+)
+def test_contradictions_make_it_invalid(changes: dict[str, object], code: str) -> None:
+    broken = measured(**changes)
+    assert codes(broken) == {code}
+    assert judge(broken, None).verdict is Verdict.INVALID
+
+
+def test_fio_that_the_disks_know_nothing_of_is_invalid() -> None:
+    runs = tuple(replace(run, load=Load(0.1, run.read_bytes // 10)) for run in ARM_RUNS)
+    assert codes(measured(fio=runs)) == {"not_delivered"}
+    enough = tuple(replace(run, load=Load(0.1, run.read_bytes)) for run in ARM_RUNS)
+    assert codes(measured(fio=enough)) == set()
+    assert codes(measured(fio=enough, direct=False)) == set()  # the disks gave it: no cache did
+
+
+def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
+    flash = storage(StorageClass.NVME, (disk(transport=Transport.NVME),))
+    assert codes(measured(storage=flash, fio=four_runs(3000, 12_000, 500_000, 80e-6))) == set()
+    cached = measured(storage=flash, fio=four_runs(1000, 300_000, 400_000, 3e-6))
+    assert codes(cached) == {"random_too_fast"}
+
+
+def test_a_rate_limit_that_makes_both_equal_is_no_contradiction() -> None:
+    flash = storage(StorageClass.NVME, (disk(transport=Transport.NVME),))
+    assert codes(measured(storage=flash, fio=four_runs(10, 2560, 2560, p50=390e-6))) == set()
+
+
+def test_memory_may_do_what_a_disk_may_not() -> None:
+    busy = Load(1.0, None)
+    memory = measured(
+        storage=storage(StorageClass.RAM, ()),
+        fio=four_runs(10_000, 600_000, 600_000, 1e-6),
+        small=small_files(cold=(small_run(8, 90_000, load=busy),), cached_share=None),
+    )
+    assert codes(memory) == set()
+    assert judge(memory, None).behaviour is Behaviour.MEMORY
+
+
+def test_a_virtual_disk_that_claims_to_rotate_and_does_not() -> None:
+    virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
+    fast = measured(
+        storage=storage(StorageClass.VIRTUAL, (virtual,)),
+        fio=four_runs(1000, 20_000, 90_000, 30e-6),
+    )
+    judgement = judge(fast, None)
+    assert judgement.storage_class is StorageClass.VIRTUAL
+    assert judgement.behaviour is Behaviour.FLASH
+    assert not judgement.agrees
+    assert "the kernel's reason" in judgement.class_reason
+    assert "20,000 random reads" in judgement.class_reason
+    assert judgement.invalid == ()
+
+
+def test_a_virtual_disk_that_seeks_is_measured_to_have_an_arm() -> None:
+    virtual = disk(transport=Transport.VIRTIO, virtual=True, rotational_says_kernel=False)
+    judgement = judge(measured(storage=storage(StorageClass.VIRTUAL, (virtual,))), None)
+    assert judgement.storage_class is StorageClass.ARM
+    assert not judgement.agrees
+
+
+def test_a_class_that_the_kernel_knows_stays() -> None:
+    nvme = storage(StorageClass.NVME, (disk(transport=Transport.NVME),))
+    judgement = judge(measured(storage=nvme), None)
+    assert judgement.storage_class is StorageClass.NVME
+    assert not judgement.agrees
+
+
+@pytest.mark.parametrize(
+    ("runs", "behaviour"),
+    [
+        (ARM_RUNS, Behaviour.ARM),
+        (four_runs(90, 100, 3000), Behaviour.LATENCY),
+        (four_runs(500, 8000, 90_000), Behaviour.FLASH),
+        (four_runs(500, 500, 2500), Behaviour.UNCLEAR),
+        ((), Behaviour.UNCLEAR),
+    ],
+)
+def test_behaviour(runs: tuple[object, ...], behaviour: Behaviour) -> None:
+    assert behave(measured(fio=runs)) is behaviour
+
+
+def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
+    made = judge(measured(small=small_files(source="made")), None)
+    assert made.epoch is None and made.epoch_note
+    partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))
+    assert judge(partly, None).epoch is None
+    assert "10,000" in (judge(partly, None).epoch_note or "")
+
+
+def test_a_need_that_nothing_was_measured_for_is_invalid() -> None:
+    nothing = measured(small=None, small_note="no room")
+    judgement = judge(nothing, parse_need("100"))
+    assert judgement.verdict is Verdict.INVALID
+    assert {reason.code for reason in judgement.invalid} == {"no_small_files", "not_measured"}
+    assert any("no room" in reason.message for reason in judgement.invalid)
