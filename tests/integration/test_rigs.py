@@ -171,14 +171,17 @@ def read_all(paths: list[Path], readers: int) -> float:
 
 def test_a_file_far_away_costs_an_open_and_a_read(source: FarSource) -> None:
     paths = sorted(source.mount.iterdir())[:30]
-    for _ in range(2):  # what was read once is fetched again
+    took = []
+    for _ in range(3):  # what was read once is fetched again
         [path.stat() for path in paths]
         source.reset()
         seconds = read_all(paths, 1)
         stats = source.stats()
         assert (stats.opens, stats.reads, stats.bytes) == (30, 30, 3_000_000)
         assert stats.most_at_once == 1
-        assert 30 * 0.020 <= seconds < 30 * 0.020 * 1.5
+        assert seconds >= 30 * 0.020
+        took.append(seconds)
+    assert min(took) < 30 * 0.020 * 1.25
 
 
 def test_many_readers_are_served_at_once(source: FarSource) -> None:

@@ -8,6 +8,7 @@ import random
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 NAME_MAX = 255
@@ -242,8 +243,8 @@ class _Maker:
             b"null": (stat.S_IFCHR, os.makedev(1, 3)), b"loop": (stat.S_IFBLK, os.makedev(7, 200)),
         }  # fmt: skip
         for name, (kind, device) in kinds.items():
-            path = self._at(folder + b"/" + name)
-            self._try(os.fsdecode(name), lambda p=path, k=kind, d=device: os.mknod(p, k | 0o600, d))
+            make = partial(os.mknod, self._at(folder + b"/" + name), kind | 0o600, device)
+            self._try(os.fsdecode(name), make)
         self._file(folder + b"/an ordinary file between them")
 
     def deep(self) -> None:
@@ -288,7 +289,9 @@ class _Maker:
             self._not_made.append(f"{what}: the file system keeps another")
 
     def result(self, root: Path) -> HostileSet:
-        copied, left_out, blocks = set(), set(), {}
+        copied: set[bytes] = set()
+        left_out: set[bytes] = set()
+        blocks: dict[int, int] = {}
         for above, folders, files in os.walk(self._root):
             for name in (*folders, *files):
                 path = os.path.join(above, name)

@@ -52,8 +52,9 @@ def unavailable(kind: Kind = "ext4") -> str | None:
         return f"{_MKFS[kind][0]} is not installed"
     with open("/proc/filesystems", encoding="ascii") as known:
         if not any(line.split()[-1] == kind for line in known):
-            loaded = subprocess.run(["modprobe", kind], check=False, capture_output=True)
-            if loaded.returncode != 0:
+            modprobe = _tool("modprobe")
+            command = [modprobe or "false", kind]
+            if subprocess.run(command, check=False, capture_output=True).returncode != 0:
                 return f"this kernel has no {kind}"
     return None
 

@@ -158,15 +158,13 @@ class ReadWrite(ReadOnly):
         return 0
 
     def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
-        if times is not None:
-            found = os.lstat(self.real(path))
-            before, now = (found.st_atime_ns, found.st_mtime_ns), time.time_ns()
-            atime, mtime = (
-                {_UTIME_OMIT: old, _UTIME_NOW: now}.get(new, new)
-                for old, new in zip(before, times, strict=True)
-            )
-            times = (atime, mtime)
-        os.utime(self.real(path), ns=times, follow_symlinks=False)
+        found = os.lstat(self.real(path))
+        before, now = (found.st_atime_ns, found.st_mtime_ns), time.time_ns()
+        atime, mtime = (
+            {_UTIME_OMIT: old, _UTIME_NOW: now}.get(new, new)
+            for old, new in zip(before, times or (now, now), strict=True)
+        )
+        os.utime(self.real(path), ns=(atime, mtime), follow_symlinks=False)
         return 0
 
     def setxattr(self, path: str, name: str, value: bytes, options: int, position: int = 0) -> int:

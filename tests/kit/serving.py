@@ -152,7 +152,7 @@ def main(make: Callable[[Config], tuple[Any, dict[str, Any]]]) -> None:
 
 def _watch(line: socket.socket, parent: int, points: Sequence[Path], grace_seconds: float) -> None:
     """Wait for the parent's end or its word, then unmount; exit if somebody still holds on."""
-    select.select([line, parent], [], [])
+    select.select([line.fileno(), parent], [], [])
     try:
         for point in points:
             unmount(point, patience_seconds=min(1.0, grace_seconds))
