@@ -6,6 +6,7 @@ The traps are noted where they are avoided; numbers are issues of axboe/fio.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from hostprep.system.run import Completed, run, start
 
 _GRACE_SECONDS = 4.0
 _WANTED_FOR = "measure a disk"
+_DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
 
 
 class FioFailed(HostprepError):
@@ -115,9 +117,9 @@ class StatusReader:
             return []
         self._rest += chunk.decode("utf-8", "replace")
         documents: list[dict[str, Any]] = []
-        while (begin := self._rest.find("{")) >= 0:
+        while begin := _DOCUMENT.search(self._rest):
             try:
-                document, end = self._decoder.raw_decode(self._rest, begin)
+                document, end = self._decoder.raw_decode(self._rest, begin.start())
             except ValueError:
                 break  # not complete yet
             self._rest = self._rest[end:]

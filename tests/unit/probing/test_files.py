@@ -1,0 +1,288 @@
+"""The probe's folder, its test file, the data set it finds, and whole files read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.probing import page_cache
+from hostprep.probing.alive import NoAnswer, look
+from hostprep.probing.counters import Meter, delivered_bytes
+from hostprep.probing.dataset import largest, measure_size, scan
+from hostprep.probing.folder import PREFIX, own_folder
+from hostprep.probing.layout import has_holes, reads_directly, write_file
+from hostprep.probing.readers import read_whole_files
+from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
+from hostprep.units import KIB, MIB
+
+BUDGET = Budget(evict=1, one_reader=0.5, several=0.5, warm=0.1)
+
+
+def tree(root: Path, files: int = 60, size: int = 20_000) -> list[Path]:
+    made = []
+    for number in range(files):
+        file = root / f"class{number % 3}" / f"{number}.jpg"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(os.urandom(size + number))
+        made.append(file)
+    return made
+
+
+def leftovers(root: Path) -> list[Path]:
+    return list(root.glob(f"{PREFIX}*"))
+
+
+def test_the_folder_goes_and_the_parents_time_stays(tmp_path: Path) -> None:
+    os.utime(tmp_path, ns=(10**18, 10**18))
+    with own_folder(tmp_path) as folder:
+        (folder / "data").write_bytes(b"x")
+        assert folder.parent == tmp_path and folder.name.startswith(".")
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert leftovers(tmp_path) == []
+    assert tmp_path.stat().st_mtime_ns == 10**18
+
+
+def test_a_killed_runs_folder_is_removed_by_the_next_and_a_living_ones_is_not(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import sys, time; from pathlib import Path\n"
+        "from hostprep.probing.folder import own_folder\n"
+        "with own_folder(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'data').write_bytes(b'x'); print(folder, flush=True); time.sleep(300)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        with own_folder(tmp_path):
+            assert (theirs / "data").exists()
+        assert (theirs / "data").exists()
+        other.kill()
+        other.wait()
+        assert theirs.exists()
+        with own_folder(tmp_path):
+            assert not theirs.exists()
+
+
+def test_what_is_only_named_like_ours_stays(tmp_path: Path) -> None:
+    with own_folder(tmp_path) as folder:
+        name = folder.name
+    strange = tmp_path / name
+    strange.mkdir()
+    (strange / "precious").write_text("x")
+    with own_folder(tmp_path):
+        pass
+    assert (strange / "precious").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_oserror(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(OSError), own_folder(file):
+        pass
+
+
+def test_the_test_file_is_whole_and_no_block_is_twice(tmp_path: Path) -> None:
+    told: list[int] = []
+    file = write_file(tmp_path / "data", 20 * MIB + 5000, 60, told.append)
+    assert (file.size_bytes, file.stopped_by) == (20 * MIB + 4096, "size")
+    content = (tmp_path / "data").read_bytes()
+    assert len(content) == file.size_bytes
+    blocks = {content[start : start + 4096] for start in range(0, len(content), 4096)}
+    assert len(blocks) == file.size_bytes // 4096
+    assert not file.holes
+    assert told == sorted(told) and told[-1] == file.size_bytes
+
+
+def test_time_ends_the_layout_without_a_tail(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "data", 1 << 40, 0.05)
+    assert file.stopped_by == "time"
+    assert (tmp_path / "data").stat().st_size == file.size_bytes < 1 << 40
+
+
+def test_a_file_with_holes_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "sparse"
+    with open(file, "wb") as out:
+        out.write(os.urandom(MIB))
+        out.flush()
+        os.posix_fallocate(out.fileno(), MIB, MIB)
+    if not has_holes(file, 2 * MIB):
+        pytest.skip("the file system of the temporary folder tells nothing of extents")
+    assert not has_holes(file, MIB)
+
+
+def test_direct_reading_is_tried_and_not_believed(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 8192)
+    assert reads_directly(str(file)) in (True, False)
+    assert not reads_directly("/proc/self/status")
+    assert not reads_directly(str(tmp_path / "missing"))
+
+
+def test_the_data_set_is_counted_without_what_is_not_its_own(tmp_path: Path) -> None:
+    files = tree(tmp_path)
+    (tmp_path / ".hidden").write_text("x")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/object").write_text("x")
+    (tmp_path / "link").symlink_to(files[0])
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/file").write_text("x")
+    found = scan(str(tmp_path), 10, mount_points=[str(tmp_path / "elsewhere")])
+    assert (found.files, found.complete) == (60, True)
+    assert set(found.sample) == {str(file) for file in files}
+    assert list(found.sample) != sorted(found.sample)
+    size = measure_size(found, 10)
+    assert size.size_bytes == sum(file.stat().st_size for file in files)
+
+
+def test_a_count_out_of_time_says_so(tmp_path: Path) -> None:
+    tree(tmp_path)
+    found = scan(str(tmp_path), -1)
+    assert not found.complete
+    assert measure_size(found, 10).size_bytes is None
+
+
+def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
+    files = tree(tmp_path)
+    found = scan(str(tmp_path), 10)
+    assert largest(found, 10, at_least_bytes=1) == str(files[-1])
+    assert largest(found, 10, at_least_bytes=MIB) is None
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_every_file_is_read_whole_and_once(tmp_path: Path, readers: int) -> None:
+    files = tree(tmp_path, size=100_000)
+    (tmp_path / "large").write_bytes(os.urandom(3 * MIB))
+    names = [*map(str, files), str(tmp_path / "large"), str(tmp_path / "missing")]
+    before = files[0].stat().st_atime_ns
+    done = read_whole_files(names, readers, 30)
+    assert sorted(done.names) == sorted(names[:-1])
+    assert done.unreadable == 1
+    assert dict(zip(done.names, done.sizes, strict=True)) == {
+        name: os.path.getsize(name) for name in names[:-1]
+    }
+    assert all(seconds > 0 for seconds in done.seconds)
+    assert done.files_per_s > 0 and done.bytes_per_s > done.files_per_s
+    assert files[0].stat().st_atime_ns == before
+
+
+def test_rates_are_files_over_time_for_one_reader(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path)]
+    done = read_whole_files(names, 1, 30)
+    assert done.files_per_s == pytest.approx(60 / done.wall_seconds)
+    assert done.bytes_per_s == pytest.approx(sum(done.sizes) / done.wall_seconds)
+    assert sum(done.seconds) <= done.wall_seconds
+
+
+def test_time_ends_the_reading(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path)] * 100_000
+    done = read_whole_files(names, 2, 0.3)
+    assert 0 < len(done.names) < len(names)
+    assert done.wall_seconds < 2
+
+
+def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path)]
+    read_whole_files(names, 1, 10)
+    share = page_cache.resident_share(names)
+    if share is None:
+        pytest.skip("residency is not told here")
+    assert share == 1
+    for name in names:
+        page_cache.evict(name)
+    after = page_cache.resident_share(names)
+    assert after is not None and after < 0.05
+
+
+def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    small = measure(names, "dataset", 4, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None
+    assert [run.readers for run in small.cold] == [1, 4]
+    assert sum(run.files for run in small.cold) == 80
+    assert small.mean_bytes == pytest.approx(20_020, abs=60)
+    assert small.cached is not None and small.cached.files_per_s > 0
+    assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
+
+
+def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:
+    names = make_files(tmp_path / "made", 40 * MIB, 60)
+    sizes = [os.path.getsize(name) for name in names]
+    assert FEWEST_FILES < len(names) < 600
+    assert sum(sizes) <= 40 * MIB
+    assert sum(sizes) / len(sizes) == pytest.approx(111_000, rel=0.1)
+    assert min(sizes) >= 4 * KIB and max(sizes) <= MIB
+
+
+def test_looking_at_paths(tmp_path: Path) -> None:
+    look(str(tmp_path))
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(UsageError, match="not a folder"):
+        look(str(file))
+    with pytest.raises(UsageError, match="does not exist"):
+        look(str(tmp_path / "missing"))
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(HostprepError, match="could not be read"):
+        look(str(loop))
+
+
+def test_a_path_that_hangs_is_left_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "stat", lambda path: time.sleep(60))
+    begun = time.monotonic()
+    with pytest.raises(NoAnswer, match="does not answer"):
+        look(str(tmp_path), patience_seconds=0.3)
+    assert time.monotonic() - begun < 3
+
+
+def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    stats = tmp_path / "proc/diskstats"
+    line = "   8       {0} sd{1} 100 0 {2} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    stats.write_text(line.format(0, "a", 1000) + line.format(16, "b", 24))
+    assert delivered_bytes(["sda", "sdb"], tmp_path) == 1024 * 512
+    assert delivered_bytes(["sda", "sdc"], tmp_path) is None
+    assert delivered_bytes([], tmp_path) is None
+    cpu = next(iter(os.sched_getaffinity(0)))
+    ticks = tmp_path / "proc/stat"
+    ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 10 0 10 100 30 0 0 0 0 0\n")
+    meter = Meter(["sda"], tmp_path)
+    ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 35 0 10 150 55 0 0 0 0 0\n")
+    stats.write_text(line.format(0, "a", 1008))
+    load = meter.load()
+    assert load.cpu_busy == pytest.approx(0.25)
+    assert load.device_bytes == 8 * 512
+
+
+def test_a_readers_death_is_noticed(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path)] * 100_000
+
+    def kill_one() -> None:
+        for child in _children():
+            os.kill(child, signal.SIGKILL)
+
+    with pytest.raises(HostprepError, match="died"):
+        read_whole_files(names, 1, 3, kill_one)
+    assert not _children()
+
+
+def _children() -> list[int]:
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return [int(pid) for pid in text.split()]
+
+
+def test_locks_are_of_files_and_not_of_processes(tmp_path: Path) -> None:
+    # What own_folder relies on: the same process cannot take its own lock a second time.
+    with own_folder(tmp_path) as folder, open(folder / "lock") as again, pytest.raises(OSError):
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,138 @@
+"""fio's arguments and output, and programs that behave as a broken fio does."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import MissingTool
+from hostprep.probing.fio import FioFailed, Job, StatusReader, arguments, measure, version
+from hostprep.system.run import run
+
+JOB = Job("/data/file", "randread", 4096, 32, 1.5, 1 << 20, True)
+
+
+def status(io_bytes: int = 4096, runtime: int = 1000, error: int = 0) -> str:
+    read = {
+        "io_bytes": io_bytes,
+        "runtime": runtime,
+        "total_ios": io_bytes // 4096,
+        "lat_ns": {"percentile": {"50.000000": 1000, "95.000000": 2000, "99.000000": 3000}},
+    }
+    return json.dumps(
+        {"fio version": "fio-3.33", "jobs": [{"error": error, "read": read}]}, indent=1
+    )
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return where to write a program that is found as fio."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder / "fio"
+
+
+def write(program: Path, script: str) -> None:
+    program.write_text("#!/bin/sh\n" + script)
+    program.chmod(0o755)
+
+
+def say(text: str) -> str:
+    return f"cat <<'END'\n{text}\nEND\n"
+
+
+def test_the_measuring_pass_can_neither_write_nor_make_a_file() -> None:
+    line = arguments(JOB)
+    for argument in ("--readonly", "--allow_file_create=0", "--randrepeat=0", "--direct=1"):
+        assert argument in line
+    assert "--runtime=1500ms" in line
+    assert "--thread" in line
+
+
+def test_a_colon_in_the_name_does_not_make_two_files() -> None:
+    line = arguments(Job("/data/a:b", "read", 1, 1, 1, 1, False))
+    assert "--filename=/data/a\\:b" in line
+
+
+def test_words_before_the_json_and_documents_in_pieces() -> None:
+    text = "fio: this is a warning\n{not json} \n" + status(4096, 500) + "\n" + status(12288, 1500)
+    reader = StatusReader()
+    documents, rates = [], []
+    for index in range(0, len(text), 37):
+        for document in reader.feed(text[index : index + 37].encode()):
+            documents.append(document)
+            rates.append(reader.rate(document))
+    assert len(documents) == 2
+    assert rates == [8192, 8192]  # cumulative values: differences of them
+    assert reader.last == documents[1]
+
+
+def test_errors_before_the_json_do_not_hide_the_result(fake: Path) -> None:
+    write(fake, "echo 'fio: posix_fadvise failed'; echo words >&2\n" + say(status(40960, 2000)))
+    result = measure(JOB)
+    assert result.read_bytes == 40960
+    assert result.bytes_per_s == 20480
+    assert result.iops == 5
+    assert result.latency is not None and result.latency.p95 == 2e-6
+
+
+def test_an_fio_that_dies_half_way(fake: Path) -> None:
+    write(fake, say(status()[:100]) + "echo 'fio: pid 7, got signal=11' >&2; kill -SEGV $$\n")
+    with pytest.raises(FioFailed, match="got signal=11"):
+        measure(JOB)
+
+
+def test_an_fio_that_dies_after_some_status(fake: Path) -> None:
+    write(fake, say(status()) + "echo 'fio: io_u error on file' >&2; exit 1\n")
+    with pytest.raises(FioFailed, match="io_u error"):
+        measure(JOB)
+
+
+def test_an_error_that_only_the_job_tells(fake: Path) -> None:
+    write(fake, say(status(error=5)))
+    with pytest.raises(FioFailed, match="error 5"):
+        measure(JOB)
+
+
+def test_an_fio_that_read_nothing(fake: Path) -> None:
+    write(fake, say(status(io_bytes=0, runtime=0)))
+    with pytest.raises(FioFailed, match="read nothing"):
+        measure(JOB)
+
+
+def test_an_fio_that_hangs_is_stopped_soon_after_its_time(fake: Path) -> None:
+    write(fake, "echo $$ > " + str(fake.parent / "pid") + "; exec sleep 300\n")
+    begun = time.monotonic()
+    with pytest.raises(FioFailed, match="did not end"):
+        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+    assert time.monotonic() - begun < 10
+    pid = (fake.parent / "pid").read_text().strip()
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingTool) as error:
+        version()
+    assert error.value.package == "fio"
+
+
+def test_the_real_fio_understands_the_arguments(tmp_path: Path) -> None:
+    try:
+        run(["fio", "--version"], wanted_for="test", timeout_seconds=10)
+    except MissingTool:
+        pytest.skip("fio is not installed")
+    file = tmp_path / "with:colon"
+    file.write_bytes(b"x" * (1 << 20))
+    told: list[float] = []
+    result = measure(Job(str(file), "randread", 4096, 4, 1.3, 1 << 20, False), tell=told.append)
+    assert result.read_bytes > 0
+    assert result.iops == pytest.approx(result.bytes_per_s / 4096)
+    assert result.latency is not None
+    assert 0 < result.latency.p50 <= result.latency.p95 <= result.latency.p99
+    assert told and max(told) > 0
+    assert file.read_bytes() == b"x" * (1 << 20)

@@ -1,0 +1,130 @@
+"""Results as documents: their fields, where they are kept, when they may be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.probing import results
+from hostprep.probing.judge import judge
+from hostprep.probing.needs import parse_need
+from hostprep.probing.probe import Target, counted_disks
+from hostprep.system.state import state_dir
+from tests.unit.probing.made import disk, measured, storage
+
+
+def made(need: str | None = "1000", **changes: Any) -> dict[str, Any]:
+    one = measured(**changes)
+    required = parse_need(need) if need else None
+    target = Target(one.storage, one.fio_version)
+    return results.document(target, one, judge(one, required), required)
+
+
+def test_the_fields_that_scripts_rely_on() -> None:
+    fields = json.loads(json.dumps(made()))
+    assert fields["device"]["class"] == "arm"
+    assert fields["sequential"]["bytes_per_s"] == pytest.approx(150 * 2**20)
+    assert fields["random_4k"]["iops"] == 180
+    assert fields["random_4k"]["depth_1"]["iops"] == 90
+    assert fields["small_files"]["files_per_s"] == 100
+    assert fields["small_files"]["bytes_per_s"] == 10_000_000
+    assert set(fields["small_files"]["latency_s"]) == {"p50", "p95", "p99"}
+    assert (fields["valid"], fields["invalid_reasons"], fields["verdict"]) == (True, [], "FAIL")
+    assert fields["need"]["judged"]["share"] == pytest.approx(0.1)
+    assert [remedy["enough"] for remedy in fields["remedies"]] == [True, True, None, None]
+    assert fields["epoch"]["cold_seconds"] == pytest.approx(100)
+    assert fields["device"]["chain"][0]["transport"] == "sata"
+
+
+def test_what_was_not_measured_is_null_and_not_zero() -> None:
+    fields = made(None, fio=(), small=None)
+    assert fields["sequential"] is None
+    assert fields["random_4k"] is None
+    assert fields["small_files"] is None
+    assert fields["epoch"] is None
+    assert fields["need"] is None
+    assert (fields["valid"], fields["verdict"]) == (False, "INVALID")
+
+
+def test_kept_and_found_again_by_id_by_path_and_by_file() -> None:
+    first, second = made(), made()
+    first_id, second_id = results.keep(first), results.keep(second)
+    assert first_id != second_id
+    assert results.load(first_id)["id"] == first_id
+    assert results.load("/data")["id"] in (first_id, second_id)
+    file = state_dir() / "probes" / f"{second_id}.json"
+    assert results.load(str(file))["id"] == second_id
+    assert {entry.suffix for entry in file.parent.iterdir()} == {".json"}
+
+
+def test_an_unknown_or_foreign_result(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no earlier probe"):
+        results.load("nothing-like-it")
+    foreign = tmp_path / "other.json"
+    foreign.write_text('{"schema": "hostprep.stage/1"}')
+    with pytest.raises(HostprepError, match="not a result"):
+        results.load(str(foreign))
+    foreign.write_text("{")
+    with pytest.raises(HostprepError, match="cannot be read"):
+        results.load(str(foreign))
+
+
+def test_a_broken_file_does_not_hide_the_others() -> None:
+    kept = results.keep(made())
+    (state_dir() / "probes/99999999T000000Z-broken.json").write_text("{")
+    assert results.load("/data")["id"] == kept
+
+
+def test_like_is_compared_with_like() -> None:
+    before, now = made(), made()
+    results.refuse_unlike(before, now["settings"])
+    now["sequential"]["bytes_per_s"] *= 2
+    changes = {
+        change.name: change.now / change.before for change in results.differences(before, now)
+    }
+    assert changes == {
+        "sequential.bytes_per_s": 2,
+        "random_4k.iops": 1,
+        "small_files.files_per_s": 1,
+        "small_files.bytes_per_s": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", "/other"),
+        ("fstype", "xfs"),
+        ("engine", "psync"),
+        ("fio_version", "fio-3.1"),
+        ("depths", [1]),
+        ("direct", False),
+        ("readers", 1),
+        ("seconds", 5),
+        ("file_source", "existing"),
+    ],
+)
+def test_other_settings_are_refused(name: str, value: object) -> None:
+    before = made()
+    now = {**before["settings"], name: value}
+    with pytest.raises(Refused, match=name):
+        results.refuse_unlike(before, now)
+
+
+def test_missing_figures_are_not_compared() -> None:
+    without = made(None, fio=())
+    names = {change.name for change in results.differences(made(), without)}
+    assert names == {"small_files.files_per_s", "small_files.bytes_per_s"}
+
+
+def test_disks_that_do_not_count_are_not_asked(tmp_path: Path) -> None:
+    queue = tmp_path / "sys/class/block/sda/queue"
+    queue.mkdir(parents=True)
+    (queue / "iostats").write_text("1\n")
+    assert counted_disks(storage(disks=(disk(),)), tmp_path) == ("sda",)
+    (queue / "iostats").write_text("0\n")
+    assert counted_disks(storage(disks=(disk(),)), tmp_path) == ()
