@@ -28,6 +28,8 @@ def run(argv: list[str]) -> int:
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         code = app(args=argv, prog_name="hostprep", standalone_mode=False)
+        if code == Interrupted.exit_code:  # Typer has swallowed Ctrl-C and left only the status
+            raise KeyboardInterrupt
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HostprepError as error:

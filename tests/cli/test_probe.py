@@ -1,0 +1,221 @@
+"""``hostprep probe`` on the command line: its document, its exit codes, what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.probing.folder import PREFIX
+from hostprep.system.state import state_dir
+
+SHORT = ("--seconds", "5", "--size", "64M")
+
+
+def hostprep(
+    *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hostprep", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+
+
+def probe_json(*arguments: str) -> tuple[int, dict[str, Any]]:
+    done = hostprep("probe", *arguments, "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def fill(folder: Path, files: int = 120) -> dict[Path, bytes]:
+    content = {}
+    for number in range(files):
+        file = folder / f"class{number % 4}" / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content[file] = os.urandom(30_000 + number)
+        file.write_bytes(content[file])
+    return content
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (status.st_size, status.st_mtime_ns, status.st_mode)
+        for path in [folder, *folder.rglob("*")]
+        for status in [path.stat()]
+    }
+
+
+@pytest.fixture
+def fake_fio(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return folder / "fio"
+
+
+def with_fio(program: Path, script: str) -> dict[str, str]:
+    if script:
+        version = 'if [ "$1" = --version ]; then echo fio-3.33; exit; fi\n'
+        program.write_text("#!/bin/sh\n" + version + script)
+        program.chmod(0o755)
+    return {"PATH": f"{program.parent}:/usr/bin:/bin"}
+
+
+def test_a_data_set_is_measured_and_not_touched(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    content = fill(data)
+    before = snapshot(data)
+    code, fields = probe_json(str(data), *SHORT)
+    assert code in (0, 4), fields  # a busy machine makes it INVALID, and says so
+    assert fields["schema"] == "hostprep.probe/1"
+    assert fields["ok"] is True
+    assert fields["verdict"] == ("MEASURED" if code == 0 else "INVALID")
+    assert fields["valid"] is (code == 0)
+    assert fields["path"] == str(data)
+    assert fields["sequential"]["bytes_per_s"] > 0
+    assert fields["random_4k"]["iops"] > 0
+    assert fields["random_4k"]["depth_32"]["block_bytes"] == 4096
+    small = fields["small_files"]
+    assert small["source"] == "dataset"
+    assert small["mean_bytes"] == pytest.approx(30_060, abs=60)
+    assert 0 < small["latency_s"]["p50"] <= small["latency_s"]["p95"] <= small["latency_s"]["p99"]
+    assert fields["dataset"] == {
+        "files": 120,
+        "complete": True,
+        "size_bytes": sum(map(len, content.values())),
+    }
+    assert fields["epoch"]["files"] == 120
+    assert fields["device"]["class"]
+    assert fields["seconds"] < 8
+    assert snapshot(data) == before
+    assert all(file.read_bytes() == bytes_ for file, bytes_ in content.items())
+    assert (state_dir() / "probes" / f"{fields['id']}.json").is_file()
+
+
+def test_text_for_people_has_bars_and_the_verdict(tmp_path: Path) -> None:
+    done = hostprep("probe", str(tmp_path), *SHORT, "--need", "0.001")
+    assert done.returncode in (0, 4)
+    assert "█" in done.stdout
+    assert "sequential 1 MiB, depth 32" in done.stdout
+    assert "made for this" in done.stdout
+    assert re.search(r"^(PASS|INVALID):", done.stdout, re.M)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_need_out_of_reach_fails_with_remedies() -> None:
+    # In memory no processor can be too busy and no cache too warm: the verdict is certain.
+    folder = Path("/dev/shm") / f"hostprep-test-{os.getpid()}"
+    folder.mkdir()
+    try:
+        code, fields = probe_json(str(folder), *SHORT, "--need", "9000G")
+        passed, _ = probe_json(str(folder), *SHORT, "--need", "1")
+    finally:
+        folder.rmdir()  # fails where something is left
+    if fields["device"]["kernel_class"] != "ram":
+        pytest.skip("/dev/shm is no tmpfs here")
+    assert code == 3
+    assert (fields["verdict"], fields["valid"]) == ("FAIL", True)
+    assert fields["need"]["judged"]["share"] < 0.9
+    assert [remedy["action"] for remedy in fields["remedies"]][-1] == "buy faster storage"
+    assert passed == 0
+
+
+def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
+    _, first = probe_json(str(tmp_path), *SHORT)
+    _, second = probe_json(str(tmp_path), *SHORT, "--compare", str(tmp_path))
+    assert second["compared"]["id"] == first["id"]
+    names = {change["name"] for change in second["compared"]["differences"]}
+    assert names >= {"sequential.bytes_per_s", "random_4k.iops"}
+    begun = time.monotonic()
+    code, refused = probe_json(str(tmp_path), "--seconds", "9", "--compare", first["id"])
+    assert code == 5
+    assert refused["error"]["code"] == "refused"
+    assert "seconds" in refused["error"]["message"]
+    assert time.monotonic() - begun < 4  # before anything is measured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["/not/there"], 2, "does not exist"),
+        ([__file__], 2, "not a folder"),
+        (["/tmp", "--need", "fast"], 2, "not a rate"),
+        (["/tmp", "--profile", "gpt"], 2, "no profile"),
+        (["/tmp", "--need", "1", "--profile", "unet3d-h100"], 2, "two requirements"),
+        (["/tmp", "--size", "many"], 2, "not a size"),
+        (["/tmp", "--seconds", "1"], 2, "too short"),
+        (["/tmp", "--compare", "nothing"], 2, "no earlier probe"),
+    ],
+)
+def test_mistakes_are_sentences(arguments: list[str], code: int, words: str) -> None:
+    done = hostprep("probe", *arguments, "--json")
+    assert done.returncode == code
+    document = json.loads(done.stdout)
+    assert document["ok"] is False
+    assert words in document["error"]["message"]
+    assert words in done.stderr
+
+
+def test_no_fio(tmp_path: Path, fake_fio: Path) -> None:
+    done = hostprep("probe", str(tmp_path), "--json", env={"PATH": str(fake_fio.parent)})
+    assert done.returncode == 1
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "missing_tool"
+    assert "apt-get install fio" in error["hint"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo '{\n \"jobs\": ['; echo 'fio: killed' >&2; kill -9 $$", "fio: killed"),
+        ("echo 'fio: engine libaio not loadable'; exit 1", "libaio not loadable"),
+    ],
+)
+def test_a_broken_fio_is_a_sentence_and_nothing_stays(
+    tmp_path: Path, fake_fio: Path, script: str, words: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    done = hostprep("probe", str(data), *SHORT, "--json", env=with_fio(fake_fio, script))
+    assert done.returncode == 1
+    assert words in json.loads(done.stdout)["error"]["message"]
+    assert list(data.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing_behind(
+    tmp_path: Path, fake_fio: Path, number: signal.Signals
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    pid_file = tmp_path / "pid"
+    env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not pid_file.exists() or not pid_file.read_text().strip():
+            assert time.monotonic() < deadline, "fio was never started"
+            time.sleep(0.02)
+        assert list(data.glob(f"{PREFIX}*"))
+        process.send_signal(number)
+        _, words = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert words.strip().splitlines() == ["hostprep: interrupted."]
+    assert list(data.iterdir()) == []
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
