@@ -10,6 +10,7 @@ import hostprep
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
 from hostprep.cli.probe import probe
+from hostprep.cli.spec import spec_app
 from hostprep.cli.stage import stage
 from hostprep.cli.status import status
 from hostprep.cli.unmount import unmount
@@ -42,7 +43,7 @@ def root(
 
 
 # Each command module registers itself here: app.command(name)(function).
-COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts"})
+COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts", "spec"})
 
 app.command("stage")(stage)
 app.command("unstage")(unstage)
@@ -50,3 +51,4 @@ app.command("status")(status)
 app.command("mount")(mount)
 app.command("unmount")(unmount)
 app.command("probe")(probe)
+app.add_typer(spec_app, name="spec")

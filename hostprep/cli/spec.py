@@ -1,0 +1,114 @@
+"""``hostprep spec``: check the spec file without acting on it, and print its schema for editors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_error, emit_json, emit_text, printable
+from hostprep.errors import UsageError
+from hostprep.units import format_count, format_rate
+
+if TYPE_CHECKING:
+    from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
+
+spec_app = typer.Typer(
+    help="The spec file, hostprep.yml: check it, or print its schema.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@spec_app.command("check")
+def check(
+    path: Annotated[
+        str | None,
+        typer.Argument(help="The spec file; ./hostprep.yml or the one in /etc if not given."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what the spec file names, or list every mistake in it."""
+    from hostprep.spec import SYSTEM_SPEC, SpecError, find_spec, load_spec
+
+    file = Path(path) if path is not None else find_spec()
+    if file is None:
+        raise UsageError(
+            f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
+            "write one; `hostprep spec schema` describes it to your editor",
+        )
+    try:
+        spec = load_spec(file, named=path is not None)
+    except SpecError as error:
+        if not as_json:
+            raise
+        emit_error("spec", error, as_json=False)
+        emit_json("spec", _error_fields(error), ok=False)
+        raise typer.Exit(error.exit_code) from None
+    if as_json:
+        fields = asdict(spec)
+        for volume in fields["volumes"]:
+            volume["mode"] = None if volume["mode"] is None else f"{volume['mode']:04o}"
+        emit_json("spec", {**fields, "problems": []})
+        return
+    for line in _lines(spec, file):
+        emit_text(printable(line))
+
+
+@spec_app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema, for editors that complete and check YAML."""
+    from hostprep.spec.schema import json_schema
+
+    emit_text(json.dumps(json_schema(), indent=2))
+
+
+def _error_fields(error: SpecError) -> dict[str, Any]:
+    return {
+        "error": {"code": error.code, "message": error.message, "hint": error.hint},
+        "problems": [asdict(problem) for problem in error.problems],
+    }
+
+
+def _lines(spec: Spec, file: Path) -> list[str]:
+    lines = [
+        *(f"  volume {_volume_words(volume)}" for volume in spec.volumes),
+        *(f"  data set {_dataset_words(dataset)}" for dataset in spec.datasets),
+        *(f"  requirement {_requirement_words(required)}" for required in spec.requirements),
+    ]
+    if spec.packages:
+        lines.append(f"  packages {', '.join(spec.packages)}")
+    return [f"{file} is valid" + (":" if lines else "; it names nothing"), *lines]
+
+
+def _volume_words(volume: VolumeSpec) -> str:
+    words = [volume.size]
+    if volume.owner is not None:
+        words.append(f"owner {volume.owner}")
+    if volume.mode is not None:
+        words.append(f"mode {volume.mode:04o}")
+    if volume.inodes is not None:
+        words.append(f"{format_count(volume.inodes)} inodes")
+    if volume.huge is not None:
+        words.append(f"huge pages {volume.huge}")
+    if volume.swap:
+        words.append("may be swapped out")
+    return f"{volume.path}: {', '.join(words)}"
+
+
+def _dataset_words(dataset: DatasetSpec) -> str:
+    at_boot = ", again after each boot" if dataset.at_boot else ""
+    return f"{dataset.name}: {dataset.source} -> {dataset.target}{at_boot}"
+
+
+def _requirement_words(required: RequirementSpec) -> str:
+    rates = []
+    if required.samples_per_second is not None:
+        rates.append(f"{required.samples_per_second:g} samples/s")
+    if required.bytes_per_second is not None:
+        rates.append(format_rate(required.bytes_per_second))
+    return f"{required.dataset}: {', '.join(rates)}"

@@ -1,0 +1,291 @@
+"""A document against the shape of a spec, and its entries against each other.
+
+Every entry is checked by itself, so that a mistake in one hides none in another. What depends on a
+section that holds mistakes is not judged: a data set's volume may be the one that was misspelt.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from hostprep.spec.document import Document, Value, shown, shown_key
+from hostprep.spec.fields import name_problem
+from hostprep.spec.model import (
+    DatasetSpec,
+    RequirementSpec,
+    Spec,
+    SpecError,
+    VolumeSpec,
+)
+from hostprep.spec.schema import (
+    DatasetEntry,
+    Package,
+    RequirementEntry,
+    SpecFile,
+    VolumeEntry,
+)
+
+Entry = TypeVar("Entry")
+_SECTIONS = tuple(SpecFile.model_fields)
+_KEYS = {
+    "volumes": tuple(VolumeEntry.model_fields),
+    "datasets": tuple(DatasetEntry.model_fields),
+    "requirements": tuple(RequirementEntry.model_fields),
+    "packages": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Section(Generic[Entry]):
+    """The sound entries of a section by their index, and whether those are all."""
+
+    name: str
+    entries: tuple[tuple[int, Entry], ...]
+    complete: bool
+
+
+def check(document: Document, *, shown_path: str, path: str) -> Spec:
+    """Return the spec; ``path``, absolute, is the file's, ``shown_path`` its name in messages.
+
+    Raises ``SpecError`` with every mistake, by line.
+    """
+    checker = _Checker(document, os.path.dirname(path))
+    spec = checker.spec(path)
+    if checker.problems:
+        ordered = sorted(set(checker.problems), key=lambda found: (found.line, found.key))
+        raise SpecError(shown_path, tuple(ordered))
+    return spec
+
+
+class _Checker:
+    """Gathers the problems of one document."""
+
+    def __init__(self, document: Document, folder: str) -> None:
+        self.document = document
+        self.folder = folder
+        self.problems = list(document.problems)
+
+    def spec(self, path: str) -> Spec:
+        root = self._root()
+        volumes = self._section(root, "volumes", TypeAdapter(VolumeEntry))
+        datasets = self._section(root, "datasets", TypeAdapter(DatasetEntry), one=("volume", "to"))
+        requirements = self._section(
+            root,
+            "requirements",
+            TypeAdapter(RequirementEntry),
+            some=("samples_per_second", "bytes_per_second"),
+        )
+        packages = self._section(root, "packages", TypeAdapter[str](Package))
+        self._unique(volumes, ((i, "path", entry.path) for i, entry in volumes.entries))
+        self._unique(packages, ((i, None, name) for i, name in packages.entries))
+        named = self._datasets(datasets, volumes)
+        self._requirements(requirements, named, complete=datasets.complete)
+        return Spec(
+            path=path,
+            volumes=tuple(_volume(entry) for _, entry in volumes.entries),
+            datasets=named,
+            requirements=tuple(
+                RequirementSpec(**entry.model_dump()) for _, entry in requirements.entries
+            ),
+            packages=tuple(name for _, name in packages.entries),
+        )
+
+    def _root(self) -> dict[str, Value]:
+        value = self.document.value
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self._note((), f"the file must hold keys: {_listed(_SECTIONS)}")
+            return {}
+        for key in value:
+            if key not in _SECTIONS:
+                self._note((key,), _unknown(key, _SECTIONS))
+        return value
+
+    def _section(
+        self,
+        root: dict[str, Value],
+        name: str,
+        adapter: TypeAdapter[Entry],
+        *,
+        one: tuple[str, ...] = (),
+        some: tuple[str, ...] = (),
+    ) -> _Section[Entry]:
+        """Check each entry; of the keys ``one`` exactly one, of ``some`` at least one is given."""
+        items = root.get(name)
+        if items is None:
+            # Perhaps it is there under a misspelt name, and what refers to it would be blamed.
+            misspelt = any(_nearest(key, _SECTIONS) == name for key in root if key not in _SECTIONS)
+            return _Section(name, (), complete=not misspelt)
+        if not isinstance(items, list):
+            self._note((name,), "must be a list: each entry begins with `- `")
+            return _Section(name, (), complete=False)
+        entries = []
+        for index, item in enumerate(items):
+            where = (name, index)
+            before = len(self.problems)
+            entry: Entry | None = None
+            meant: Collection[str] = ()
+            try:
+                entry = adapter.validate_python(item)
+            except ValidationError as error:
+                meant = self._note_entry(where, error)
+            if isinstance(item, dict):
+                self._check_choice(where, item, meant, one=one, some=some)
+            if entry is not None and len(self.problems) == before:
+                entries.append((index, entry))
+        return _Section(name, tuple(entries), complete=len(entries) == len(items))
+
+    def _note_entry(self, where: tuple[str, int], error: ValidationError) -> set[str]:
+        """Note what is wrong with an entry; return the keys that its unknown ones stand for."""
+        known = _KEYS[where[0]]
+        found = error.errors(include_url=False)
+        unknown = [str(item["loc"][0]) for item in found if item["type"] == "extra_forbidden"]
+        meant = {near for key in unknown if (near := _nearest(key, known))}
+        for item in found:
+            kind, below = item["type"], (*where, *item["loc"])
+            if kind == "extra_forbidden":
+                self._note(below, _unknown(str(item["loc"][0]), known))
+            elif kind == "missing":
+                if item["loc"][0] not in meant:
+                    self._note(below, "is missing")
+            elif kind == "value_error":
+                self._note(below, str(item["ctx"]["error"]))
+            else:
+                value = item["input"]
+                self._note(
+                    below,
+                    "has no value" if value is None else f"must hold keys: {_listed(known)}",
+                )
+        return meant
+
+    def _check_choice(
+        self,
+        where: tuple[str | int, ...],
+        item: dict[str, Value],
+        meant: Collection[str],
+        *,
+        one: tuple[str, ...],
+        some: tuple[str, ...],
+    ) -> None:
+        choice = one or some
+        given = [key for key in choice if item.get(key) is not None or key in meant]
+        if choice and not given:
+            self._note(where, f"needs {_listed(choice, 'or')}")
+        if one and len(given) > 1:
+            self._note(where, f"has {_listed(one, 'and')}; give one of them")
+
+    def _datasets(
+        self, section: _Section[DatasetEntry], volumes: _Section[VolumeEntry]
+    ) -> tuple[DatasetSpec, ...]:
+        declared = {entry.path for _, entry in volumes.entries}
+        found: list[DatasetSpec] = []
+        targets: list[tuple[int, str, str]] = []
+        for index, entry in section.entries:
+            where = (section.name, index)
+            source = os.path.normpath(os.path.join(self.folder, entry.source))
+            name = entry.name or os.path.basename(source)
+            if problem := name_problem(name):
+                self._note((*where, "source"), f"cannot give the name: it {problem}; add `name`")
+                continue
+            if entry.volume and entry.volume not in declared and volumes.complete:
+                self._note(
+                    (*where, "volume"),
+                    f"{shown(entry.volume)} is not declared in `volumes`"
+                    + _or_near(entry.volume, declared),
+                )
+            dataset = DatasetSpec(name, source, entry.volume, entry.to, bool(entry.at_boot))
+            found.append(dataset)
+            targets.append((index, "name" if entry.name else "source", dataset.target))
+        self._unique(section, targets)
+        self._apart(targets, declared)
+        return tuple(found)
+
+    def _apart(self, targets: list[tuple[int, str, str]], volumes: Iterable[str]) -> None:
+        """Note each data set that would hold a volume or another data set: publishing replaces it
+        as a whole, and would take them away."""
+        holders = {target: (index, key) for index, key, target in reversed(targets)}
+        held = [(f"the volume {shown(path)}", (path, *_above(path))) for path in volumes]
+        held += [
+            (f"datasets[{index}] ({shown(target)})", _above(target)) for index, _, target in targets
+        ]
+        for inner, places in held:
+            for place in places:
+                if place in holders:
+                    index, key = holders[place]
+                    self._note(
+                        ("datasets", index, key), f"{shown(place)} would hold {inner}; set it apart"
+                    )
+
+    def _requirements(
+        self,
+        section: _Section[RequirementEntry],
+        datasets: tuple[DatasetSpec, ...],
+        *,
+        complete: bool,
+    ) -> None:
+        names = [dataset.name for dataset in datasets]
+        for index, entry in section.entries:
+            if complete and entry.dataset not in names:
+                self._note(
+                    (section.name, index, "dataset"),
+                    f"{shown(entry.dataset)} is not declared in `datasets`"
+                    + _or_near(entry.dataset, names),
+                )
+        self._unique(section, ((i, "dataset", entry.dataset) for i, entry in section.entries))
+
+    def _unique(
+        self, section: _Section[Any], values: Iterable[tuple[int, str | None, str]]
+    ) -> None:
+        """Note each value that an earlier entry has too; a key of None is the entry itself."""
+        first: dict[str, int] = {}
+        for index, key, value in values:
+            earlier = first.setdefault(value, index)
+            if earlier != index:
+                where = (section.name, index) if key is None else (section.name, index, key)
+                line = self.document.lines[section.name, earlier]
+                self._note(
+                    where, f"{shown(value)} is taken by {section.name}[{earlier}] (line {line})"
+                )
+
+    def _note(self, where: tuple[str | int, ...], message: str) -> None:
+        self.problems.append(self.document.problem(where, message))
+
+
+def _volume(entry: VolumeEntry) -> VolumeSpec:
+    return VolumeSpec(**{**entry.model_dump(), "swap": bool(entry.swap)})
+
+
+def _above(path: str) -> tuple[str, ...]:
+    return tuple(str(folder) for folder in PurePosixPath(path).parents)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    # The matcher is slow, and the words may be long and many.
+    few = list(islice(known, 200))
+    return next(iter(difflib.get_close_matches(word[:80].lower(), few, n=1)), None)
+
+
+def _or_near(word: str, known: Iterable[str]) -> str:
+    near = _nearest(word, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def _unknown(key: str, known: Collection[str]) -> str:
+    near = _nearest(key, known)
+    if near:
+        return f"unknown key; did you mean `{near}`?"
+    return f"unknown key; known here: {', '.join(known)}"
+
+
+def _listed(words: Collection[str], last: str = "or") -> str:
+    quoted = [f"`{shown_key(word)}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"

@@ -1,0 +1,108 @@
+"""Where the spec file is, and its bytes: from nobody whom root should not obey."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from pathlib import Path
+
+from hostprep.errors import HostprepError, Refused, UsageError
+
+LOCAL_SPEC = Path("hostprep.yml")
+SYSTEM_SPEC = Path("/etc/hostprep/hostprep.yml")
+MOST_BYTES = 256 * 1024
+
+
+def find_spec() -> Path | None:
+    """Return the spec file: ``HOSTPREP_SPEC``, else ``./hostprep.yml``, else the system's, or None.
+
+    Raises ``UsageError`` where the variable names a file that is not there: to take another one
+    instead would act on what nobody meant.
+    """
+    if moved := os.environ.get("HOSTPREP_SPEC"):
+        if not os.path.lexists(moved):
+            raise UsageError(
+                f"HOSTPREP_SPEC names {moved}, which does not exist.",
+                "write that file, or unset the variable",
+            )
+        return Path(moved)
+    # A link that leads nowhere counts as found: to pass over it would be to guess.
+    return next((path for path in (LOCAL_SPEC, SYSTEM_SPEC) if os.path.lexists(path)), None)
+
+
+def read_spec_bytes(path: Path, *, named: bool) -> bytes:
+    """Return the content of the spec file, at most ``MOST_BYTES``.
+
+    A file that was found, not ``named`` by the user, is obeyed by root only where nobody else can
+    write it; it is judged by its descriptor, so that it cannot be exchanged in between. Raises
+    ``Refused`` for that, ``UsageError`` for what can be no spec, ``HostprepError`` for what the
+    system does not let us read.
+    """
+    if os.geteuid() == 0 and not named:
+        _check_link(path)
+    try:
+        # Non-blocking: the open of a pipe would wait for a writer for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError:
+        raise UsageError(f"the spec file {path} does not exist.", "name another") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{path} is a directory.", f"name the file: {path / LOCAL_SPEC}")
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{path} is not a regular file.", "name the spec file")
+        if os.geteuid() == 0 and not named:
+            _check_writers(path, status)
+        try:
+            content = file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+    if len(content) > MOST_BYTES:
+        raise UsageError(
+            f"{path} is larger than {MOST_BYTES // 1024} KiB; no spec is that large.",
+            "is it the right file?",
+        )
+    return content
+
+
+def _check_link(path: Path) -> None:
+    """Raise where a symlink of somebody else decides which file root would read."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return  # the open says what is wrong
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted_users():
+        raise _refusal(path, f"is a symlink of uid {status.st_uid}", "chown -h root:")
+
+
+def _check_writers(path: Path, status: os.stat_result) -> None:
+    if status.st_uid not in _trusted_users():
+        raise _refusal(path, f"belongs to uid {status.st_uid}", "chown root:")
+    if status.st_mode & stat.S_IWOTH:
+        raise _refusal(path, "is writable by everybody", "chmod go-w")
+    # With an ACL these bits are its mask, which covers every user and group named in it.
+    if status.st_mode & stat.S_IWGRP:
+        raise _refusal(path, f"is writable by the group {status.st_gid}", "chmod g-w")
+
+
+def _trusted_users() -> set[int]:
+    """Return who may tell root what to do: root, and whoever became root by sudo just now."""
+    caller = os.environ.get("SUDO_UID", "")
+    return {0, int(caller)} if caller.isascii() and caller.isdigit() else {0}
+
+
+def _refusal(path: Path, reason: str, remedy: str) -> Refused:
+    return Refused(
+        f"{path} {reason}, who could make root mount and copy what they like; it was not read and"
+        " nothing was changed.",
+        f"look at what it says, then `{remedy} {shlex.quote(str(path))}`",
+    )
+
+
+def _unreadable(path: Path, error: OSError) -> HostprepError:
+    return HostprepError(
+        f"the spec file {path} cannot be read: {error.strerror}; nothing was changed."
+    )
