@@ -27,12 +27,20 @@ _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 
 
+# An entry as it was copied, and the hex hash of a file or the target of a symlink.
+Copy = tuple[Entry, str | None]
+
+
 class Changed(Exception):
     """The source file is not what it was when the copy began."""
+
+    twice = "changed while it was copied, twice"
 
 
 class Differs(Exception):
     """What was read back from the target is not what was written."""
+
+    twice = "read back differently from what was written, twice"
 
 
 @dataclass(slots=True)
@@ -80,18 +88,19 @@ def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
 
 def copy_file(
     entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffers: Buffers
-) -> tuple[Entry, str | None]:
+) -> Copy:
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
     Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
     """
-    source = open_source(entry.name, source_dir, style)
+    name, size = entry.name, entry.size
+    source = open_source(name, source_dir, style)
     try:
         target = _create(entry, target_dir)
         try:
-            if not entry.is_sparse and entry.size <= BUFFER_BYTES:
-                content = _copy_small(entry, source, target, style.verify, buffers)
+            if size <= BUFFER_BYTES and entry.blocks * 512 >= size:
+                content = _copy_small(size, source, target, style.verify, buffers)
             else:
                 content = _copy_large(entry, source, target, style.verify, buffers)
             st = os.fstat(source)
@@ -100,13 +109,25 @@ def copy_file(
                 os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
             copy_metadata(st, source, target, style)
         except BaseException:
-            os.unlink(entry.name, dir_fd=target_dir)
+            os.unlink(name, dir_fd=target_dir)
             raise
         finally:
             os.close(target)
     finally:
         os.close(source)
     return entry, content
+
+
+def copy_again(
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffers: Buffers
+) -> Copy:
+    """Copy an entry a second time, as it is by now; raises as ``copy_file`` does."""
+    now = current(entry, source_dir)
+    if stat.S_IFMT(now.mode) != stat.S_IFMT(entry.mode):
+        raise Changed
+    if stat.S_ISLNK(now.mode):
+        return copy_symlink(now, source_dir, target_dir, style)
+    return copy_file(now, source_dir, target_dir, style, buffers)
 
 
 def _create(entry: Entry, target_dir: int) -> int:
@@ -122,23 +143,24 @@ def _create(entry: Entry, target_dir: int) -> int:
 
 
 def _copy_small(
-    entry: Entry, source: int, target: int, verify: Verify, buffers: Buffers
+    size: int, source: int, target: int, verify: Verify, buffers: Buffers
 ) -> str | None:
     """Copy a file that fits the buffer: one read, one write, one read back."""
-    size = entry.size
     if size == 0:
         return None if verify is Verify.NONE else xxhash.xxh3_128_hexdigest(b"")
     data = buffers.data[:size]
     if os.readv(source, [data]) != size:
         # A short read: try what network and FUSE file systems may do to us before giving up.
         _read_fully(source, data, 0)
-    _write_fully(target, data, 0)
+    if os.pwrite(target, data, 0) != size:
+        _write_fully(target, data, 0)
     if verify is Verify.NONE:
         return None
     digest = xxhash.xxh3_128_digest(data)
     if verify is Verify.READBACK:
         back = buffers.back[:size]
-        _read_fully(target, back, 0)
+        if os.preadv(target, [back], 0) != size:
+            _read_fully(target, back, 0)
         if xxhash.xxh3_128_digest(back) != digest:
             raise Differs
     return digest.hex()
@@ -236,9 +258,7 @@ def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
     )
 
 
-def copy_symlink(
-    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle
-) -> tuple[Entry, str]:
+def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyle) -> Copy:
     """Copy a symlink as a symlink and return its entry and what it points to."""
     content = os.readlink(entry.name, dir_fd=source_dir)
     try:
@@ -274,7 +294,7 @@ def check_unchanged(entry: Entry, st: os.stat_result) -> None:
 
     The inode number is left out: some FUSE file systems give a file a new one at each look.
     """
-    if (st.st_mtime_ns, st.st_size, st.st_mode) != (entry.mtime_ns, entry.size, entry.mode):
+    if st.st_mtime_ns != entry.mtime_ns or st.st_size != entry.size or st.st_mode != entry.mode:
         raise Changed
 
 

@@ -13,6 +13,7 @@ and times are not in it. It detects damage and difference, not an adversary.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import xxhash
 
@@ -23,6 +24,18 @@ def entry_term(kind: str, path: str, content: str | None) -> int:
     """Return the term of one entry: ``content`` is a file's hex digest or a symlink's target."""
     tail = b"" if content is None else os.fsencode(content)
     return xxhash.xxh3_128_intdigest(kind.encode() + os.fsencode(path) + b"\0" + tail)
+
+
+def terms_below(directory: str) -> Callable[[str, str, str], int]:
+    """Return ``entry_term`` for the entries of one directory, by (kind, name, content); faster."""
+    base = os.fsencode(directory) + b"/" if directory else b""
+    hashed = xxhash.xxh3_128_intdigest
+
+    def term(kind: str, name: str, content: str) -> int:
+        tail = f"{name}\0{content}".encode("utf-8", "surrogateescape")
+        return hashed(kind.encode() + base + tail)
+
+    return term
 
 
 def add(total: int, term: int) -> int:

@@ -26,6 +26,9 @@ from hostprep.staging.reading import Reading
 from hostprep.staging.tree import DirCache, join
 from hostprep.staging.worker import Job
 
+# How much a task may exceed its size so that it ends with a directory.
+_SLACK_FILES = 1024
+
 
 @dataclass(slots=True)
 class Copied:
@@ -78,7 +81,7 @@ def copy_all(
         with Pool(job, processes=processes, threads=reading.threads) as pool:
             tasks = _Tasks(pool, copied)
             pool.run(
-                tasks.all(plan, reading.task_files),
+                tasks.all(plan, reading),
                 lambda: observer.progress(copied.files, copied.bytes),
             )
     except TaskFailed as error:
@@ -94,18 +97,23 @@ class _Tasks:
         self._pool = pool
         self._copied = copied
 
-    def all(self, plan: CopyPlan, task_files: int) -> Iterator[tuple[str, Any, OnResult]]:
+    def all(self, plan: CopyPlan, reading: Reading) -> Iterator[tuple[str, Any, OnResult]]:
         """Yield large files first, since their ranges keep all workers busy to the end."""
         for directory, entry in plan.large:
             yield from self._large(directory, entry, attempt=1)
+        # Two workers in one directory wait for each other's turn to create files in it. Where the
+        # source answers at once, so that this is what they would wait for, tasks end with it.
+        slack = _SLACK_FILES if reading.threads == 1 else 0
         group: list[Batch] = []
         files = 0
         for batch in plan.batches:
-            group.append(batch)
-            files += batch.files
-            if files >= task_files:
+            if files >= reading.task_files and (
+                files >= reading.task_files + slack or batch.directory != group[-1].directory
+            ):
                 yield self._copy(group)
                 group, files = [], 0
+            group.append(batch)
+            files += batch.files
         if group:
             yield self._copy(group)
 

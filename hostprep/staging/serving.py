@@ -7,6 +7,7 @@ in, ``(ticket, fine, result)`` out.
 from __future__ import annotations
 
 import ctypes
+import gc
 import marshal
 import os
 import queue
@@ -26,6 +27,8 @@ def serve(connection: Connection, job: Job, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.umask(0)
+    # Entries come and go by the million and none refers to itself: the collector would only search.
+    gc.disable()
     if job.gentle:
         be_gentle()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None

@@ -129,56 +129,72 @@ class Worker:
         for directory, packed in batches:
             done: list[tuple[Any, ...]] = []
             journal.append((directory, done))
-            for item in marshal.loads(packed):
-                if self._stopping:
-                    break
-                entry = Entry._make(item)
-                path = join(directory, entry.name)
-                try:
-                    copied, content = self._copy_entry(directory, entry)
-                except OSError as error:
-                    if error.errno in FATAL:
-                        self._record(journal)
-                        raise
-                    problems.append((path, error.strerror or str(error)))
-                    continue
-                except copying.Changed:
-                    problems.append((path, "changed while it was copied, twice"))
-                    continue
-                except copying.Differs:
-                    problems.append((path, "read back differently from what was written, twice"))
-                    continue
-                files += 1
-                size_bytes += copied.size
-                kind = kind_of(copied.mode)
-                if content is not None:
-                    total += digest.entry_term(kind, path, content)
-                group = path if copied.nlink > 1 and kind == "f" else ""
-                if group:
-                    linked.append((copied.dev, copied.ino, path, content))
-                done.append(record(copied, kind, content, group))
+            entries = marshal.loads(packed)
+            try:
+                total += self._copy_below(directory, entries, done, linked, problems)
+            except OSError:
+                self._record(journal)
+                raise
+            files += len(done)
+            size_bytes += sum(item[2] for item in done)
         self._record(journal)
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         return files, size_bytes, (total % (1 << 128)).to_bytes(16, "big"), problems, linked, lost
 
-    def _copy_entry(self, directory: str, entry: Entry) -> tuple[Entry, str | None]:
-        """Copy one entry, once more where the source changed or the target differed."""
+    def _copy_below(
+        self,
+        directory: str,
+        entries: list[tuple[Any, ...]],
+        done: list[tuple[Any, ...]],
+        linked: list[tuple[int, int, str, str | None]],
+        problems: list[tuple[str, str]],
+    ) -> int:
+        """Copy entries of one directory and return the sum of their digest terms.
+
+        Raises OSError for what concerns the whole run. This loop runs once for each file of a
+        data set, so names are looked up outside of it.
+        """
         assert self._target is not None
-        source_dir, target_dir = self._source.fd(directory), self._target.fd(directory)
-        copy = copying.copy_symlink if stat.S_ISLNK(entry.mode) else None
-        for attempt in (1, 2):
+        total = 0
+        style, buffers = self._style, self._buffers
+        copy_file, term_of, new = copying.copy_file, digest.terms_below(directory), tuple.__new__
+        try:
+            source_dir = self._source.fd(directory)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            problems.extend((join(directory, item[0]), reason) for item in entries)
+            return 0
+        target_dir = self._target.fd(directory)
+        for item in entries:
+            if self._stopping:
+                break
+            entry = new(Entry, item)
             try:
-                if copy is not None:
-                    return copy(entry, source_dir, target_dir, self._style)
-                return copying.copy_file(entry, source_dir, target_dir, self._style, self._buffers)
-            except (copying.Changed, copying.Differs):
-                if attempt == 2:
+                try:
+                    if stat.S_ISLNK(entry.mode):
+                        copied, content = copying.copy_symlink(entry, source_dir, target_dir, style)
+                    else:
+                        found = copy_file(entry, source_dir, target_dir, style, buffers)
+                except (copying.Changed, copying.Differs):
+                    found = copying.copy_again(entry, source_dir, target_dir, style, buffers)
+            except OSError as error:
+                if error.errno in FATAL:
                     raise
-                now = copying.current(entry, source_dir)
-                if stat.S_IFMT(now.mode) != stat.S_IFMT(entry.mode):
-                    raise
-                entry = now
-        raise AssertionError("unreachable")
+                problems.append((join(directory, entry.name), error.strerror or str(error)))
+                continue
+            except (copying.Changed, copying.Differs) as trouble:
+                problems.append((join(directory, entry.name), trouble.twice))
+                continue
+            copied, content = found
+            kind = kind_of(copied.mode)
+            if content is not None:
+                total += term_of(kind, copied.name, content)
+            group = ""
+            if copied.nlink > 1 and kind == "f":
+                group = join(directory, copied.name)
+                linked.append((copied.dev, copied.ino, group, content))
+            done.append(record(copied, kind, content, group))
+        return total
 
     def _record(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         if self._journal is not None:
