@@ -60,7 +60,7 @@ def check(document: Document, *, shown_path: str, path: str) -> Spec:
     checker = _Checker(document, os.path.dirname(path))
     spec = checker.spec(path)
     if checker.problems:
-        ordered = sorted(set(checker.problems), key=lambda found: (found.line, found.key))
+        ordered = sorted(dict.fromkeys(checker.problems), key=lambda found: (found.line, found.key))
         raise SpecError(shown_path, tuple(ordered))
     return spec
 

@@ -7,6 +7,7 @@ that was written: YAML 1.1 would make 493 of ``0755`` and 60050 of the owner ``1
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,10 +77,10 @@ def parse_document(path: str, content: bytes) -> Document:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = 1 if mark is None else mark.line + 1
+        line = 1 if mark is None else _line(text, mark.index)
         raise SpecError(path, (Problem(line, "", _yaml_sentence(error)),)) from None
     except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
+        line = _line(text, error.position)
         sentence = f"holds the character U+{error.character:04X}, which YAML does not allow"
         raise SpecError(path, (Problem(line, "", sentence),)) from None
     except RecursionError:
@@ -90,7 +91,7 @@ def parse_document(path: str, content: bytes) -> Document:
         raise SpecError(path, (Problem(1, "", sentence),)) from None
     if node is None:
         return Document(None)
-    walk = _Walk(path)
+    walk = _Walk(path, text)
     value = walk.value(node, ())
     return Document(value, walk.lines, tuple(walk.problems))
 
@@ -102,6 +103,11 @@ def _decode(path: str, content: bytes) -> str:
         line = content[: error.start].count(b"\n") + 1
         text = f"is not UTF-8 text (byte 0x{content[error.start]:02x}); save it as UTF-8"
         raise SpecError(path, (Problem(line, "", text),)) from None
+
+
+def _line(text: str, index: int) -> int:
+    """Return the line as editors count; PyYAML's own marks break at U+0085 and U+2028 too."""
+    return text.count("\n", 0, index) + 1
 
 
 def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
@@ -119,8 +125,9 @@ def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
 class _Walk:
     """Turns nodes into values, and notes lines and mistakes on the way."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, text: str) -> None:
         self.path = path
+        self._ends = [match.start() for match in re.finditer("\n", text)]
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
         self._count = 0
@@ -128,7 +135,7 @@ class _Walk:
     def value(self, node: yaml.Node, where: KeyPath) -> Value:
         import yaml
 
-        line = self.lines.setdefault(where, node.start_mark.line + 1)
+        line = self.lines.setdefault(where, self._line(node))
         self._count += 1
         if self._count > _MOST_VALUES:
             text = f"more than {_MOST_VALUES} values, those of aliases counted each time"
@@ -142,6 +149,9 @@ class _Walk:
             return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
         self._check_tag(node, where, "map")
         return self._mapping(node, where)
+
+    def _line(self, node: yaml.Node) -> int:
+        return bisect_left(self._ends, node.start_mark.index) + 1
 
     def _scalar(self, node: yaml.ScalarNode, where: KeyPath) -> Value:
         import yaml
@@ -165,7 +175,7 @@ class _Walk:
         found: dict[str, Value] = {}
         first: dict[str, int] = {}
         for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
+            line = self._line(key_node)
             if not isinstance(key_node, yaml.ScalarNode):
                 self.problems.append(
                     Problem(line, key_path(where), "a key must be text, not a list or a mapping")

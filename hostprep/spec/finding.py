@@ -48,7 +48,7 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
         raise UsageError(f"the spec file {path} does not exist.", "name another") from None
     except OSError as error:
         raise _unreadable(path, error) from None
-    with open(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             raise UsageError(f"{path} is a directory.", f"name the file: {path / LOCAL_SPEC}")
@@ -56,10 +56,12 @@ def read_spec_bytes(path: Path, *, named: bool) -> bytes:
             raise UsageError(f"{path} is not a regular file.", "name the spec file")
         if os.geteuid() == 0 and not named:
             _check_writers(path, status)
-        try:
+        with open(descriptor, "rb", closefd=False) as file:
             content = file.read(MOST_BYTES + 1)
-        except OSError as error:
-            raise _unreadable(path, error) from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    finally:
+        os.close(descriptor)
     if len(content) > MOST_BYTES:
         raise UsageError(
             f"{path} is larger than {MOST_BYTES // 1024} KiB; no spec is that large.",

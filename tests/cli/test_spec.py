@@ -1,0 +1,187 @@
+"""``hostprep spec``: what it prints, on which stream, with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.cli.main import run
+from hostprep.spec import SYSTEM_SPEC
+
+SPEC = """\
+volumes:
+  - {path: /mnt/hostprep, size: 30G, owner: "alice:ml", mode: 0750, inodes: 2000000, huge: never,
+     swap: true}
+datasets:
+  - {name: city, source: sets/cityscapes, volume: /mnt/hostprep, at_boot: true}
+  - {source: /srv/coco, to: /nvme}
+requirements:
+  - {dataset: city, samples_per_second: 1800}
+  - {dataset: coco, bytes_per_second: 400MB}
+packages: [fio, jq]
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOSTPREP_SPEC", raising=False)
+    return tmp_path
+
+
+def check_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = run(["spec", "check", "--json", *arguments])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_sound_spec_is_said_in_words(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "hostprep.yml").write_text(SPEC)
+    assert run(["spec", "check"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert out == (
+        "hostprep.yml is valid:\n"
+        "  volume /mnt/hostprep: 30G, owner alice:ml, mode 0750, 2,000,000 inodes, "
+        "huge pages never, may be swapped out\n"
+        f"  data set city: {here}/sets/cityscapes -> /mnt/hostprep/city, again after each boot\n"
+        "  data set coco: /srv/coco -> /nvme/coco\n"
+        "  requirement city: 1800 samples/s\n"
+        "  requirement coco: 400 MB/s\n"
+        "  packages fio, jq\n"
+    )
+
+
+def test_a_sound_spec_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "h.yml").write_text(SPEC)
+    code, document = check_json(capsys, "h.yml")
+    assert code == 0
+    assert document == {
+        "schema": "hostprep.spec/1",
+        "ok": True,
+        "path": str(here / "h.yml"),
+        "volumes": [
+            {
+                "path": "/mnt/hostprep",
+                "size": "30G",
+                "owner": "alice:ml",
+                "mode": "0750",
+                "inodes": 2_000_000,
+                "huge": "never",
+                "swap": True,
+            }
+        ],
+        "datasets": [
+            {
+                "name": "city",
+                "source": str(here / "sets/cityscapes"),
+                "volume": "/mnt/hostprep",
+                "to": None,
+                "at_boot": True,
+            },
+            {
+                "name": "coco",
+                "source": "/srv/coco",
+                "volume": None,
+                "to": "/nvme",
+                "at_boot": False,
+            },
+        ],
+        "requirements": [
+            {"dataset": "city", "samples_per_second": 1800.0, "bytes_per_second": None},
+            {"dataset": "coco", "samples_per_second": None, "bytes_per_second": 400_000_000},
+        ],
+        "packages": ["fio", "jq"],
+        "problems": [],
+    }
+
+
+def test_an_empty_spec_names_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "hostprep.yml").write_text("")
+    assert run(["spec", "check"]) == 0
+    assert capsys.readouterr().out == "hostprep.yml is valid; it names nothing\n"
+
+
+def test_mistakes_go_to_stderr_with_exit_code_2(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "hostprep.yml").write_text("volumes:\n- path: /v\n  siez: 3G\npackages: 3\n")
+    assert run(["spec", "check"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        "hostprep: hostprep.yml holds 2 mistakes; nothing was changed.\n"
+        "  hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?\n"
+        "  hostprep.yml:4: packages: must be a list: each entry begins with `- `\n"
+        "  -> mend the file; `hostprep spec check` reads it without acting on it\n"
+    )
+
+
+def test_mistakes_as_json_are_a_list_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "hostprep.yml").write_text("volumes:\n- path: /v\n  siez: 3G\n")
+    code, document = check_json(capsys)
+    assert code == 2
+    assert document == {
+        "schema": "hostprep.spec/1",
+        "ok": False,
+        "error": {
+            "code": "spec",
+            "message": "hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?",
+            "hint": "mend the file; `hostprep spec check` reads it without acting on it",
+        },
+        "problems": [
+            {
+                "line": 3,
+                "key": "volumes[0].siez",
+                "message": "unknown key; did you mean `size`?",
+            }
+        ],
+    }
+
+
+@pytest.mark.skipif(SYSTEM_SPEC.exists(), reason=f"this machine has {SYSTEM_SPEC}")
+def test_no_spec_at_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["spec", "check"]) == 2
+    assert capsys.readouterr().err == (
+        "hostprep: there is no spec file: neither ./hostprep.yml nor /etc/hostprep/hostprep.yml.\n"
+        "  -> write one; `hostprep spec schema` describes it to your editor\n"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give files away")
+def test_root_refuses_a_strangers_file_that_it_found_and_reads_it_by_name(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    (here / "hostprep.yml").write_text(SPEC)
+    os.chown(here / "hostprep.yml", 54321, -1)
+    code, document = check_json(capsys)
+    assert code == 5
+    assert document["error"]["code"] == "refused"
+    code, document = check_json(capsys, "hostprep.yml")
+    assert code == 0
+    assert document["packages"] == ["fio", "jq"]
+
+
+def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["spec", "schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert list(schema["properties"]) == ["volumes", "datasets", "requirements", "packages"]
+
+
+def test_the_help_of_hostprep_loads_neither_yaml_nor_pydantic() -> None:
+    program = (
+        "import sys; from hostprep.cli.main import run; import hostprep.spec; code = run(['-h']);"
+        "sys.exit(code or sorted({'yaml', 'pydantic'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "spec" in done.stdout
