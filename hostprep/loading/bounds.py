@@ -1,0 +1,154 @@
+"""What the host allows: read once from ``/proc`` and ``/sys``, then bounds by arithmetic."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from hostprep.host.cpu import CpuFacts, read_cpu
+from hostprep.host.memory import read_headroom
+from hostprep.host.mounts import mount_at, read_mounts
+from hostprep.loading.model import Binding, Bound, HostShare
+from hostprep.units import MIB, format_bytes, parse_size
+
+# What a second thread of a core adds to the first is between a tenth and a third for decoding;
+# an assumption for the model alone, which the probes then confirm or correct.
+SMT_GAIN = 0.25
+MEMORY_SHARE = 0.5
+SHM_SHARE = 0.8
+# From here on a rank leaves one processor to its main process when nothing was measured.
+_CPUS_WITH_RESERVE = 4
+_DESCRIPTORS_OF_A_WORKER = 6
+_DESCRIPTORS_OF_A_TRAINING = 128
+# More than this is nobody's answer: the search does not go there.
+MOST_WORKERS = 64
+DOCKER_SHM_BYTES = 64 * MIB
+
+
+def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare:
+    """Read what the host below ``root`` gives to ``ranks`` processes that train side by side."""
+    cpu = read_cpu(root)
+    memory = read_headroom(root)
+    size_bytes, free_bytes = _shm(root)
+    quota = cpu.quota
+    capacity, start, cpus_from = _cpus(cpu)
+    return HostShare(
+        ranks=ranks,
+        ranks_from=ranks_from,
+        affinity_cpus=cpu.affinity,
+        physical_cores=cpu.physical_cores,
+        quota_cpus=None if quota is None else quota.cpus,
+        quota_group=None if quota is None else quota.group,
+        capacity_cpus=capacity,
+        start_cpus=start,
+        cpus_from=cpus_from,
+        memory_available_bytes=memory.available_bytes,
+        memory_from=memory.available_from,
+        shm_size_bytes=size_bytes,
+        shm_free_bytes=free_bytes,
+        descriptors_limit=_descriptors_limit(root),
+    )
+
+
+def _cpus(cpu: CpuFacts) -> tuple[float, float, str]:
+    """Return the capacity, what a start may count on, and in words where the latter is from."""
+    cores = cpu.physical_cores or cpu.affinity
+    capacity = cores + SMT_GAIN * (cpu.affinity - cores)
+    start, where = float(cores), cpu.usable_from
+    if cores < cpu.affinity:
+        where = f"the {cores} physical cores under {cpu.affinity} logical processors"
+    if cpu.quota is not None and cpu.quota.cpus < start:
+        start, where = cpu.quota.cpus, f"the quota of cgroup {cpu.quota.group}"
+    if cpu.quota is not None:
+        capacity = min(capacity, cpu.quota.cpus)
+    return capacity, start, where
+
+
+def starting_point(host: HostShare) -> tuple[int, str]:
+    """Return a number of workers a rank from the host alone, and the reason for it."""
+    share = host.start_cpus / host.ranks
+    reserve = 1 if share >= _CPUS_WITH_RESERVE else 0
+    workers = max(1, math.floor(share) - reserve)
+    words = f"{host.start_cpus:g} usable ({host.cpus_from})"
+    if host.ranks > 1:
+        words += f", shared by {host.ranks} ranks ({host.ranks_from})"
+    if reserve:
+        words += ", one of each rank's left to its main process"
+    return workers, words
+
+
+def bounds(
+    host: HostShare,
+    *,
+    batch_bytes: int,
+    tensors_per_batch: int,
+    prefetch_factor: int,
+    batches: int | None,
+    worker_memory_bytes: int | None,
+    main_descriptors: int,
+) -> tuple[Bound, ...]:
+    """Return the most workers a rank that each resource allows, the tightest first.
+
+    ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold.
+    """
+    found = []
+    ahead_bytes = prefetch_factor * batch_bytes
+    held_bytes = (worker_memory_bytes or 0) + ahead_bytes
+    if held_bytes:
+        allowed_bytes = MEMORY_SHARE * host.memory_available_bytes / host.ranks
+        found.append(
+            Bound(
+                Binding.MEMORY,
+                int(allowed_bytes // held_bytes),
+                f"half of the {format_bytes(host.memory_available_bytes)} that {host.memory_from}"
+                f" leaves, at {format_bytes(held_bytes)} a worker",
+            )
+        )
+    if host.shm_free_bytes is not None and ahead_bytes:
+        found.append(
+            Bound(
+                Binding.SHARED_MEMORY,
+                int(SHM_SHARE * host.shm_free_bytes / host.ranks // ahead_bytes),
+                f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at {prefetch_factor}"
+                f" batches of {format_bytes(batch_bytes)} a worker",
+            )
+        )
+    if host.descriptors_limit is not None:
+        spare = host.descriptors_limit - main_descriptors - _DESCRIPTORS_OF_A_TRAINING
+        each = prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER
+        found.append(
+            Bound(
+                Binding.DESCRIPTORS,
+                max(0, spare // each),
+                f"{host.descriptors_limit} open files allowed, at {each} a worker",
+            )
+        )
+    if batches is not None:
+        found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
+    return tuple(sorted(found, key=lambda bound: bound.workers))
+
+
+def _shm(root: Path) -> tuple[int | None, int | None]:
+    """Return the size of /dev/shm and what is free of it; both None where it is not mounted."""
+    mount = mount_at("/dev/shm", read_mounts(root))
+    if mount is None:
+        return None, None
+    if root == Path("/"):
+        stat = os.statvfs("/dev/shm")
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+    option = mount.option("size")  # of a captured host no more is known
+    size_bytes = parse_size(option) if option else None
+    return size_bytes, size_bytes
+
+
+def _descriptors_limit(root: Path) -> int | None:
+    try:
+        lines = (root / "proc/self/limits").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        if line.startswith("Max open files"):
+            soft = line.split()[3]
+            return int(soft) if soft.isdigit() else None
+    return None

@@ -1,0 +1,136 @@
+"""The measuring child: ``python -m hostprep.loading.child JOB`` does one job and tells of it.
+
+A fresh process for each measurement: no imported module, no open file and no thread of an earlier
+one tints it, and whatever the user's code does ends with it. What user code prints to stdout goes
+to stderr; on the real stdout there are only events, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Any
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading import processes
+
+_LEAST_EPOCH_BATCHES = 4
+
+
+class _Events:
+    """The way back to hostprep."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)  # close-on-exec, so no program of the user's holds it open
+        os.dup2(2, 1)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}) + "\n"
+        data = line.encode("ascii")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def main() -> None:
+    """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
+    processes.die_with_parent()
+    os.register_at_fork(after_in_child=processes.die_with_parent)
+    events = _Events()
+    job = json.loads(sys.argv[1])
+    where = ["start"]
+    keep: Any = None
+    try:
+        if job["cpus"] is not None:
+            os.sched_setaffinity(0, job["cpus"])
+        match job["job"]:
+            case "probe":
+                keep = _probe(job, events, where)
+            case "stages":
+                _stages(job, events)
+            case "gpu":
+                from hostprep.loading.gpu_step import time_steps
+
+                result = time_steps(job["device"], job["batch_size"], job["side"], job["seconds"])
+                events.tell("result", result=result)
+    except HostprepError as error:
+        kind = type(error).__name__
+        events.tell("refused", kind=kind, message=error.message, hint=error.hint)
+    except BaseException as error:
+        events.tell(
+            "error",
+            where=where[0],
+            type=type(error).__name__,
+            message=str(error),
+            trace="".join(traceback.format_exception(error))[-8000:],
+        )
+    del keep  # now that all is told, the workers may end, each in its time
+
+
+def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
+    from hostprep.loading import decoders
+    from hostprep.loading.opening import TorchMissing, describe, open_source
+
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise TorchMissing from None
+    from hostprep.loading.building import ProbeJob
+    from hostprep.loading.timing import time_iterable, time_loader
+
+    where[0] = "open"
+    events.tell("opening")
+    if "files" in job["source"]:
+        decoders.quiet_threads()
+    opened = open_source(job["source"], job["batch_size"])
+    subject = describe(opened, thoroughly=job["workers"] == 0)
+    _long_enough(subject.length, opened.batch_size, opened.kind, opened.description)
+    where[0] = "iterate"
+    events.tell("opened", subject=asdict(subject))
+    if opened.kind == "iterable":
+        found = time_iterable(opened, job["seconds"], job["limit_seconds"])
+        events.tell("result", result={"subject": asdict(subject), "iterable": found})
+        return None
+    probe = ProbeJob(
+        workers=job["workers"],
+        prefetch_factor=job["prefetch_factor"],
+        batch_size=opened.batch_size,
+        first=job["first"],
+        seconds=job["seconds"],
+        limit_seconds=job["limit_seconds"],
+        ready=job["ready"],
+        background=job["background"],
+    )
+    found, keep = time_loader(opened, probe, events.tell)
+    events.tell("result", result={"subject": asdict(subject), **found})
+    return keep
+
+
+def _long_enough(length: int | None, batch_size: int, kind: str, description: str) -> None:
+    if kind == "iterable" or length is None or length >= _LEAST_EPOCH_BATCHES * batch_size:
+        return
+    batches = -(-length // batch_size)
+    raise Inconclusive(
+        f"{description} has {length} samples, {batches} {'batch' if batches == 1 else 'batches'} of"
+        f" {batch_size}: too few to take a rate of, and hardly worth a worker.",
+        "name a larger data set, or a smaller --batch-size",
+    )
+
+
+def _stages(job: dict[str, Any], events: _Events) -> None:
+    from hostprep.loading import decoders
+    from hostprep.loading.files import FileSamples
+    from hostprep.loading.stages import time_stages
+
+    decoders.quiet_threads()
+    with open(job["files"], encoding="ascii") as file:
+        told = json.load(file)
+    samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+    stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
+    events.tell("result", result=asdict(stages))
+
+
+if __name__ == "__main__":
+    main()

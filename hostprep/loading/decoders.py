@@ -1,0 +1,80 @@
+"""Image decoders that may be installed, all to the same: RGB bytes, height x width x 3."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from typing import Any
+
+# In the order of preference: what torchvision's own data sets use comes first.
+MODULES = {"pillow": "PIL", "opencv": "cv2", "simplejpeg": "simplejpeg"}
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
+JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
+
+
+def installed() -> tuple[str, ...]:
+    """Return the decoders that can be used here; all of them give numpy arrays."""
+    if importlib.util.find_spec("numpy") is None:
+        return ()
+    return tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
+
+
+def quiet_threads() -> None:
+    """Keep OpenCV to the calling thread, as every worker of a loader should."""
+    if importlib.util.find_spec("cv2") is not None:
+        import cv2
+
+        cv2.setNumThreads(0)
+
+
+def decode(data: bytes, decoder: str) -> Any:
+    """Return the image in ``data``; raise ``ValueError`` or ``OSError`` where it is none."""
+    if decoder == "simplejpeg":
+        import simplejpeg
+
+        return simplejpeg.decode_jpeg(data)
+    import numpy as np
+
+    if decoder == "opencv":
+        import cv2
+
+        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
+        if image is None:
+            raise ValueError("OpenCV cannot decode it")
+        return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as opened:
+        return np.asarray(opened.convert("RGB"))
+
+
+def resize(image: Any, side: int, decoder: str) -> Any:
+    """Return the image as float32, 3 x side x side, between 0 and 1."""
+    import numpy as np
+
+    if decoder == "pillow":
+        from PIL import Image
+
+        small = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
+    elif "opencv" in installed():
+        import cv2
+
+        small = cv2.resize(image, (side, side), interpolation=cv2.INTER_LINEAR)
+    else:
+        return resize(image, side, "pillow")
+    channels_first = np.ascontiguousarray(small.transpose(2, 0, 1))
+    return channels_first.astype(np.float32) / np.float32(255)
+
+
+def encode(image: Any, form: str) -> bytes:
+    """Return an image in another form: ``png``, ``jpeg`` (quality 90) or ``npy``."""
+    import numpy as np
+
+    target = io.BytesIO()
+    if form == "npy":
+        np.save(target, image)
+    else:
+        from PIL import Image
+
+        Image.fromarray(image).save(target, format=form, quality=90)
+    return target.getvalue()

@@ -1,0 +1,206 @@
+"""The user's files as a data set: which of them are samples, and how one becomes an array."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import Inconclusive, UsageError
+from hostprep.loading import decoders
+from hostprep.units import MIB, format_bytes
+
+_MOST_FILES = 200_000
+_LISTING_SECONDS = 5.0
+_LARGEST_SAMPLE_BYTES = 64 * MIB
+_SIZES_LOOKED_AT = 200
+# What lies beside samples and is none.
+_ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files that are samples, in random order. ``kind`` is ``image``, ``npy`` or ``bytes``.
+
+    ``whole`` tells that the directory was listed to its end; ``mean_bytes`` is of a sample of them.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    jpeg: bool
+    others: int
+    whole: bool
+    mean_bytes: float
+
+
+def list_samples(directory: str, seed: int = 0) -> Listing:
+    """List the samples below ``directory``: the files of the kind that most files have.
+
+    Stops at 200,000 files or five seconds. Raises ``UsageError`` where it is no directory, and
+    ``Inconclusive`` where there are no files, or where a sample is plainly not a file.
+    """
+    if not os.path.isdir(directory):
+        raise UsageError(
+            f"{directory} is not a directory.", "--dataset DIR: the one with the files"
+        )
+    names, whole = _walk(directory)
+    by_kind: dict[str, list[str]] = {}
+    for name in names:
+        by_kind.setdefault(_kind(name), []).append(name)
+    aside = by_kind.pop("aside", []) if len(by_kind) > 1 else []
+    if not by_kind:
+        raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
+    kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
+    dice = random.Random(seed)
+    dice.shuffle(chosen)
+    mean_bytes = _mean_bytes(chosen[:_SIZES_LOOKED_AT])
+    if mean_bytes > _LARGEST_SAMPLE_BYTES:
+        raise Inconclusive(
+            f"the files below {directory} have {format_bytes(mean_bytes)} on the mean: a sample is"
+            " part of such a file, and which part only your loader knows. Nothing was measured.",
+            "give the loader itself: --loader package.module:name",
+        )
+    suffixes = Counter(_suffix(name) for name in chosen)
+    jpeg = all(suffix in decoders.JPEG_SUFFIXES for suffix in suffixes)
+    others = len(names) - len(chosen) - len(aside)
+    return Listing(tuple(chosen), kind, jpeg, others, whole, mean_bytes)
+
+
+def _walk(directory: str) -> tuple[list[str], bool]:
+    deadline = time.monotonic() + _LISTING_SECONDS
+    names: list[str] = []
+    waiting = [directory]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue  # unreadable: the loader would not read it either
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif entry.is_file():
+                    names.append(entry.path)
+            except OSError:
+                continue
+        if len(names) >= _MOST_FILES or time.monotonic() > deadline:
+            return names, not waiting
+    return names, True
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _kind(name: str) -> str:
+    suffix = _suffix(name)
+    if suffix in decoders.IMAGE_SUFFIXES:
+        return "image"
+    if suffix == ".npy":
+        return "npy"
+    return "aside" if suffix in _ASIDE else "bytes"
+
+
+def _mean_bytes(names: Sequence[str]) -> float:
+    sizes = []
+    for name in names:
+        try:
+            sizes.append(os.stat(name).st_size)
+        except OSError:
+            continue
+    return sum(sizes) / len(sizes) if sizes else 0.0
+
+
+def read_whole(name: str) -> bytes:
+    """Return a file's bytes, read in one go and unbuffered."""
+    with open(name, "rb", buffering=0) as file:
+        return file.readall()
+
+
+class FileSamples:
+    """Files as a map-style data set, which a DataLoader takes as it is.
+
+    An image becomes float32 of 3 x side x side, ``.npy`` its array, anything else its bytes.
+    ``form`` reads images that were kept in memory in another form, to compare forms.
+    """
+
+    def __init__(self, names: Sequence[str], kind: str, decoder: str | None, side: int) -> None:
+        self.names = names
+        self.kind = kind
+        self.decoder = decoder
+        self.side = side
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.finish(self.unpack(read_whole(self.names[index])))
+
+    def unpack(self, data: bytes) -> Any:
+        """Return the decoded sample of a file's bytes."""
+        if data[:6] == b"\x93NUMPY":
+            import numpy as np
+
+            return np.load(io.BytesIO(data), allow_pickle=False)
+        if self.kind == "image" and self.decoder is not None:
+            return decoders.decode(data, self.decoder)
+        return data
+
+    def finish(self, sample: Any) -> Any:
+        """Return a decoded sample as it goes into a batch."""
+        if self.kind == "image" and self.decoder is not None:
+            return decoders.resize(sample, self.side, self.decoder)
+        return sample
+
+
+class BytesSamples(FileSamples):
+    """Files whose bytes were read before, for comparing decoders and forms without the storage."""
+
+    def __init__(
+        self, contents: Sequence[bytes], kind: str, decoder: str | None, side: int
+    ) -> None:
+        super().__init__((), kind, decoder, side)
+        self.contents = contents
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.finish(self.unpack(self.contents[index]))
+
+
+def collate_arrays(samples: Sequence[Any]) -> Any:
+    """Return the batch as numpy would: one array where shapes agree, else all bytes in a row."""
+    if isinstance(samples[0], bytes):
+        return b"".join(samples)
+    import numpy as np
+
+    if len({sample.shape for sample in samples}) == 1:
+        return np.stack(samples)
+    return np.concatenate([sample.ravel() for sample in samples])
+
+
+def collate_tensors(samples: Sequence[Any]) -> Any:
+    """Return the batch as tensors, in shared memory where a worker does it."""
+    import torch
+    from torch.utils.data import default_collate
+
+    if isinstance(samples[0], bytes) or len({sample.shape for sample in samples}) > 1:
+        joined = collate_arrays(samples)
+        flat = bytearray(joined) if isinstance(joined, bytes) else joined
+        return torch.as_tensor(flat) if not isinstance(flat, bytearray) else _from_bytes(flat)
+    return default_collate(list(samples))
+
+
+def _from_bytes(data: bytearray) -> Any:
+    import torch
+
+    # Of no length there is no tensor by frombuffer.
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

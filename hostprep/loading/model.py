@@ -1,0 +1,234 @@
+"""What is known of a loader and what is recommended for it; no code that measures or decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Binding(StrEnum):
+    """What limits the rate. ``GPU`` means that the loader is enough."""
+
+    GPU = "gpu"
+    READ = "read"
+    DECODE = "decode"
+    RESIZE = "resize"
+    COLLATE = "collate"
+    TRANSPORT = "transport"
+    CPU = "cpu"
+    WAITING = "waiting"
+    MEMORY = "memory"
+    SHARED_MEMORY = "shared_memory"
+    DESCRIPTORS = "descriptors"
+    LENGTH = "length"
+    PIPELINE = "pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class HostShare:
+    """What the host gives to all ranks together, and how many ranks share it.
+
+    ``capacity_cpus`` is processor time per second of time: the quota, or the processors that
+    affinity allows, of which a second thread of the same core counts a part. ``start_cpus`` is
+    what a rank may count on: physical cores, or the quota where it is less.
+    """
+
+    ranks: int
+    ranks_from: str
+    affinity_cpus: int
+    physical_cores: int | None
+    quota_cpus: float | None
+    quota_group: str | None
+    capacity_cpus: float
+    start_cpus: float
+    cpus_from: str
+    memory_available_bytes: int
+    memory_from: str
+    shm_size_bytes: int | None
+    shm_free_bytes: int | None
+    descriptors_limit: int | None
+
+    @property
+    def capacity_per_rank(self) -> float:
+        """Return the processor time per second that one rank may count on."""
+        return self.capacity_cpus / self.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCost:
+    """What a sample takes in the main process, without workers, per sample unless it says batch.
+
+    ``waiting_seconds`` is time that no processor was wanted: storage, network, sleep.
+    ``batch_p99_over_mean`` tells how uneven the batches are.
+    """
+
+    batch_size: int
+    seconds: float
+    cpu_seconds: float
+    waiting_seconds: float
+    collate_seconds: float
+    collate_cpu_seconds: float
+    sample_bytes: int
+    tensors_per_batch: int
+    batch_p99_over_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """What handing ready batches from workers to the main process costs: the host's ceiling."""
+
+    workers: int
+    samples_per_s: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One real DataLoader, timed in a process of its own.
+
+    ``samples_per_s`` is what the clock said. ``undisturbed_samples_per_s`` is what it would have
+    been, had other programs not taken processor time meanwhile (``others_cpus``): the same where
+    they took none. ``relative_error`` is the standard error of the mean of its rounds.
+    ``own_cpus``, ``main_cpus`` and ``runnable_cpus`` are processors' worth of time used by all its
+    processes, used by the main one, and used or waited for. ``discarded_batches`` came before the
+    clock was started. ``seen_before`` tells that the data set was too short for fresh samples.
+    """
+
+    workers: int
+    prefetch_factor: int
+    samples_per_s: float
+    undisturbed_samples_per_s: float
+    relative_error: float
+    samples: int
+    seconds: float
+    discarded_batches: int
+    first_batch_seconds: float
+    own_cpus: float
+    main_cpus: float
+    runnable_cpus: float
+    others_cpus: float
+    worker_memory_bytes: int | None
+    worker_growth_bytes_per_s: float | None
+    worker_threads: int | None
+    worker_affinity_cpus: int | None
+    main_descriptors: int
+    seen_before: bool
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether other programs changed the figure by more than 5 %."""
+        return self.undisturbed_samples_per_s > 1.05 * self.samples_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class FailedProbe:
+    """A probe whose workers could not do their work for a reason that the host sets."""
+
+    workers: int
+    binding: Binding
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is to be loaded, as found when it was opened.
+
+    ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, of
+    which only time can be taken. ``length`` counts samples, None where it has none.
+    ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
+    DataLoader had.
+    """
+
+    kind: str
+    description: str
+    length: int | None
+    batch_size: int | None
+    shuffled: bool
+    current_workers: int | None
+    current_prefetch: int | None
+    start_method: str
+    pickle_error: str | None
+    pickle_bytes: int | None
+    opencv_threads: int | None
+    torch_version: str | None
+    cuda: bool
+    cuda_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of loading a file on one core: seconds and processor seconds a sample."""
+
+    name: str
+    seconds: float
+    cpu_seconds: float
+    p99_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What a sample of the user's files showed, stage by stage.
+
+    ``stages`` are ``read_cold`` (after the file was taken out of the page cache), ``read_warm``,
+    ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
+    ``storage`` is the kernel's word on what the files lie on.
+    """
+
+    kind: str
+    decoder: str | None
+    samples: int
+    unreadable: int
+    mean_file_bytes: float
+    sample_bytes: int
+    stages: tuple[Stage, ...]
+    storage: str
+    storage_reason: str
+
+    def stage(self, name: str) -> Stage:
+        """Return the stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most workers that one resource allows, and why."""
+
+    binding: Binding
+    workers: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """Something known to crash or slow down loaders, found here; ``cure`` is the setting."""
+
+    code: str
+    message: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What to set, what then binds, and why.
+
+    ``num_workers`` is per rank; None for an iterable that has no such setting. ``prefetch_factor``
+    is None without workers, as DataLoader wants it. ``confirmed`` tells that the rate was measured
+    with this number of workers; else it is the model's. ``change_needed`` is None where it is not
+    known what is set now. ``remedy`` says what would help where more workers do not.
+    """
+
+    num_workers: int | None
+    prefetch_factor: int | None
+    pin_memory: bool
+    persistent_workers: bool
+    binding: Binding | None
+    remedy: str | None
+    expected_samples_per_s: float | None
+    relative_error: float | None
+    confirmed: bool
+    change_needed: bool | None
+    verdict: str
+    reasons: tuple[str, ...]
+    memory_bytes: int | None
+    shm_bytes: int | None
+    code: str

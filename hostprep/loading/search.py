@@ -1,0 +1,193 @@
+"""Which numbers of workers to try, and which to take; pure but for the callback that measures.
+
+The model proposes, probes confirm: where the first one disagrees with the model, workers are
+doubled until that gains less than 5 %; then halved as long as nothing is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from hostprep.loading.curve import Curve
+from hostprep.loading.model import FailedProbe, Probe
+
+STOP_GAIN = 0.05
+AGREES = 0.15
+# Rates this near are the same, and noise may widen it: never beyond the 5 % of the doubling.
+_TIE = 0.03
+_MOST_TIE = 0.05
+# How much faster than the GPU a loader should be, so that its uneven batches do not show.
+HEADROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """All probes with one number of workers, taken together."""
+
+    workers: int
+    rate: float
+    clock_rate: float
+    relative_error: float
+    probes: int
+
+
+@dataclass(slots=True)
+class Search:
+    """A search in progress: ``measure`` returns a probe, a failure, or None when time is over."""
+
+    curve: Curve
+    gpu_rate: float | None
+    measure: Callable[[int], Probe | FailedProbe | None]
+    most: Callable[[], int]
+    probes: list[Probe] = field(default_factory=list)
+    failures: list[FailedProbe] = field(default_factory=list)
+    agreed: bool = True
+
+    def run(self, current: int | None) -> None:
+        """Probe until the best is known, or there is no more time; ``current`` is set already."""
+        start = min(self.curve.proposal(self.gpu_rate), self._top())
+        if start < 1:
+            return
+        first = self._at(start)
+        if first is None:
+            return
+        self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
+        more = self.curve.rate(2 * start) > (1 + STOP_GAIN) * self.curve.rate(start)
+        if not self.agreed or more:
+            self._climb(start)
+        self._descend()
+        if current is not None and current <= self._top():
+            self._at(current)
+        self._between()
+
+    def repeat(self, workers: Iterable[int]) -> None:
+        """Probe once more at each of ``workers``, while there is time."""
+        for number in workers:
+            if not self._try(number):
+                return
+
+    def points(self) -> tuple[Point, ...]:
+        """Return what was measured, by the number of workers."""
+        return points_of(self.probes)
+
+    def chosen(self) -> Point:
+        """Return the point to recommend among those measured; there is at least one."""
+        return choose(self.points(), self.gpu_rate)
+
+    def _climb(self, workers: int) -> None:
+        while not self._enough(workers):
+            further = min(2 * workers, self._top())
+            before, rate = self._known(workers), None
+            if further > workers:
+                rate = self._at(further)
+            if rate is None or before is None or rate <= (1 + STOP_GAIN) * before:
+                return
+            workers = further
+
+    def _descend(self) -> None:
+        workers = self.chosen().workers
+        while workers > 1:
+            fewer = workers // 2
+            best = max(point.rate for point in self.points())
+            rate = self._at(fewer)
+            if rate is None or not (self._enough(fewer) or rate >= (1 - _TIE) * best):
+                return
+            workers = fewer
+
+    def _between(self) -> None:
+        """Look between the best and its double where the curve is still bent."""
+        best = self.chosen().workers
+        above = [point.workers for point in self.points() if point.workers > best]
+        if best >= 2 and not above and not self._enough(best) and best * 3 // 2 <= self._top():
+            self._at(best * 3 // 2)
+
+    def _at(self, workers: int) -> float | None:
+        known = self._known(workers)
+        if known is not None:
+            return known
+        return self._known(workers) if self._try(workers) else None
+
+    def _try(self, workers: int) -> bool:
+        result = self.measure(workers)
+        if isinstance(result, Probe):
+            self.probes.append(result)
+        elif result is not None:
+            self.failures.append(result)
+        return isinstance(result, Probe)
+
+    def _known(self, workers: int) -> float | None:
+        return next((point.rate for point in self.points() if point.workers == workers), None)
+
+    def _enough(self, workers: int) -> bool:
+        point = next((point for point in self.points() if point.workers == workers), None)
+        return point is not None and feeds(point, self.gpu_rate)
+
+    def _top(self) -> int:
+        failed = min((failure.workers for failure in self.failures), default=math.inf)
+        return int(min(self.most(), failed - 1))
+
+
+def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
+    """Take the probes of each number of workers together: the mean, and its relative error."""
+    by_workers: dict[int, list[Probe]] = {}
+    for probe in probes:
+        by_workers.setdefault(probe.workers, []).append(probe)
+    points = []
+    for workers, some in sorted(by_workers.items()):
+        rates = [probe.undisturbed_samples_per_s for probe in some]
+        mean = statistics.fmean(rates)
+        inner = statistics.fmean(probe.relative_error for probe in some) / math.sqrt(len(some))
+        outer = statistics.stdev(rates) / mean / math.sqrt(len(rates)) if len(rates) > 1 else 0.0
+        clock = statistics.fmean(probe.samples_per_s for probe in some)
+        points.append(Point(workers, mean, clock, max(inner, outer), len(some)))
+    return tuple(points)
+
+
+def feeds(point: Point, gpu_rate: float | None) -> bool:
+    """Return whether a loader keeps a GPU of ``gpu_rate`` busy; no loader does one unknown.
+
+    Without workers the GPU waits while a batch is made, so the times add up.
+    """
+    if gpu_rate is None:
+        return False
+    if point.workers == 0:
+        return 1 / (1 / point.rate + 1 / gpu_rate) >= (1 - _TIE) * gpu_rate
+    return point.rate >= HEADROOM * gpu_rate
+
+
+def delivered(point: Point, gpu_rate: float | None) -> float:
+    """Return the samples per second that a training would get."""
+    if gpu_rate is None:
+        return point.rate
+    if point.workers == 0:
+        return 1 / (1 / point.rate + 1 / gpu_rate)
+    return min(point.rate, gpu_rate)
+
+
+def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
+    """Return the point with the fewest workers that is as good as the best."""
+    points = sorted(points, key=lambda point: point.workers)
+    for point in points:
+        if feeds(point, gpu_rate):
+            return point
+    best = max(points, key=lambda point: delivered(point, gpu_rate))
+    for point in points:
+        noise = math.hypot(point.relative_error, best.relative_error)
+        tie = min(max(_TIE, noise), _MOST_TIE)
+        if delivered(point, gpu_rate) >= (1 - tie) * delivered(best, gpu_rate):
+            return point
+    return best
+
+
+def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:
+    """Return the chosen number of workers and its closest rival, to be probed once more."""
+    points = tuple(points)
+    chosen = choose(points, gpu_rate)
+    others = [point for point in points if point.workers != chosen.workers]
+    if not others:
+        return (chosen.workers,)
+    rival = max(others, key=lambda point: delivered(point, gpu_rate))
+    return chosen.workers, rival.workers

@@ -1,0 +1,119 @@
+"""What a file takes on its way into a batch, stage by stage, on one core."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.host.block import locate
+from hostprep.loading.files import FileSamples, collate_arrays, read_whole
+from hostprep.loading.model import Stage, Stages
+
+_LEAST_SAMPLES = 16
+
+
+class _Watch:
+    """Times one stage, once a sample."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.seconds: list[float] = []
+        self.cpu_seconds = 0.0
+
+    def run(self, work: Callable[[Any], Any], on: Any) -> Any:
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = work(on)
+        self.seconds.append(time.perf_counter() - wall)
+        self.cpu_seconds += time.process_time() - cpu
+        return result
+
+    def stage(self, samples: int) -> Stage:
+        ordered = sorted(self.seconds)
+        p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else 0.0
+        return Stage(self.name, sum(ordered) / samples, self.cpu_seconds / samples, p99)
+
+
+def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: int) -> Stages:
+    """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
+
+    Takes files from position ``first`` on, for about ``seconds``. Files are taken out of the page
+    cache one by one to be read cold; nobody else's. Raises ``Inconclusive`` where none is readable.
+    """
+    begin = time.perf_counter()
+    watches = {
+        name: _Watch(name)
+        for name in ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
+    }
+    unreadable = read_bytes = done = 0
+    batch: list[Any] = []
+    batches = 0
+    problem = ""
+    for number in range(first, first + len(samples) // 2 + 1):
+        name = samples.names[(2 * number) % len(samples)]
+        other = samples.names[(2 * number + 1) % len(samples)]
+        try:
+            watches["read_as_is"].run(read_whole, other)
+            evict(name)
+            data = watches["read_cold"].run(read_whole, name)
+            data = watches["read_warm"].run(read_whole, name)
+            image = watches["decode"].run(samples.unpack, data)
+            ready = watches["resize"].run(samples.finish, image)
+        except (OSError, ValueError) as error:
+            unreadable += 1
+            problem = f"{name}: {error}"
+            continue
+        done += 1
+        read_bytes += len(data)
+        batch.append(ready)
+        if len(batch) == batch_size:
+            watches["collate"].run(collate_arrays, batch)
+            batches += 1
+            batch = []
+        if time.perf_counter() - begin > seconds and done >= _LEAST_SAMPLES:
+            break
+    if not done:
+        raise Inconclusive(f"no file could be read and decoded; the last was {problem}")
+    if not batches:
+        watches["collate"].run(collate_arrays, batch)
+    collated = batches * batch_size if batches else len(batch)
+    storage, reason = _storage(samples.names[0])
+    return Stages(
+        kind=samples.kind,
+        decoder=samples.decoder,
+        samples=done,
+        unreadable=unreadable,
+        mean_file_bytes=read_bytes / done,
+        sample_bytes=_size_bytes(ready),
+        stages=tuple(
+            watch.stage(collated if watch.name == "collate" else max(1, len(watch.seconds)))
+            for watch in watches.values()
+        ),
+        storage=storage,
+        storage_reason=reason,
+    )
+
+
+def evict(name: str) -> None:
+    """Take a file's pages out of the page cache, where its file system has one."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    except OSError:
+        pass  # then it stays, and cold is as warm as the storage has it
+    finally:
+        os.close(descriptor)
+
+
+def _size_bytes(sample: Any) -> int:
+    return len(sample) if isinstance(sample, bytes) else int(sample.nbytes)
+
+
+def _storage(name: str) -> tuple[str, str]:
+    try:
+        found = locate(name)
+    except HostprepError as error:
+        return "unknown", error.message
+    return str(found.storage_class), found.reason

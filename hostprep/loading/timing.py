@@ -1,0 +1,237 @@
+"""Timing a real DataLoader, in the measuring child.
+
+The batches that workers make before anybody asks are no throughput: at least ``2 x workers + 4`` of
+them are taken before the clock is started, and it stops after whole rounds of all workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from hostprep.errors import Inconclusive
+from hostprep.loading import processes
+from hostprep.loading.building import ProbeJob, build
+from hostprep.loading.model import SampleCost
+from hostprep.loading.opening import Opened
+
+_LEAST_BATCHES = 8
+_LEAST_ROUNDS = 2
+_BLOCKS = 8
+_SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
+
+
+def time_loader(
+    opened: Opened, job: ProbeJob, told: Callable[[str], None]
+) -> tuple[dict[str, Any], Any]:
+    """Time the loader; return what was measured, and the iterator, for the caller to let go of.
+
+    ``told`` hears of ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
+    """
+    built = build(opened, job)
+    begin = time.perf_counter()
+    deadline = begin + job.limit_seconds
+    iterator: Iterator[Any] = iter(built.loader)
+    workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
+    threads = None
+    if job.background:
+        from prefetch_generator import BackgroundGenerator
+
+        threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
+    batch = _next(iterator, opened, 0)
+    first_seconds = time.perf_counter() - begin
+    told("first_batch")
+    size_bytes, tensors = measure_batch(batch)
+    discard = 2 * job.workers + 4
+    discarded = 1
+    while discarded < discard and time.perf_counter() < deadline:
+        _next(iterator, opened, discarded)
+        discarded += 1
+        if (
+            not job.workers
+            and discarded >= 2
+            and time.perf_counter() - begin > job.limit_seconds / 3
+        ):
+            break  # nothing is made ahead without workers; these only warmed up
+    if discarded < discard and job.workers:
+        raise Inconclusive(
+            f"{discarded} batches with {job.workers} workers took {job.limit_seconds:.0f} s; the"
+            f" first {discard} do not count, so no rate could be taken.",
+            "give it more time (--seconds), or a smaller --batch-size",
+        )
+    if built.collate is not None:
+        built.collate.seconds = built.collate.cpu_seconds = 0.0
+    memory_before = processes.proportional_memory(workers[0]) if workers else None
+    delay_before = processes.thread_delay_seconds()
+    before = processes.usage(workers)
+    marks = _clock(iterator, opened, job, deadline)
+    after = processes.usage(workers)
+    delay = processes.thread_delay_seconds() - delay_before
+    memory = processes.proportional_memory(workers[0]) if workers else None
+    batches = len(marks) - 1
+    seconds = marks[-1] - marks[0]
+    samples = batches * job.batch_size
+    rate = samples / seconds
+    growth = None
+    if memory is not None and memory_before is not None:
+        growth = (memory - memory_before) / seconds
+    elapsed = after.at - before.at
+    own = (after.own_cpu - before.own_cpu) / elapsed
+    runnable = own + (after.own_delay - before.own_delay) / elapsed
+    threads_of_worker, affinity = (
+        processes.threads_and_affinity(workers[0]) if workers else (None, None)
+    )
+    taken = 0 if built.order is None else job.first + built.order.taken
+    length = opened.length
+    probe = {
+        "workers": job.workers,
+        "prefetch_factor": job.prefetch_factor,
+        "samples_per_s": rate,
+        "relative_error": _relative_error(marks, max(1, job.workers)),
+        "samples": samples,
+        "seconds": seconds,
+        "discarded_batches": discarded,
+        "first_batch_seconds": first_seconds,
+        "own_cpus": own,
+        "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
+        "runnable_cpus": runnable,
+        "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
+        "worker_memory_bytes": memory,
+        "worker_growth_bytes_per_s": growth,
+        "worker_threads": threads_of_worker,
+        "worker_affinity_cpus": affinity,
+        "main_descriptors": processes.open_descriptors(),
+        "seen_before": built.order is None or (length is not None and taken > length),
+    }
+    found: dict[str, Any] = {"probe": probe, "next": taken}
+    if not job.workers and built.collate is not None:
+        # Other threads of this process (decoders with their own) count as processor time, too.
+        cpu_seconds = (after.own_cpu - before.own_cpu) / samples
+        wanted = (after.main_cpu - before.main_cpu + delay) / samples
+        found["cost"] = asdict(
+            SampleCost(
+                batch_size=job.batch_size,
+                seconds=1 / rate,
+                cpu_seconds=cpu_seconds,
+                waiting_seconds=max(0.0, 1 / rate - wanted),
+                collate_seconds=built.collate.seconds / samples,
+                collate_cpu_seconds=built.collate.cpu_seconds / samples,
+                sample_bytes=size_bytes // job.batch_size,
+                tensors_per_batch=tensors,
+                batch_p99_over_mean=_p99_over_mean(marks),
+            )
+        )
+    return found, (iterator, threads, built)
+
+
+def _clock(iterator: Iterator[Any], opened: Opened, job: ProbeJob, deadline: float) -> list[float]:
+    """Return when each batch came, the first mark being the start of the clock."""
+    step = max(1, job.workers)
+    least = max(_LEAST_BATCHES, _LEAST_ROUNDS * step)
+    marks = [time.perf_counter()]
+    while True:
+        _next(iterator, opened, len(marks))
+        marks.append(time.perf_counter())
+        batches, elapsed = len(marks) - 1, marks[-1] - marks[0]
+        if elapsed >= job.seconds and batches >= least and batches % step == 0:
+            return marks
+        if marks[-1] > deadline and batches >= _SLOW_BATCHES:
+            if batches >= step:
+                return marks[: 1 + batches // step * step]
+            raise Inconclusive(
+                f"{batches} batches with {job.workers} workers took {elapsed:.0f} s, too few to"
+                " take a rate.",
+                "give it more time (--seconds), or a smaller --batch-size",
+            )
+
+
+def _next(iterator: Iterator[Any], opened: Opened, came: int) -> Any:
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise Inconclusive(
+            f"{opened.description} ended after {came} batches, too few to take a rate.",
+            "give a loader with more samples, or a smaller --batch-size",
+        ) from None
+
+
+def _relative_error(marks: list[float], step: int) -> float:
+    """Return the standard error of the mean over its mean, of blocks of whole rounds."""
+    rounds = (len(marks) - 1) // step
+    blocks = min(_BLOCKS, rounds)
+    if blocks < 2:
+        return 0.1  # a single round says nothing of its spread; assume a wide one
+    edges = [marks[round(block * rounds / blocks) * step] for block in range(blocks + 1)]
+    sizes = [
+        round((block + 1) * rounds / blocks) - round(block * rounds / blocks)
+        for block in range(blocks)
+    ]
+    rates = [
+        size / (later - earlier)
+        for size, earlier, later in zip(sizes, edges, edges[1:], strict=False)
+    ]
+    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(blocks)
+
+
+def _p99_over_mean(marks: list[float]) -> float:
+    times = sorted(later - earlier for earlier, later in itertools.pairwise(marks))
+    return times[min(len(times) - 1, int(0.99 * len(times)))] / statistics.fmean(times)
+
+
+def measure_batch(batch: Any) -> tuple[int, int]:
+    """Return the bytes of all tensors in a batch, however nested, and how many these are."""
+    size_bytes = getattr(batch, "nbytes", None)
+    if isinstance(size_bytes, int):
+        return size_bytes, 1
+    if isinstance(batch, bytes | bytearray):
+        return len(batch), 0
+    inner: Iterable[Any] = ()
+    if isinstance(batch, dict):
+        inner = batch.values()
+    elif isinstance(batch, list | tuple):
+        inner = batch
+    sizes = [measure_batch(item) for item in inner]
+    return sum(size for size, _ in sizes), sum(count for _, count in sizes)
+
+
+def time_iterable(opened: Opened, seconds: float, limit_seconds: float) -> dict[str, Any]:
+    """Time any iterable as it is: four items to warm up, then items a second.
+
+    An item counts as as many samples as its first array has rows, one where there is none.
+    """
+    iterator = iter(opened.iterable)
+    begin = time.perf_counter()
+    samples = 0
+    for number in range(4):
+        rows = _rows(_next(iterator, opened, number))
+    start = time.perf_counter()
+    marks = [start]
+    while marks[-1] - start < seconds and marks[-1] - begin < limit_seconds:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            break
+        rows = _rows(item)
+        samples += rows
+        marks.append(time.perf_counter())
+    if len(marks) - 1 < _SLOW_BATCHES:
+        raise Inconclusive(f"{opened.description} gave too few items in time to take a rate.")
+    return {
+        "samples_per_s": samples / (marks[-1] - start),
+        "relative_error": _relative_error(marks, 1),
+        "rows": rows,
+    }
+
+
+def _rows(item: Any) -> int:
+    if isinstance(item, dict):
+        return _rows(next(iter(item.values()), None))
+    if isinstance(item, list | tuple):
+        return _rows(item[0]) if item else 1
+    shape = getattr(item, "shape", None)
+    return int(shape[0]) if shape else 1
