@@ -55,7 +55,12 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
 
 
 def _look_and_tell(path: str, writer: int) -> None:
-    """In the child: look, write what was seen into the pipe, and end without any clean-up."""
+    """In the child: look, write what was seen into the pipe, and end without any clean-up.
+
+    It closes whatever else is open: stuck, it would keep the reader of our output waiting.
+    """
+    os.closerange(0, writer)
+    os.closerange(writer + 1, 1 << 16)
     try:
         try:
             is_folder = stat.S_ISDIR(os.stat(path).st_mode)

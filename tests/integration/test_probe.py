@@ -1,0 +1,341 @@
+"""The probe against storage whose truth is known: rigs, loop devices, limits, and broken mounts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.rigs import arm, far
+from benchmarks.rigs.arm import arm_disk, write_scattered
+from benchmarks.rigs.far import far_source
+from hostprep.host.block import StorageClass, locate
+from hostprep.probing.folder import PREFIX
+from hostprep.probing.judge import judge
+from hostprep.probing.model import Behaviour, Measured, Settings
+from hostprep.probing.probe import probe, target
+from tests.integration.test_cgroup_limits import cgroup, hierarchy
+from tests.kit import failing_fs, loops
+from tests.kit.failing_fs import Rule
+
+MIB = 1 << 20
+TRUE_WITHIN = 0.10
+EPOCH_WITHIN = 0.15
+
+
+class Watch:
+    """An observer that reads a truth at the border of all phases, and whenever told something."""
+
+    def __init__(self, truth: Callable[[], Any]) -> None:
+        self._truth = truth
+        self._borders: list[tuple[str, Any]] = []
+        self.seen: list[Any] = []
+
+    def phase(self, name: str, seconds: float) -> None:
+        self._borders.append((name, self._truth()))
+
+    def progress(self, text: str) -> None:
+        self.seen.append(self._truth())
+
+    def during(self, name: str) -> Any:
+        """Return what the truth's counters rose by in the phase that begins with ``name``."""
+        for (phase, before), (_, after) in zip(
+            self._borders, [*self._borders[1:], ("end", self._truth())], strict=True
+        ):
+            if phase.startswith(name):
+                rose = {
+                    f.name: getattr(after, f.name) - getattr(before, f.name) for f in fields(before)
+                }
+                return type(before)(**rose)
+        raise AssertionError(f"no phase {name}")
+
+
+def measure(path: Path, seconds: float = 8, size_mib: int = 64, **settings: Any) -> Measured:
+    watch = settings.pop("watch", None) or Watch(lambda: None)
+    measured = probe(target(str(path)), Settings(seconds, size_mib * MIB, **settings), watch)
+    assert not list(path.glob(f"{PREFIX}*"))
+    return measured
+
+
+def hostprep(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hostprep", "probe", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def codes(measured: Measured) -> set[str]:
+    return {reason.code for reason in judge(measured, None).invalid}
+
+
+def epoch_seconds(root: Path, readers: int) -> float:
+    """Read every file once, shuffled, as a training would; return the seconds."""
+    files = [file for file in root.rglob("*") if file.is_file()]
+    random.Random(7).shuffle(files)
+    with ThreadPoolExecutor(readers) as pool:
+        begun = time.monotonic()
+        list(pool.map(Path.read_bytes, files))
+        return time.monotonic() - begun
+
+
+def test_a_disk_with_an_arm_is_measured_as_its_own_clock_says(safe_dir: Path) -> None:
+    if reason := arm.unavailable():
+        pytest.skip(reason)
+    with arm_disk(2048 * MIB, safe_dir) as disk:
+        _, root = write_scattered(disk, files=600, mean_bytes=100_000, folders=20)
+        watch = Watch(disk.stats)
+        measured = measure(root, seconds=16, size_mib=256, readers=4, watch=watch)
+        judgement = judge(measured, None)
+        assert judgement.storage_class is StorageClass.ARM
+        assert judgement.behaviour is Behaviour.ARM
+        assert judgement.invalid == ()
+
+        for run in measured.fio:
+            words = "sequential" if run.pattern == "read" else "random"
+            size = "1.00 MiB" if run.pattern == "read" else "4.00 KiB"
+            truth = watch.during(f"{words} reads of {size}, depth {run.depth}")
+            model = truth.bytes / (truth.seek_seconds + truth.transfer_seconds)
+            assert run.bytes_per_s == pytest.approx(model, rel=TRUE_WITHIN), run
+
+        assert measured.small is not None
+        assert measured.small.cached_share is not None and measured.small.cached_share < 0.05
+        truth = watch.during("reading small files")
+        model = truth.bytes / (truth.seek_seconds + truth.transfer_seconds)
+        read = sum(run.read_bytes for run in measured.small.cold)
+        rate = read / sum(run.seconds for run in measured.small.cold)
+        assert rate == pytest.approx(model, rel=TRUE_WITHIN)
+
+        assert judgement.epoch is not None
+        disk.remount()
+        real = epoch_seconds(root, judgement.epoch.readers)
+        assert judgement.epoch.cold_seconds == pytest.approx(real, rel=EPOCH_WITHIN)
+
+
+def test_far_storage_is_latency_and_is_read_where_it_cannot_be_written(
+    safe_dir: Path, tmp_path: Path
+) -> None:
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    chance = random.Random(2)
+    for number in range(1200):
+        folder = tmp_path / f"class{number % 10}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(os.urandom(chance.randrange(50_000, 150_000)))
+    large = tmp_path / "shard.tar"
+    large.write_bytes(os.urandom(32 * MIB))
+    before = large.stat().st_mtime_ns
+    with far_source(tmp_path, safe_dir) as source:
+        measured = measure(source.mount, seconds=16, readers=8)
+        judgement = judge(measured, None)
+        assert judgement.storage_class is StorageClass.FUSE
+        assert judgement.behaviour is Behaviour.LATENCY
+        assert measured.file_source == "existing"
+        assert measured.file_bytes == 32 * MIB
+        assert "nothing can be written here" in (measured.file_note or "")
+        single, queued = measured.run("randread", 1), measured.run("randread", 32)
+        assert single is not None and queued is not None and measured.small is not None
+        assert single.iops == pytest.approx(100, rel=TRUE_WITHIN)
+        assert queued.iops > 15 * single.iops
+        one, many = measured.small.cold
+        # Each file is an open and a read; what a request costs, the random reads tell.
+        assert one.files_per_s == pytest.approx(single.iops / 2, rel=TRUE_WITHIN)
+        assert many.files_per_s == pytest.approx(8 * one.files_per_s, rel=EPOCH_WITHIN)
+        assert judgement.epoch is not None
+        real = epoch_seconds(source.mount, judgement.epoch.readers)
+        assert judgement.epoch.cold_seconds == pytest.approx(real, rel=EPOCH_WITHIN)
+    assert large.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir: Path) -> None:
+    if reason := loops.unavailable(kind):
+        pytest.skip(reason)
+    below = locate(str(tmp_path)).storage_class
+    image, point = tmp_path / "image", safe_dir / "point"
+    point.mkdir()
+    loops.make_filesystem(image, kind, 512 * MIB)
+    with ExitStack() as stack:
+        try:
+            device = stack.enter_context(loops.loop_mount(image, point, kind, direct_io=True))
+        except OSError as error:
+            pytest.skip(f"no loop device with direct I/O here: {error.strerror}")
+        measured = measure(point, seconds=6)
+    storage = measured.storage
+    assert storage.fstype == kind
+    assert storage.devices[0].name == device.name
+    assert storage.devices[0].kind == "loop"
+    assert storage.storage_class is below
+    assert measured.file_source == "made"
+    assert measured.file_bytes == pytest.approx(64 * MIB, rel=0.3)
+    for run in (*measured.fio, *(measured.small.cold if measured.small else ())):
+        if run.load.device_bytes is not None:
+            assert run.load.device_bytes >= 0.9 * run.read_bytes
+    assert codes(measured) <= {"cpu_saturated"}
+
+
+def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -> None:
+    """A loop device through the page cache: direct reads, and yet no disk gave the bytes."""
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    if not locate(str(tmp_path)).disks:
+        pytest.skip("the temporary folder is on no disk whose counters could tell")
+    with loops.loop_filesystem("ext4", 256 * MIB, tmp_path) as point:
+        judgement = judge(measure(point, seconds=6), None)
+    assert "not_delivered" in {reason.code for reason in judgement.invalid}
+    assert judgement.verdict == "INVALID"
+
+
+def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
+    options = "size=256m"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "volume", safe_dir], check=True)
+    (safe_dir / "data").mkdir()
+
+    def used() -> int:
+        room = os.statvfs(safe_dir)
+        return (room.f_blocks - room.f_bfree) * room.f_frsize
+
+    watch = Watch(used)
+    measured = measure(safe_dir / "data", seconds=5, size_mib=48, watch=watch)
+    judgement = judge(measured, None)
+    assert judgement.storage_class is StorageClass.RAM
+    assert judgement.behaviour is Behaviour.MEMORY
+    assert judgement.invalid == ()
+    assert 40 * MIB < max(watch.seen) <= 49 * MIB  # the lock and the folders are pages, too
+    assert used() < MIB
+    assert measured.seconds < 8
+
+
+@pytest.mark.parametrize(
+    ("file", "limit", "read"),
+    [
+        ("blkio.throttle.read_iops_device", 200, lambda f: f["random_4k"]["depth_1"]["iops"]),
+        ("blkio.throttle.read_bps_device", 20_000_000, lambda f: f["sequential"]["bytes_per_s"]),
+    ],
+)
+def test_a_cgroups_limit_is_what_is_measured(
+    tmp_path: Path, file: str, limit: int, read: Callable[[dict[str, Any]], float]
+) -> None:
+    version, parent = hierarchy("blkio" if Path("/sys/fs/cgroup/blkio").exists() else "io")
+    disks = locate(str(tmp_path)).disks
+    if len(disks) != 1:
+        pytest.skip("the temporary folder is not on a single disk")
+    with cgroup(parent) as group:
+        if version == 1:
+            (group / file).write_text(f"{disks[0].number} {limit}")
+        else:
+            word = "riops" if "iops" in file else "rbps"
+            (group / "io.max").write_text(f"{disks[0].number} {word}={limit}")
+        script = f'echo $$ > "{group}/cgroup.procs"; exec "$@"'
+        line = [sys.executable, "-m", "hostprep", "probe", str(tmp_path), "--json"]
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", *line, "--seconds", "12", "--size", "64M"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    fields = json.loads(done.stdout)
+    assert done.returncode in (0, 4), done.stderr
+    assert read(fields) == pytest.approx(limit, rel=TRUE_WITHIN)
+    assert not {reason["code"] for reason in fields["invalid_reasons"]} - {"cpu_saturated"}
+
+
+@pytest.fixture
+def data(safe_dir: Path) -> Iterator[Path]:
+    """A small file system with data in it: a large file, and small ones."""
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, point = safe_dir / "image", safe_dir / "data"
+    point.mkdir()
+    loops.make_filesystem(image, "ext4", 96 * MIB)
+    with loops.loop_mount(image, point, "ext4"):
+        for number in range(60):
+            (point / f"{number}.jpg").write_bytes(os.urandom(40_000))
+        (point / "shard").write_bytes(os.urandom(24 * MIB))
+        os.sync()
+        yield point
+
+
+def test_a_read_only_mount_is_read(data: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", data], check=True)
+    measured = measure(data, seconds=5)
+    assert measured.file_source == "existing"
+    assert "Read-only file system" in (measured.file_note or "")
+    assert measured.small is not None and measured.small.source == "dataset"
+    assert measured.sequential is not None
+
+
+def test_a_full_disk_is_read_and_stays_as_it_is(data: Path) -> None:
+    with open(data / "filler", "wb") as filler, pytest.raises(OSError):
+        while True:
+            filler.write(bytes(MIB))
+            filler.flush()
+    before = {file.name: file.stat().st_mtime_ns for file in data.iterdir()}
+    measured = measure(data, seconds=5)
+    assert measured.file_source == "existing"
+    assert measured.file_note
+    assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == before
+
+
+def test_an_empty_read_only_mount_is_invalid_and_says_why(data: Path) -> None:
+    for file in data.iterdir():
+        if file.is_file():
+            file.unlink()
+    subprocess.run(["mount", "-o", "remount,ro", data], check=True)
+    done = hostprep(str(data), "--seconds", "5", "--need", "100")
+    assert done.returncode == 4
+    fields = json.loads(done.stdout)
+    assert fields["sequential"] is None and fields["small_files"] is None
+    words = {reason["code"]: reason["message"] for reason in fields["invalid_reasons"]}
+    assert set(words) == {"no_file", "no_small_files", "not_measured"}
+    assert "Read-only" in words["no_file"]
+
+
+def test_an_unreadable_folder_is_a_sentence(safe_dir: Path) -> None:
+    folder = safe_dir / "closed"
+    folder.mkdir(mode=0o700)
+    (folder / "inner").mkdir()
+    script = (
+        "import os, sys\n"
+        "import typer, hostprep.cli.probe_text, hostprep.probing.probe, hostprep.probing.judge\n"
+        "from hostprep.cli.main import run\n"
+        "os.setgid(65534); os.setuid(65534)  # who may not even be able to read the library\n"
+        f"sys.exit(run(['probe', {str(folder / 'inner')!r}]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "may not be read" in done.stderr
+
+
+@pytest.mark.parametrize("operation", ["getattr", "readdir", "statfs"])
+def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operation: str) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = safe_dir / "behind"
+    (behind / "folder").mkdir(parents=True)
+    with failing_fs.failing_fs(behind, where=safe_dir) as broken:
+        broken.tell(Rule("*", operation, error=None, hang_seconds=30))
+        begun = time.monotonic()
+        done = hostprep(str(broken.mount / "folder"))
+        took = time.monotonic() - begun
+    assert done.returncode == 4
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "no_answer"
+    assert "does not answer" in error["message"]
+    assert took < 5.5
