@@ -17,6 +17,7 @@ LINE_SECONDS = 5.0
 _TITLES = {
     "scan": "scanning the source",
     "check": "checking what is there",
+    "order": "asking where files lie on the disk",
     "copy": "copying",
     "sync": "writing out to the disk",
     "verify": "reading back",

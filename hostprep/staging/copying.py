@@ -87,15 +87,21 @@ def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
 
 
 def copy_file(
-    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffers: Buffers
+    entry: Entry,
+    source_dir: int,
+    target_dir: int,
+    style: CopyStyle,
+    buffers: Buffers,
+    opened: int | None = None,
 ) -> Copy:
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
+    ``opened`` is a descriptor of the source from ahead of its turn, closed here. Raises
+    ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
     """
     name, size = entry.name, entry.size
-    source = open_source(name, source_dir, style)
+    source = open_source(name, source_dir, style) if opened is None else opened
     try:
         target = _create(entry, target_dir)
         try:

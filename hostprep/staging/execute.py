@@ -72,6 +72,7 @@ def copy_all(
         private.fd,
         verify=verify,
         drop_behind=reading.drop_behind,
+        look_ahead=reading.look_ahead,
         gentle=gentle,
     )
     copied = Copied()

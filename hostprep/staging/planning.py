@@ -28,7 +28,8 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan, plan_fresh, plan_update
 from hostprep.staging.private import TREE, look
 from hostprep.staging.publish import open_published
-from hostprep.staging.reading import Reading, Sample, choose_reading, take_sample
+from hostprep.staging.reading import Reading, choose_reading
+from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan, scan_tree
 from hostprep.staging.source import check_apart, open_source
 from hostprep.staging.space import Space, check_space, directory_space, volume_request, volume_space
@@ -89,11 +90,13 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         cpus = cores()
         observer.phase("scan")
         started = time.monotonic()
-        threads = 1 if storage.storage_class in (StorageClass.ARM, StorageClass.RAM) else 8
+        arm = storage.storage_class is StorageClass.ARM
+        threads = 1 if arm or storage.storage_class is StorageClass.RAM else 8
         scan = scan_tree(
             source_fd,
-            processes=1 if request.gentle else cpus,
+            processes=1 if request.gentle or arm else cpus,
             threads=1 if request.gentle else threads,
+            by_inode=arm,
             on_tick=lambda entries: observer.progress(entries, 0),
         )
         if "" in scan.unreadable:
@@ -117,7 +120,9 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
             if refusal is not None
             else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
         )
-        sample = take_sample(source_fd, scan) if files.copied.files else Sample(0, None, None)
+        sample = (
+            take_sample(source_fd, scan, arm=arm) if files.copied.files else Sample(0, None, None)
+        )
         reading = choose_reading(
             storage.storage_class,
             sample,

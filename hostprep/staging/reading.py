@@ -6,59 +6,38 @@ no more; everything that answers late wants more requests in flight than cores (
 
 from __future__ import annotations
 
-import errno
 import math
-import os
-import random
-import time
 from dataclasses import dataclass
 
 from hostprep.host.block import StorageClass
-from hostprep.staging.scan import Scan
-from hostprep.staging.tree import DirCache
+from hostprep.staging.sampling import Sample
 
-_SAMPLE_FILES = 24
-_SAMPLE_SECONDS = 0.25
 # What a core spends on a file beside waiting for it, measured on small files.
 _CPU_SECONDS_A_FILE = 60e-6
 _LEAST_COLD_READERS = 16
 _MOST_READERS = 64
-# Fewer readers than this share of MemAvailable in data leave the page cache alone.
+# Data of less than this share of the free memory may stay in the page cache.
 _DROP_BEHIND_SHARE = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A short look at how a source answers.
-
-    ``cached_share`` is the share of sampled files whose first page was in the page cache, None
-    where the file system does not tell; ``seconds`` the median time of opening a file and reading
-    its first 128 KiB, None where nothing could be read.
-    """
-
-    files: int
-    cached_share: float | None
-    seconds: float | None
-
-    @property
-    def is_warm(self) -> bool:
-        """Whether reads are answered from memory."""
-        if self.cached_share is not None:
-            return self.cached_share > 0.9
-        return self.seconds is not None and self.seconds < 100e-6
+# A disk that answers a cold read faster than this does not move an arm (half a turn is 4 ms).
+_ARM_SECONDS = 0.001
+# Side by side an arm does no more than one after the other; anything else gains.
+_SERIAL_GAIN = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
 
-    A task carries at least ``task_files`` files where directories hold fewer.
+    A task carries at least ``task_files`` files. ``look_ahead`` hints at files before their turn;
+    ``drop_behind`` drops what was read from the page cache, where the data would fill it and take
+    the memory that the tmpfs needs.
     """
 
     processes: int
     threads: int
     order: str
     drop_behind: bool
+    look_ahead: bool
     task_files: int
     reason: str
 
@@ -90,97 +69,52 @@ def choose_reading(
         and available_bytes is not None
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
-    if gentle:
-        return Reading(1, 1, order or "listed", drop, 64, "one reader, as --gentle asks")
-    if readers is not None:
-        processes = min(readers, cpus)
-        threads = math.ceil(readers / processes)
-        return Reading(
-            processes, threads, order or "listed", drop, _task_files(readers), "as --readers asks"
-        )
+    arm = _moves_an_arm(storage_class, sample)
+    order = order or ("physical" if arm else "listed")
+    if gentle or readers is not None:
+        count = 1 if gentle else readers or 1
+        processes = min(count, cpus)
+        threads = math.ceil(count / processes)
+        asked = "--gentle asks" if gentle else "--readers asks"
+        return Reading(processes, threads, order, drop, arm, _task_files(count, arm), f"as {asked}")
     if sample.is_warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
-        return Reading(
-            cpus, 1, order or "listed", drop, 64, f"the source is {where}: one process a core"
-        )
-    if storage_class is StorageClass.ARM:
-        return Reading(
-            1,
-            1,
-            order or "physical",
-            True,
-            64,
-            "a disk with an arm: one reader, in the order of the disk",
-        )
+        reason = f"the source is {where}: one process a core"
+        return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason)
+    if arm:
+        said = "" if storage_class is StorageClass.ARM else ", as it answers like one"
+        reason = f"a disk with an arm{said}: one reader, in the order of the disk"
+        return Reading(1, 1, order, True, True, _task_files(1, True), reason)
     wait_seconds = sample.seconds or 0.0
     wanted = math.ceil(cpus * (1 + wait_seconds / _CPU_SECONDS_A_FILE))
     in_flight = min(max(wanted, _LEAST_COLD_READERS), _MOST_READERS)
     threads = math.ceil(in_flight / cpus)
     reason = (
-        f"a cold file answers after {wait_seconds * 1000:.1f} ms: {cpus * threads} in flight keep "
-        f"{cpus} cores busy (Little's law, at most {_MOST_READERS})"
+        f"a cold file answers after {wait_seconds * 1000:.1f} ms: by Little's law "
+        f"{cpus * threads} in flight (at least {_LEAST_COLD_READERS}, at most {_MOST_READERS}) "
+        f"keep {cpus} cores busy"
     )
-    return Reading(cpus, threads, order or "listed", drop, _task_files(in_flight), reason)
+    return Reading(cpus, threads, order, drop, False, _task_files(in_flight, False), reason)
 
 
-def _task_files(readers: int) -> int:
+def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
+    """Whether cold reads move an arm, by what the kernel says and by how the source answered.
+
+    A disk that claims to rotate and answers at once does not. One of unknown or virtual kind that
+    answers late, and side by side no sooner than one after the other, does.
+    """
+    if sample.is_warm or sample.seconds is None:
+        return storage_class is StorageClass.ARM and not sample.is_warm
+    if storage_class is StorageClass.ARM:
+        return sample.seconds >= _ARM_SECONDS
+    if storage_class in (StorageClass.VIRTUAL, StorageClass.UNKNOWN, StorageClass.OVERLAY):
+        gain = sample.parallel_gain
+        return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN
+    return False
+
+
+def _task_files(readers: int, arm: bool) -> int:
+    if arm:
+        return 512  # the look ahead ends with the task
     # Many slow readers: small tasks, so that the last ones do not wait for one with a full hand.
     return 64 if readers <= 4 else 16
-
-
-def take_sample(source_fd: int, scan: Scan) -> Sample:
-    """Open and read a few files here and there, for at most about a quarter of a second."""
-    chooser = random.Random(0)
-    candidates = [listing for listing in scan.listings if listing.batches]
-    if not candidates:
-        return Sample(0, None, None)
-    chosen = chooser.sample(candidates, min(len(candidates), _SAMPLE_FILES))
-    cached: list[bool] = []
-    seconds: list[float] = []
-    buffer = bytearray(128 * 1024)
-    deadline = time.monotonic() + _SAMPLE_SECONDS
-    with DirCache(source_fd) as cache:
-        for listing in chosen:
-            batch = chooser.choice(listing.batches)
-            for entry in chooser.sample(
-                files := [entry for entry in batch.entries() if entry.size],
-                min(len(files), max(1, _SAMPLE_FILES // len(chosen))),
-            ):
-                started = time.monotonic()
-                try:
-                    descriptor = os.open(
-                        entry.name,
-                        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
-                        dir_fd=cache.fd(listing.directory),
-                    )
-                except OSError:
-                    continue  # the copy will meet it again and say so
-                try:
-                    hit = _is_cached(descriptor)
-                    if hit is not None:
-                        cached.append(hit)
-                    os.preadv(descriptor, [buffer], 0)
-                    seconds.append(time.monotonic() - started)
-                except OSError:
-                    continue
-                finally:
-                    os.close(descriptor)
-                if time.monotonic() > deadline:
-                    break
-            if time.monotonic() > deadline:
-                break
-    share = sum(cached) / len(cached) if cached else None
-    return Sample(len(seconds), share, sorted(seconds)[len(seconds) // 2] if seconds else None)
-
-
-def _is_cached(descriptor: int) -> bool | None:
-    """Return whether the file's first page is in the page cache; None where one cannot tell."""
-    try:
-        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-            return None
-        raise
-    return True

@@ -60,6 +60,7 @@ def scan_tree(
     *,
     processes: int,
     threads: int = 1,
+    by_inode: bool = False,
     on_tick: Callable[[int], None] | None = None,
 ) -> Scan:
     """Scan the tree below ``source_fd``; ``on_tick`` is told how many entries were seen so far.
@@ -67,6 +68,7 @@ def scan_tree(
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     scan = Scan()
+    job = Job(source_fd, by_inode=by_inode)
     scan.directories[""] = entry_of("", os.fstat(source_fd))
     pending = deque([""])
 
@@ -74,7 +76,7 @@ def scan_tree(
         for result in results:
             pending.extend(_add(scan, result))
 
-    local = Worker(Job(source_fd), None)
+    local = Worker(job, None)
     for _ in range(_INLINE_DIRECTORIES):
         if not pending:
             return scan
@@ -82,7 +84,7 @@ def scan_tree(
     if not pending:
         return scan
 
-    with Pool(Job(source_fd), processes=processes, threads=threads) as pool:
+    with Pool(job, processes=processes, threads=threads) as pool:
         workers = max(1, processes * threads)
 
         def submit() -> None:

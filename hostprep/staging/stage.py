@@ -30,6 +30,7 @@ from hostprep.staging.manifest import (
 )
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.observer import Observer
+from hostprep.staging.ordering import order_files
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare
@@ -95,6 +96,15 @@ class _Work:
         discard(files, self.private)
         if self.private.resumable:
             self.private.replace_journals(files.done_lines)
+        if plan.reading.order != "listed":
+            self.observer.phase("order", files=files.copied.files)
+            with self._timed("order"):
+                order_files(
+                    files,
+                    plan.reading.order,
+                    plan.source_fd,
+                    lambda asked: self.observer.progress(asked, 0),
+                )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.bytes)
         with self._timed("copy"):
             copied = self._copy(files)

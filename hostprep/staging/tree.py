@@ -87,16 +87,17 @@ def join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
-def list_directory(
-    descriptor: int,
-) -> list[tuple[str, int, int, int, int, int, int, int, int, int]]:
+def list_directory(descriptor: int, *, by_inode: bool = False) -> list[Plain]:
     """Return the entries of a directory as plain tuples in the order of ``Entry``.
+
+    ``by_inode`` looks at them in the order of their inodes, which is that of the disk; ext4 lists
+    names in the order of their hashes.
 
     An entry that vanishes between the listing and its lstat was never there.
     """
     entries = []
     with os.scandir(descriptor) as listing:
-        for item in listing:
+        for item in sorted(listing, key=_inode) if by_inode else listing:
             try:
                 st = item.stat(follow_symlinks=False)
             except FileNotFoundError:
@@ -116,6 +117,9 @@ def list_directory(
                 )
             )
     return entries
+
+
+_inode = os.DirEntry.inode
 
 
 def entry_of(name: str, st: os.stat_result) -> Entry:

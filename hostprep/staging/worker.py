@@ -17,6 +17,7 @@ from typing import Any
 from hostprep.staging import copying, digest
 from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
 from hostprep.staging.journal import Journal, record
+from hostprep.staging.lookahead import Lookahead
 from hostprep.staging.model import (
     RANGE_BYTES,
     Entry,
@@ -34,7 +35,8 @@ class Job:
     """What all workers of a run share: roots, journal and style; inherited at the fork.
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
-    which every worker writes a journal of its own, None for none.
+    which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
+    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes.
     """
 
     source_fd: int
@@ -42,6 +44,8 @@ class Job:
     journal_fd: int | None = None
     verify: Verify = Verify.READBACK
     drop_behind: bool = False
+    look_ahead: bool = False
+    by_inode: bool = False
     gentle: bool = False
 
 
@@ -61,6 +65,7 @@ class Worker:
             may_chown=os.geteuid() == 0,
             drop_behind=job.drop_behind,
         )
+        self._ahead = Lookahead(job.source_fd, self._style) if job.look_ahead else None
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
@@ -88,7 +93,7 @@ class Worker:
 
     def _scan_one(self, directory: str) -> tuple[Any, ...]:
         try:
-            entries = list_directory(self._source.fd(directory))
+            entries = list_directory(self._source.fd(directory), by_inode=self._job.by_inode)
         except OSError as error:
             return directory, [], [], [], [], error.strerror or str(error)
         subdirectories, specials, singles, batches = [], [], [], []
@@ -126,10 +131,12 @@ class Worker:
         problems: list[tuple[str, str]] = []
         linked: list[tuple[int, int, str, str | None]] = []
         journal: list[tuple[str, list[tuple[Any, ...]]]] = []
-        for directory, packed in batches:
+        unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
+        if self._ahead is not None:
+            self._ahead.begin((path, item) for path, items in unpacked for item in items)
+        for directory, entries in unpacked:
             done: list[tuple[Any, ...]] = []
             journal.append((directory, done))
-            entries = marshal.loads(packed)
             try:
                 total += self._copy_below(directory, entries, done, linked, problems)
             except OSError:
@@ -156,7 +163,7 @@ class Worker:
         """
         assert self._target is not None
         total = 0
-        style, buffers = self._style, self._buffers
+        style, buffers, ahead = self._style, self._buffers, self._ahead
         copy_file, term_of, new = copying.copy_file, digest.terms_below(directory), tuple.__new__
         try:
             source_dir = self._source.fd(directory)
@@ -174,7 +181,8 @@ class Worker:
                     if stat.S_ISLNK(entry.mode):
                         copied, content = copying.copy_symlink(entry, source_dir, target_dir, style)
                     else:
-                        found = copy_file(entry, source_dir, target_dir, style, buffers)
+                        opened = ahead.take(directory, entry.name) if ahead is not None else None
+                        found = copy_file(entry, source_dir, target_dir, style, buffers, opened)
                 except (copying.Changed, copying.Differs):
                     found = copying.copy_again(entry, source_dir, target_dir, style, buffers)
             except OSError as error:
