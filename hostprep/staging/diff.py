@@ -5,7 +5,7 @@ Pure: four listings of one directory in, the decision for each name out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from hostprep.staging.model import Entry, Recorded
@@ -37,12 +37,14 @@ def diff_directory(
     published: Mapping[str, Entry],
     private: Mapping[str, Entry],
     subdirectories: frozenset[str] = frozenset(),
+    links_stand: Callable[[Entry, Entry], bool] = lambda entry, here: True,
 ) -> DirectoryDiff:
     """Compare the files and symlinks of one source directory with what is recorded and there.
 
     ``manifest`` records what is published, ``journal`` what an interrupted run did; ``published``
     and ``private`` are what lies in the two trees now. A record counts only where the entry that
     it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
+    ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right.
     """
     copy, keep, done, blocked = [], [], [], []
     seen = set()
@@ -56,7 +58,7 @@ def diff_directory(
                 done.append(new)
                 continue
             # An update that was killed while it published has moved it to its place already.
-            if here is not None and new.present_as(here):
+            if here is not None and new.present_as(here) and links_stand(entry, here):
                 keep.append(new)
                 continue
         if (
@@ -65,6 +67,7 @@ def diff_directory(
             and old.same_as(entry)
             and old.present_as(here)
             and not _newly_linked(old, entry)
+            and links_stand(entry, here)
         ):
             keep.append(old)
         elif here is not None and old is None and new is None:

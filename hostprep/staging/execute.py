@@ -19,7 +19,7 @@ from hostprep.staging.journal import record
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Skipped, Verify, kind_of
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan
+from hostprep.staging.plan import CopyPlan, HardLink
 from hostprep.staging.pool import OnResult, Pool, TaskFailed
 from hostprep.staging.private import PrivateDir
 from hostprep.staging.reading import Reading
@@ -216,7 +216,7 @@ def make_links(
             entry = link.entry
             path = join(link.directory, entry.name)
             try:
-                content = _link(link.primary, path, copied, entry, tree, published, manifest)
+                content = _link(link, path, copied, tree, published, manifest)
             except OSError as error:
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 copied.problems.append(Skipped(path, reason, failed=True))
@@ -232,19 +232,19 @@ def make_links(
 
 
 def _link(
-    primary: str,
+    wanted: HardLink,
     path: str,
     copied: Copied,
-    entry: Entry,
     tree: DirCache,
     published: DirCache | None,
     manifest: ManifestIndex | None,
 ) -> str | None:
-    parent, _, name = primary.rpartition("/")
+    parent, _, name = wanted.primary.rpartition("/")
     directory, _, link = path.rpartition("/")
-    found = copied.contents.get((entry.dev, entry.ino))
-    # The first of the group was copied in this run, or it is in place from an earlier one.
-    candidates = [tree] if found is not None else [tree, *([published] if published else [])]
+    found = copied.contents.get((wanted.entry.dev, wanted.entry.ino))
+    # The first of the group was copied in this run, or it is in place from an earlier one. Where
+    # it was to be copied and failed, what is published under its name is not what is wanted.
+    candidates = [tree, published] if wanted.kept and published is not None else [tree]
     for place in candidates:
         # Descriptors of a cache live until its next call, and the primary may be in the same one.
         source_dir = os.dup(place.fd(parent))
@@ -286,10 +286,8 @@ def finish_directories(
             try:
                 copying.copy_xattrs(source.fd(path), target, style)
                 atime_ns = os.fstat(source.fd(path)).st_atime_ns
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES):
-                    raise
-                atime_ns = entry.mtime_ns  # gone or closed to us since the scan
+            except OSError:
+                atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
             if style.may_chown:
                 os.fchown(target, entry.uid, entry.gid)
             os.fchmod(target, entry.mode & 0o7777)

@@ -24,6 +24,10 @@ class Journal:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
 
+    def close(self) -> None:
+        """Close its file; what was written stays."""
+        os.close(self._fd)
+
     def write(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         """Append what was done: (directory, records) each."""
         lines = [_encode(line) for line in done if line[1]]

@@ -33,7 +33,7 @@ class Lookahead:
 
     def begin(self, files: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
         """Begin a task: (directory, entry) in the order in which they will be taken."""
-        self.close()
+        self._drop()
         self._coming = iter(files)
 
     def take(self, directory: str, name: str) -> int | None:
@@ -52,7 +52,11 @@ class Lookahead:
         return None
 
     def close(self) -> None:
-        """Close what was opened and not taken."""
+        """Close what was opened and not taken, and the directories."""
+        self._drop()
+        self._cache.close()
+
+    def _drop(self) -> None:
         self._coming = iter(())
         while self._open:
             descriptor = self._open.popleft()[2]

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -199,17 +199,20 @@ class ManifestIndex:
         return len(self._lines)
 
 
-def iterate(path: Path) -> Iterator[tuple[str, list[Recorded]]]:
-    """Yield (directory, records) of each line of a manifest."""
-    with path.open("rb") as lines:
-        for line in lines:
-            yield decode_line(line)
-
-
 def write_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
     """Write a manifest from encoded lines so that a reader sees the old or the new one."""
     record_folder.mkdir(parents=True, exist_ok=True)
     _write_atomically(manifest_path(record_folder), parts)
+
+
+def extend_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
+    """Add encoded lines to a manifest; of two records of an entry the later one counts."""
+    with open(manifest_path(record_folder), "ab", buffering=1024 * 1024) as file:
+        file.write(b"\n")  # ends what a killed run may have left of a line
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _write_atomically(path: Path, parts: Iterable[bytes]) -> None:

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hostprep.errors import Refused
 from hostprep.staging import digest
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.diff import DirectoryDiff, diff_directory
@@ -29,11 +30,12 @@ JOURNAL_BYTES_AN_ENTRY = 120
 
 @dataclass(frozen=True, slots=True)
 class HardLink:
-    """A name to be made as a hard link: to ``primary``, copied in this run or kept."""
+    """A name to be made as a hard link to ``primary``: ``kept`` from before, or copied now."""
 
     directory: str
     entry: Entry
     primary: str
+    kept: bool
 
 
 @dataclass(slots=True)
@@ -42,7 +44,8 @@ class CopyPlan:
 
     ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of
     what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, and
-    ``digest_sum`` is the sum of their terms. ``make_directories`` are missing or differ.
+    ``digest_sum`` is the sum of their terms, which leaves out what was staged without
+    verification and so makes the plan ``unverified``. ``make_directories`` are missing or differ.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     """
 
@@ -59,6 +62,7 @@ class CopyPlan:
     keep_lines: list[bytes] = field(default_factory=list)
     done_lines: list[bytes] = field(default_factory=list)
     digest_sum: int = 0
+    unverified: bool = False
     copied: Totals = field(default_factory=Totals)
     kept: Totals = field(default_factory=Totals)
     resumed: Totals = field(default_factory=Totals)
@@ -111,7 +115,8 @@ def plan_update(
     """
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
-    kept_groups: dict[tuple[int, int], str] = {}
+    recorded: dict[str, Recorded] = {}
+    links = _Links()
     published = _Tree(published_fd)
     private = _Tree(private_fd)
     try:
@@ -120,8 +125,11 @@ def plan_update(
             known = manifest.records(directory)
             here = published.list(directory)
             prepared = private.list(directory)
+            for name, record in known.items():
+                if record.kind == "d":
+                    recorded["" if name == "." else join(directory, name)] = record
             if listing is None:
-                _keep_unread(plan, directory, known, here)
+                _keep_unread(plan, directory, manifest, published)
             else:
                 diff = diff_directory(
                     listing.entries(),
@@ -137,25 +145,57 @@ def plan_update(
                         if not suspect or join(directory, name) not in suspect
                     },
                     private=prepared,
-                    subdirectories=frozenset(
-                        name for name in here if join(directory, name) in scan.directories
-                    ),
+                    subdirectories=_subdirectories(directory, here, scan),
+                    links_stand=links.stand,
                 )
-                _apply_diff(plan, listing, diff, here, kept_groups)
+                _apply_diff(plan, listing, diff, here, links, scan)
                 wanted = {record.name for record in diff.done}
+                wanted |= _subdirectories(directory, prepared, scan)
                 plan.discard.extend(
-                    join(directory, name)
-                    for name in prepared
-                    if name not in wanted and join(directory, name) not in scan.directories
+                    join(directory, name) for name in prepared if name not in wanted
                 )
-            if not _directory_stands(entry, published.stat(directory)):
+            if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
         _plan_gone_directories(plan, scan, manifest, published)
     finally:
         published.close()
         private.close()
-    _group_links(plan, kept_groups)
+    _refuse_taken_places(plan, links.replaced)
+    _group_links(plan, links.kept)
     return plan
+
+
+class _Links:
+    """Which inode of the source is which of the target, over all that is kept.
+
+    ``kept`` has a path for each linked file of the source of which a copy is in place already;
+    ``replaced`` are published directories that files of the source take the place of.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int], str] = {}
+        self.replaced: set[str] = set()
+        self._there: dict[tuple[int, int], tuple[int, int]] = {}
+        self._back: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def stand(self, entry: Entry, here: Entry) -> bool:
+        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
+        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
+            return True
+        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
+        if self._there.get(source, target) != target or self._back.get(target, source) != source:
+            return False
+        self._there[source], self._back[target] = target, source
+        return True
+
+
+def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> frozenset[str]:
+    """Return which of a target's entries are directories that the source has too."""
+    return frozenset(
+        name
+        for name, entry in entries.items()
+        if stat.S_ISDIR(entry.mode) and join(directory, name) in scan.directories
+    )
 
 
 def _apply_diff(
@@ -163,7 +203,8 @@ def _apply_diff(
     listing: Listing,
     diff: DirectoryDiff,
     here: dict[str, Entry],
-    kept_groups: dict[tuple[int, int], str],
+    links: _Links,
+    scan: Scan,
 ) -> None:
     directory = listing.directory
     batch: list[Entry] = []
@@ -174,21 +215,27 @@ def _apply_diff(
             batch.append(entry)
         plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
     plan.batches.extend(pack_batches(directory, batch))
-    _keep(plan, directory, diff.keep)
+    keep(plan, directory, diff.keep)
+    for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
+        if name in here and stat.S_ISDIR(here[name].mode):
+            links.replaced.add(join(directory, name))
     if diff.done:
         plan.done_lines.append(encode_line(directory, diff.done))
         plan.resumed += _count(plan, directory, diff.done)
     standing = {record.name for record in (*diff.keep, *diff.done) if record.group}
     for entry in listing.singles:
         if entry.nlink > 1 and entry.name in standing:
-            kept_groups.setdefault((entry.dev, entry.ino), join(directory, entry.name))
+            links.kept.setdefault((entry.dev, entry.ino), join(directory, entry.name))
     for name in diff.delete:
         if stat.S_ISDIR(here[name].mode):
             continue  # its own directory decides, see _plan_gone_directories
         plan.delete.append(join(directory, name))
     for name in diff.foreign:
-        if not stat.S_ISDIR(here[name].mode):
-            plan.foreign.append(join(directory, name))
+        if stat.S_ISDIR(here[name].mode):
+            continue
+        plan.foreign.append(join(directory, name))
+        if join(directory, name) in scan.directories:
+            links.replaced.add(join(directory, name))
     for entry in diff.blocked:
         plan.skipped.append(
             Skipped(
@@ -199,34 +246,34 @@ def _apply_diff(
         )
 
 
-def _keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
+def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
+    """Add records of ``directory`` to what is published and stays."""
     if records:
         plan.keep_lines.append(encode_line(directory, records))
         plan.kept += _count(plan, directory, records)
 
 
-def _keep_unread(
-    plan: CopyPlan, directory: str, known: dict[str, Recorded], here: dict[str, Entry]
-) -> None:
-    """Keep what is published of a directory that could not be read this time."""
-    _keep(
-        plan,
-        directory,
-        [
-            record
-            for record in known.values()
-            if record.kind != "d" and record.name in here and record.present_as(here[record.name])
-        ],
-    )
+def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _Tree) -> None:
+    """Keep what is published at and below a directory that could not be read this time."""
+    for directory in manifest.directories():
+        if directory != top and not directory.startswith(top + "/"):
+            continue
+        here = published.list(directory)
+        records = manifest.records(directory).values()
+        standing = [r for r in records if r.name in here and r.present_as(here[r.name])]
+        keep(plan, directory, standing)
 
 
 def _count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:
     """Add the records' terms to the digest, and return their totals."""
     for record in records:
-        if record.content is not None:
+        if record.content is None:
+            plan.unverified = True
+        else:
             term = digest.entry_term(record.kind, join(directory, record.name), record.content)
             plan.digest_sum = digest.add(plan.digest_sum, term)
-    return Totals(len(records), sum(record.size for record in records), 0, len(records))
+    files = [record for record in records if record.kind != "d"]
+    return Totals(len(files), sum(record.size for record in files), 0, len(files))
 
 
 def _plan_gone_directories(
@@ -265,6 +312,24 @@ def _plan_gone_directories(
                 plan.foreign.append(join(path, name))
 
 
+def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
+    """Refuse where the source has something new in a place that others have taken.
+
+    ``replaced`` are places where a file and a directory change roles. They cannot where the
+    directory is to stay because of what somebody put into it, or the file is somebody's.
+    """
+    for foreign in plan.foreign:
+        path = foreign.rstrip("/")
+        while path:
+            if path in replaced:
+                raise Refused(
+                    f"{foreign} on the target is not as hostprep staged it, and {path} of the "
+                    "source has to take its place; nothing was changed.",
+                    "move it away and run the same command again",
+                )
+            path = path.rpartition("/")[0]
+
+
 def _below(path: str, directories: set[str]) -> bool:
     while path:
         if path in directories:
@@ -290,7 +355,7 @@ def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], str]) -> None:
         key = (entry.dev, entry.ino)
         path = join(directory, entry.name)
         if key in primaries:
-            plan.links.append(HardLink(directory, entry, primaries[key]))
+            plan.links.append(HardLink(directory, entry, primaries[key], key in kept))
             space = Totals(1, entry.size, space_on_target(entry), 1)
             plan.copied = Totals(
                 plan.copied.files - space.files,
@@ -319,8 +384,13 @@ def _totals(listing: Listing) -> Totals:
     )
 
 
-def _directory_stands(wanted: Entry, found: Entry | None) -> bool:
-    """Whether a published directory has the mode and time of its source."""
+def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:
+    """Whether a published directory is as its source, whose owner only the record has.
+
+    The target's own owner says nothing: without root it is always ourselves.
+    """
+    if recorded is None or not recorded.same_as(wanted):
+        return False
     if found is None or kind_of(found.mode) != "d":
         return False
     same_time = found.mtime_ns in (wanted.mtime_ns, wanted.mtime_ns // 10**9 * 10**9)

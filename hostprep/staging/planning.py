@@ -232,7 +232,9 @@ def _plan_files(
             except FileNotFoundError:
                 pass
         manifest = ManifestIndex(
-            [manifest_path(folder(request.name, request.target))] if published_fd else []
+            [manifest_path(folder(request.name, request.target))]
+            if published_fd is not None
+            else []
         )
         stack.callback(manifest.close)
         journal = ManifestIndex(journals)
@@ -258,7 +260,13 @@ def _plan_files(
 
 def purpose_of(request: StageRequest) -> dict[str, str]:
     """Return what a private directory must be for, so that its work can be taken up."""
-    return {"source": request.source, "target": request.target, "boot_id": boot_id()}
+    return {
+        "source": request.source,
+        "target": request.target,
+        "boot_id": boot_id(),
+        # What was only hashed in flight, or not at all, is no use to who wants it read back.
+        "verify": request.verify.value,
+    }
 
 
 def _in_ram(path: str) -> bool:

@@ -70,14 +70,16 @@ class Pool:
         self._threads = threads
         self._members: list[_Member] = []
         self._local: Worker | None = None
+        self._journal: Journal | None = None
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
 
     def __enter__(self) -> Pool:
         if self._processes == 0:
-            descriptor = self._job.journal_fd
-            self._local = Worker(self._job, Journal(descriptor) if descriptor is not None else None)
+            if self._job.journal_fd is not None:
+                self._journal = Journal(self._job.journal_fd)
+            self._local = Worker(self._job, self._journal)
         for _ in range(self._processes):
             others = [member.connection for member in self._members]
             self._members.append(_Member(self._job, self._threads, others))
@@ -190,6 +192,10 @@ class Pool:
 
     def _close(self, *, hurry: bool) -> None:
         """End the workers: after their tasks, or in a hurry after the file they are at."""
+        if self._local is not None:
+            self._local.close()
+        if self._journal is not None:
+            self._journal.close()
         if hurry:
             for member in self._members:
                 if member.process.is_alive() and member.process.pid is not None:

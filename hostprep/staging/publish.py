@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.private import TREE, PrivateDir
@@ -88,14 +88,14 @@ def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
 def open_published(parent_fd: int, name: str) -> int | None:
     """Return a descriptor of the published data set, None where there is nothing of that name.
 
-    Raises ``HostprepError`` where it is something else than a directory.
+    Raises ``Refused`` where it is something else than a directory.
     """
     try:
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise HostprepError(
+        raise Refused(
             f"{name} on the target is no directory that can be opened ({error.strerror}); "
             "nothing was changed.",
             "look at what it is and move it away",

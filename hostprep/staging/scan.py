@@ -77,10 +77,13 @@ def scan_tree(
             pending.extend(_add(scan, result))
 
     local = Worker(job, None)
-    for _ in range(_INLINE_DIRECTORIES):
-        if not pending:
-            return scan
-        take(local.do("scan", [pending.popleft()]))
+    try:
+        for _ in range(_INLINE_DIRECTORIES):
+            if not pending:
+                return scan
+            take(local.do("scan", [pending.popleft()]))
+    finally:
+        local.close()
     if not pending:
         return scan
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from hostprep.staging.execute import (
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
-    encode_line,
+    extend_manifest,
     folder,
     manifest_path,
     save_record,
@@ -31,11 +32,11 @@ from hostprep.staging.manifest import (
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
-from hostprep.staging.plan import CopyPlan
+from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare
 from hostprep.staging.publish import discard, open_published, publish_new, publish_update
-from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume
 
@@ -113,7 +114,7 @@ class _Work:
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
         try:
             link_lines = make_links(files, copied, self.private, self.published_fd, manifest)
-            stale_lines = self._still_published(copied, manifest)
+            self._keep_failed(copied, manifest)
         finally:
             manifest.close()
         failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
@@ -121,7 +122,7 @@ class _Work:
             return _result(plan, copied, None, [], live, changed=True, published=False)
         with self._timed("publish"):
             self.observer.phase("publish")
-            record, left = self._publish(copied, [*link_lines, *stale_lines], bool(failed))
+            record, left = self._publish(copied, link_lines, bool(failed))
         return _result(
             plan, copied, record, left, live, changed=True, published=True, phases=self.seconds
         )
@@ -163,17 +164,22 @@ class _Work:
                     copy_again,
                 )
 
-    def _still_published(self, copied: Copied, manifest: ManifestIndex) -> list[bytes]:
-        """Return the lines of what failed now but is published from an earlier run."""
+    def _keep_failed(self, copied: Copied, manifest: ManifestIndex) -> None:
+        """Count as kept what failed now but is published from an earlier run, and stays."""
         if self.published_fd is None:
-            return []
-        lines = []
-        for problem in copied.problems:
-            parent, _, name = problem.path.rpartition("/")
-            record = manifest.records(parent).get(name)
-            if record is not None:
-                lines.append(encode_line(parent, [record]))
-        return lines
+            return
+        with DirCache(self.published_fd) as tree:
+            for problem in copied.problems:
+                parent, _, name = problem.path.rpartition("/")
+                record = manifest.records(parent).get(name)
+                if record is None or record.kind == "d":
+                    continue
+                try:
+                    st = os.lstat(name, dir_fd=tree.fd(parent))
+                except OSError:
+                    continue
+                if record.present_as(entry_of(name, st)):
+                    keep(self.plan.files, parent, [record])
 
     def _publish(
         self, copied: Copied, lines: list[bytes], partial: bool
@@ -183,8 +189,7 @@ class _Work:
         tree_lines, directory_sum = directory_lines(directories)
         total = digest.add(digest.add(files.digest_sum, copied.digest_sum), directory_sum)
         record = self._record(copied, digest.to_hex(total), partial)
-        new = self.published_fd is None
-        if new:
+        if self.published_fd is None:
             finish_directories(directories, list(directories), plan.source_fd, self.private.tree_fd)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
@@ -193,9 +198,13 @@ class _Work:
             publish_new(self.private, self.parent_fd, request.name, directories[""])
             left: list[str] = []
         else:
-            assert self.published_fd is not None
             if plan.previous is not None:
                 self._save(plan.previous, "updating")
+            # New entries are known as ours before they are in place, like the old ones until they
+            # are gone: an update that is cut short leaves nothing that nobody knows.
+            known = folder(request.name, request.target)
+            new = itertools.chain(lines, tree_lines, self._journal_parts())
+            extend_manifest(known, new)
             left = publish_update(files, self.private, self.published_fd)
             # Work in a directory changed its time, so all are gone over.
             finish_directories(directories, list(directories), plan.source_fd, self.published_fd)
@@ -209,22 +218,21 @@ class _Work:
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request
+        parts = itertools.chain(lines, self._journal_parts())
+        write_manifest(folder(request.name, request.target), parts)
 
-        def parts() -> Iterator[bytes]:
-            yield from lines
-            for path in self.private.journals():
-                with open(path, "rb") as journal:
-                    while chunk := journal.read(1024 * 1024):
-                        yield chunk
-
-        write_manifest(folder(request.name, request.target), parts())
+    def _journal_parts(self) -> Iterator[bytes]:
+        for path in self.private.journals():
+            with open(path, "rb") as journal:
+                while chunk := journal.read(1024 * 1024):
+                    yield chunk
 
     def _record(self, copied: Copied, digest_text: str | None, partial: bool) -> Record:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         now = time.time()
-        verified = request.verify is not Verify.NONE and digest_text is not None
-        if verified and files.kept.files and plan.previous is not None:
-            verified = plan.previous.verified_at is not None
+        verified = (
+            request.verify is not Verify.NONE and digest_text is not None and not files.unverified
+        )
         count = files.kept.files + files.resumed.files + copied.files
         size_bytes = (
             files.kept.bytes

@@ -81,6 +81,14 @@ class Worker:
         """Carry out one task and return its result, plain enough for ``marshal``."""
         return self._tasks[kind](payload)
 
+    def close(self) -> None:
+        """Close what it has open."""
+        self._source.close()
+        if self._target is not None:
+            self._target.close()
+        if self._ahead is not None:
+            self._ahead.close()
+
     def stop(self) -> None:
         """End the batch in hand after the current file, keeping what is done."""
         self._stopping = True
@@ -179,7 +187,7 @@ class Worker:
             try:
                 try:
                     if stat.S_ISLNK(entry.mode):
-                        copied, content = copying.copy_symlink(entry, source_dir, target_dir, style)
+                        found = copying.copy_symlink(entry, source_dir, target_dir, style)
                     else:
                         opened = ahead.take(directory, entry.name) if ahead is not None else None
                         found = copy_file(entry, source_dir, target_dir, style, buffers, opened)

@@ -1,0 +1,194 @@
+"""A second stage of a changed source: the target becomes what the source is, whatever changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kit.compare import differences
+from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_source(tmp_path / "data")
+
+
+@pytest.fixture
+def target(safe_dir: Path) -> Path:
+    return safe_dir / "fast"
+
+
+def restage(source: Path, target: Path, *words: str, expect: int = 0) -> dict[str, object]:
+    before = snapshot(source)
+    found = hostprep("stage", source, "--to", target, *words, expect=expect)
+    assert snapshot(source) == before, "the source was touched"
+    return found
+
+
+def file_to_directory(source: Path) -> None:
+    path = source / "class-1/images/003.bin"
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_bytes(b"now a directory")
+
+
+def directory_to_file(source: Path) -> None:
+    shutil.rmtree(source / "class-2")
+    (source / "class-2").write_bytes(b"now a file")
+
+
+def directory_to_symlink(source: Path) -> None:
+    shutil.rmtree(source / "class-2")
+    (source / "class-2").symlink_to("class-1")
+
+
+def symlink_to_directory(source: Path) -> None:
+    (source / "link").unlink()
+    (source / "link").mkdir()
+    (source / "link/inside").write_bytes(b"x")
+
+
+def symlink_to_file(source: Path) -> None:
+    (source / "link").unlink()
+    (source / "link").write_bytes(b"x")
+
+
+def file_to_symlink(source: Path) -> None:
+    (source / "class-1/images/003.bin").unlink()
+    (source / "class-1/images/003.bin").symlink_to("/etc/passwd")
+
+
+def directory_to_empty_directory(source: Path) -> None:
+    shutil.rmtree(source / "class-3/images")
+    (source / "class-3/images").mkdir()
+
+
+def hard_link_made(source: Path) -> None:
+    os.link(source / "class-1/images/005.bin", source / "class-2/also")
+
+
+def hard_link_split(source: Path) -> None:
+    path = source / "hard"
+    shutil.copy2(path, source / "copy")
+    os.replace(source / "copy", path)
+
+
+def hard_links_regrouped(source: Path) -> None:
+    a, c = source / "class-0/images/001.bin", source / "class-1/images/001.bin"
+    os.link(c, source / "hard-c")
+    c2 = source / "hard"
+    c2.unlink()
+    os.link(c, c2)
+    assert a.stat().st_nlink == 1
+
+
+def mode_of_file(source: Path) -> None:
+    path = source / "class-1/images/003.bin"
+    at = path.stat().st_mtime_ns
+    path.chmod(0o4711)
+    os.utime(path, ns=(at, at))
+
+
+def owner_of_file(source: Path) -> None:
+    os.chown(source / "class-1/images/003.bin", 1234, 4321)
+
+
+def owner_of_directory(source: Path) -> None:
+    os.chown(source / "class-1/images", 1234, 4321)
+
+
+def owner_of_root(source: Path) -> None:
+    os.chown(source, 1234, 4321)
+
+
+def owner_of_symlink(source: Path) -> None:
+    os.chown(source / "link", 1234, 4321, follow_symlinks=False)
+
+
+def mode_of_directory(source: Path) -> None:
+    (source / "class-1/images").chmod(0o2750)
+
+
+def time_of_file(source: Path) -> None:
+    os.utime(source / "class-1/images/003.bin", ns=(0, 1_000_000_001))
+
+
+def time_of_directory(source: Path) -> None:
+    os.utime(source / "class-1/images", ns=(0, 1_000_000_001))
+
+
+def content(source: Path) -> None:
+    rewrite(source / "class-1/images/003.bin", b"other content")
+
+
+def content_of_hard_link(source: Path) -> None:
+    rewrite(source / "hard", b"other content")
+
+
+def larger_than_a_range(source: Path) -> None:
+    with (source / "class-1/images/003.bin").open("wb") as file:
+        for number in range(66):
+            file.write(number.to_bytes(1) * (1 << 20))
+    os.link(source / "class-1/images/003.bin", source / "large")
+
+
+def added(source: Path) -> None:
+    (source / "new/er").mkdir(parents=True)
+    (source / "new/er/file").write_bytes(b"new")
+    (source / "new/empty").mkdir()
+
+
+def removed(source: Path) -> None:
+    shutil.rmtree(source / "class-4")
+    (source / "class-5/images/000.bin").unlink()
+    (source / "empty").rmdir()
+
+
+def all_but_root_removed(source: Path) -> None:
+    for path in list(source.iterdir()):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def renamed_directory(source: Path) -> None:
+    (source / "class-4").rename(source / "class-9")
+
+
+def swapped_directories(source: Path) -> None:
+    (source / "class-4").rename(source / "x")
+    (source / "class-3").rename(source / "class-4")
+    (source / "x").rename(source / "class-3")
+
+
+CHANGES: list[Callable[[Path], None]] = [
+    file_to_directory, directory_to_file, directory_to_symlink, symlink_to_directory,
+    symlink_to_file, file_to_symlink, directory_to_empty_directory, hard_link_made,
+    hard_link_split, hard_links_regrouped, mode_of_file, owner_of_file, owner_of_directory,
+    owner_of_root, owner_of_symlink, mode_of_directory, time_of_file, time_of_directory, content,
+    content_of_hard_link, larger_than_a_range, added, removed, all_but_root_removed,
+    renamed_directory, swapped_directories,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_each_change_of_the_source_arrives(
+    change: Callable[[Path], None], source: Path, target: Path
+) -> None:
+    restage(source, target)
+    staged = target / "data"
+    assert differences(source, staged, owners=True) == []
+    change(source)
+    assert differences(source, staged, owners=True) != [], "the change is none"
+    changed = restage(source, target)
+    assert changed["changed"] is True
+    assert differences(source, staged, owners=True) == []
+    again = restage(source, target)
+    assert (again["changed"], again["copied_files"], again["deleted_files"]) == (False, 0, 0)
+    fresh = hostprep("stage", source, "--to", target.parent / "other")
+    assert fresh["digest"] == changed["digest"] == again["digest"]
+    assert fresh["files"] == changed["files"] and fresh["bytes"] == changed["bytes"]
+    assert sorted(os.listdir(target)) == ["data"]

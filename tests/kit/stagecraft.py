@@ -1,0 +1,147 @@
+"""Running ``hostprep stage`` and its neighbours from tests: the command, sources, snapshots."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hostprep.cli.main import run
+
+HOSTPREP = (sys.executable, "-m", "hostprep")
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+Snapshot = dict[bytes, tuple[object, ...]]
+
+
+def run_hostprep(
+    *words: str | Path,
+    prefix: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: Path = REPOSITORY,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``hostprep WORDS`` as its own process and return what it said; 60 s at most."""
+    line = [*prefix, *HOSTPREP, *map(os.fspath, words)]
+    return subprocess.run(
+        line,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=60,
+        cwd=cwd,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) -> dict[str, Any]:
+    """Run with ``--json``, insist on the exit code and on one document; return that.
+
+    In this process, which saves the interpreter's start, unless there is a ``prefix``.
+    """
+    line = [*map(os.fspath, words), "--json"]
+    if prefix:
+        done = run_hostprep(*line, prefix=prefix)
+        code, out, said = done.returncode, done.stdout, done.stderr
+    else:
+        files = len(os.listdir("/proc/self/fd"))
+        stdout, stderr = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+            code = run(line)
+        out, said = stdout.getvalue(), stderr.getvalue()
+        assert len(os.listdir("/proc/self/fd")) == files, "descriptors were left open"
+    assert code == expect, f"{code}: {said}{out}"
+    found: dict[str, Any] = json.loads(out)
+    assert found["schema"] == f"hostprep.{words[0]}/1"
+    assert found["ok"] is (expect == 0)
+    return found
+
+
+def make_source(root: Path, *, directories: int = 6, files: int = 20, seed: int = 1) -> Path:
+    """Make a small data set: some directories of small files, a few links, set times."""
+    dice = random.Random(seed)
+    for number in range(directories):
+        folder = root / f"class-{number}" / "images"
+        folder.mkdir(parents=True)
+        for index in range(files):
+            file = folder / f"{index:03}.bin"
+            file.write_bytes(dice.randbytes(dice.randrange(12_000)))
+            moment = dice.randrange(1_500_000_000_000_000_000)
+            os.utime(file, ns=(moment, moment))
+    (root / "empty").mkdir()
+    (root / "link").symlink_to("class-0/images/000.bin")
+    os.link(root / "class-0/images/001.bin", root / "hard")
+    return root
+
+
+def snapshot(root: Path, *, content: bool = True) -> Snapshot:
+    """Return what there is below ``root`` and at it: everything but access and change times."""
+    found: Snapshot = {}
+    pending = [os.fsencode(root)]
+    while pending:
+        path = pending.pop()
+        try:
+            st = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        said: str | bytes = ""
+        if stat.S_ISDIR(st.st_mode):
+            pending.extend(os.path.join(path, name) for name in os.listdir(path))
+        elif stat.S_ISLNK(st.st_mode):
+            said = os.readlink(path)
+        elif stat.S_ISREG(st.st_mode) and content:
+            with open(path, "rb") as file:
+                said = hashlib.file_digest(file, "sha256").hexdigest()
+        size = 0 if stat.S_ISDIR(st.st_mode) else st.st_size
+        found[path] = (st.st_mode, size, st.st_mtime_ns, st.st_uid, st.st_gid, st.st_nlink, said)
+    return found
+
+
+def rewrite(path: Path, data: bytes, *, keep_times: bool = False) -> None:
+    """Write ``data`` into the file in place; with ``keep_times`` nobody sees it by lstat."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
+    if keep_times:
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def flip_bit(path: Path, position: int = 0) -> None:
+    """Change one bit and put the times back: what only reading finds."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    rewrite(path, bytes(data), keep_times=True)
+
+
+def processes_with(word: str) -> list[int]:
+    """Return the processes whose command line holds ``word``, this one left out."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            line = Path("/proc", name, "cmdline").read_bytes()
+        except OSError:
+            continue
+        if os.fsencode(word) in line:
+            found.append(int(name))
+    return found
+
+
+def wait_for_no_process(word: str, seconds: float = 5.0) -> list[int]:
+    """Wait until no process has ``word`` on its command line; return those that stay."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_with(word)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
