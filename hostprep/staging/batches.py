@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from hostprep.staging.model import Entry, space_on_target
@@ -26,7 +26,18 @@ class Batch(NamedTuple):
         return [Entry._make(item) for item in marshal.loads(self.packed)]
 
 
-def pack_batches(directory: str, entries: Sequence[Entry]) -> list[Batch]:
+def split_batches(batches: Iterable[Batch], most_files: int | None) -> Iterator[Batch]:
+    """Yield the batches, those of over twice ``most_files`` in pieces; None leaves all whole."""
+    for batch in batches:
+        if most_files is None or batch.files <= 2 * most_files:
+            yield batch
+        else:
+            yield from pack_batches(batch.directory, batch.entries(), most_files)
+
+
+def pack_batches(
+    directory: str, entries: Sequence[Entry], most_files: int = BATCH_FILES
+) -> list[Batch]:
     """Return batches for ``entries`` of one directory."""
     batches: list[Batch] = []
     chunk: list[Entry] = []
@@ -40,7 +51,7 @@ def pack_batches(directory: str, entries: Sequence[Entry]) -> list[Batch]:
     for entry in entries:
         chunk.append(entry)
         size_bytes += entry.size
-        if len(chunk) >= BATCH_FILES or size_bytes >= BATCH_BYTES:
+        if len(chunk) >= most_files or size_bytes >= BATCH_BYTES:
             end()
             chunk, size_bytes = [], 0
     if chunk:

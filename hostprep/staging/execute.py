@@ -14,7 +14,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.staging import copying, digest
-from hostprep.staging.batches import Batch
+from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.journal import record
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Skipped, Verify, kind_of
@@ -107,7 +107,7 @@ class _Tasks:
         slack = _SLACK_FILES if reading.threads == 1 else 0
         group: list[Batch] = []
         files = 0
-        for batch in plan.batches:
+        for batch in split_batches(plan.batches, reading.task_files if slack == 0 else None):
             if files >= reading.task_files and (
                 files >= reading.task_files + slack or batch.directory != group[-1].directory
             ):

@@ -57,6 +57,10 @@ class _Member:
         self.in_flight = 0
 
 
+def _load(member: _Member) -> int:
+    return member.in_flight
+
+
 class Pool:
     """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
 
@@ -115,17 +119,14 @@ class Pool:
         ticked = time.monotonic()
         depth = self._threads + 1
         while True:
-            for member in sorted(self._members, key=lambda member: member.in_flight):
-                while member.in_flight < depth:
-                    if not self._queue and not exhausted:
-                        task = next(source, None)
-                        if task is None:
-                            exhausted = True
-                        else:
-                            self._queue.append(task)
-                    if not self._queue:
+            while (member := min(self._members, key=_load)).in_flight < depth:
+                if not self._queue:
+                    task = None if exhausted else next(source, None)
+                    if task is None:
+                        exhausted = True
                         break
-                    self._send(member, *self._queue.popleft())
+                    self._queue.append(task)
+                self._send(member, *self._queue.popleft())
             if not self._waiting and not self._queue and exhausted:
                 return
             self._receive()

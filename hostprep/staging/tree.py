@@ -87,6 +87,10 @@ def join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
 
 
+# The fields of an ``Entry`` as they travel between processes.
+Plain = tuple[str, int, int, int, int, int, int, int, int, int]
+
+
 def list_directory(descriptor: int, *, by_inode: bool = False) -> list[Plain]:
     """Return the entries of a directory as plain tuples in the order of ``Entry``.
 
