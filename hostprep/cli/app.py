@@ -10,6 +10,7 @@ import hostprep
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
 from hostprep.cli.probe import probe
+from hostprep.cli.recommend import recommend
 from hostprep.cli.spec import spec_app
 from hostprep.cli.stage import stage
 from hostprep.cli.status import status
@@ -43,7 +44,9 @@ def root(
 
 
 # Each command module registers itself here: app.command(name)(function).
-COMMANDS = frozenset({"mount", "unmount", "stage", "unstage", "status", "probe", "facts", "spec"})
+COMMANDS = frozenset(
+    {"mount", "unmount", "stage", "unstage", "status", "probe", "facts", "spec", "recommend"}
+)
 
 app.command("stage")(stage)
 app.command("unstage")(unstage)
@@ -51,4 +54,5 @@ app.command("status")(status)
 app.command("mount")(mount)
 app.command("unmount")(unmount)
 app.command("probe")(probe)
+app.command("recommend")(recommend)
 app.add_typer(spec_app, name="spec")

@@ -146,10 +146,8 @@ def build(opened: Opened, job: ProbeJob) -> Built:
     if job.ready:
         dataset = ReadySamples(_one(opened), 1 << 30)
         options["batch_size"] = job.batch_size
-        if theirs is not None and theirs.batch_size is None and theirs.batch_sampler is None:
-            options["batch_size"] = None
     elif opened.kind == "stream":
-        options["batch_size"] = job.batch_size if theirs is None else theirs.batch_size
+        options["batch_size"] = job.batch_size
     elif theirs is not None and _has_own_batches(theirs):
         order = UnseenBatches(theirs.batch_sampler, opened.batch_size, job.first)
         options["batch_sampler"] = order
@@ -157,8 +155,8 @@ def build(opened: Opened, job: ProbeJob) -> Built:
         order = UnseenIndices(opened.length or 0, job.first, is_shuffled(theirs))
         options["sampler"] = order
         options["batch_size"] = job.batch_size
-    if options.get("batch_size", 1) is None and opened.collate is None:
-        collate = None  # type: ignore[assignment]
+    if theirs is not None and theirs.batch_sampler is None:
+        options["batch_size"] = None  # their data set makes whole batches
     return Built(DataLoader(dataset, collate_fn=collate, **options), order, timed)
 
 

@@ -19,6 +19,8 @@ _MOST_FILES = 200_000
 _LISTING_SECONDS = 5.0
 _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
+_IN_MEMORY = 64
+_REPEATS = 1000
 # What lies beside samples and is none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
@@ -128,7 +130,6 @@ class FileSamples:
     """Files as a map-style data set, which a DataLoader takes as it is.
 
     An image becomes float32 of 3 x side x side, ``.npy`` its array, anything else its bytes.
-    ``form`` reads images that were kept in memory in another form, to compare forms.
     """
 
     def __init__(self, names: Sequence[str], kind: str, decoder: str | None, side: int) -> None:
@@ -174,6 +175,24 @@ class BytesSamples(FileSamples):
 
     def __getitem__(self, index: int) -> Any:
         return self.finish(self.unpack(self.contents[index]))
+
+
+def in_memory(samples: FileSamples, form: str, decoder: str) -> BytesSamples:
+    """Return a few of the samples with their bytes in memory, as they are or in another form.
+
+    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Those that are unreadable are left
+    out; the others come many times over, so that they last for a measurement.
+    """
+    contents = []
+    for name in samples.names[:_IN_MEMORY]:
+        try:
+            data = read_whole(name)
+            if form != "as_is":
+                data = decoders.encode(decoders.decode(data, "pillow"), form)
+        except (OSError, ValueError):
+            continue
+        contents.append(data)
+    return BytesSamples(contents * _REPEATS, samples.kind, decoder, samples.side)
 
 
 def collate_arrays(samples: Sequence[Any]) -> Any:

@@ -17,7 +17,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
-from hostprep.loading.files import FileSamples, collate_tensors
+from hostprep.loading.files import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Subject
 
 
@@ -63,11 +63,16 @@ class Opened:
 
 
 def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
-    """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``; torch must be there."""
+    """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``; torch must be there.
+
+    With ``form`` and ``decoder`` a few of the files are read into memory, in that form, first.
+    """
     if "files" in source:
         with open(source["files"], encoding="ascii") as file:
             told = json.load(file)
         samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+        if "form" in source:
+            samples = in_memory(samples, source["form"], source["decoder"])
         size = batch_size or 32
         return Opened(samples, None, None, collate_tensors, size, "dataset", told["directory"])
     return _classify(_named(source["loader"]), source["loader"], batch_size)

@@ -1,0 +1,268 @@
+"""``hostprep recommend``: the right ``num_workers``, measured, with what binds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, printable, say
+from hostprep.errors import UsageError
+
+if TYPE_CHECKING:
+    from hostprep.loading.model import Stage
+    from hostprep.loading.recommend import Report
+
+_RANK_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+
+
+def recommend(
+    dataset: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Measure the files below this directory."),
+    ] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Measure this Dataset, DataLoader or iterable, or what this callable returns.",
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Samples in a batch; the loader's own, or 32.")
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training processes on this host; one for each GPU."),
+    ] = None,
+    gpu_rate: Annotated[
+        float | None,
+        typer.Option(metavar="SAMPLES_PER_S", help="What one GPU takes; then that is enough."),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--no-measure", help="Time real DataLoaders, or model alone."),
+    ] = True,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Also time decoders, forms and prefetching side by side."),
+    ] = False,
+    image_size: Annotated[
+        int, typer.Option(min=8, max=8192, help="Side to which --dataset resizes images.")
+    ] = 224,
+    seconds: Annotated[
+        float, typer.Option(min=5, max=3600, help="Time for measuring, --compare apart.")
+    ] = 50.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how many DataLoader workers to use, by measuring, and what binds then.
+
+    Without --dataset and --loader it is a starting point, from the host alone.
+    """
+    from hostprep.host.gpu import read_gpus
+    from hostprep.loading.bounds import read_share
+    from hostprep.loading.recommend import Wish, from_dataset, from_host, from_loader
+
+    if dataset is not None and loader is not None:
+        raise UsageError("--dataset and --loader are two ways; say one of them.")
+    if loader is not None and not measure:
+        raise UsageError(
+            "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
+        )
+    if gpu_rate is not None and not gpu_rate > 0:
+        raise UsageError(f"--gpu-rate {gpu_rate:g}: a GPU takes more than 0 samples a second.")
+    gpus = read_gpus().count
+    count, count_from = (ranks, "--ranks") if ranks is not None else _ranks(gpus)
+    host = read_share(count, count_from)
+    wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
+    if dataset is not None:
+        report = from_dataset(dataset, host, wish, _Narrator(quiet=as_json))
+    elif loader is not None:
+        report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
+    else:
+        report = from_host(host, gpus=gpus)
+    if as_json:
+        emit_json("recommend", report_fields(report))
+    else:
+        emit_text(report_text(report))
+
+
+class _Narrator:
+    """Says on stderr what is being measured."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def note(self, message: str) -> None:
+        if not self._quiet:
+            say(printable(message))
+
+
+def _ranks(gpus: int) -> tuple[int, str]:
+    """Return how many ranks train here and who says so: a launcher, NVML, or nobody."""
+    for name in _RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value), f"${name}"
+    if gpus > 1:
+        return gpus, "the number of GPUs"
+    return 1, "one process, as nothing says otherwise"
+
+
+def report_fields(report: Report) -> dict[str, Any]:
+    """Return a report for JSON: the contract's fields first, all that was measured as evidence."""
+    made = report.recommendation
+    listing = report.listing
+    return {
+        "mode": report.mode,
+        "num_workers": made.num_workers,
+        "prefetch_factor": made.prefetch_factor,
+        "pin_memory": made.pin_memory,
+        "persistent_workers": made.persistent_workers,
+        "binding": made.binding,
+        "remedy": made.remedy,
+        "expected_samples_per_s": made.expected_samples_per_s,
+        "relative_error": made.relative_error,
+        "confirmed": made.confirmed,
+        "change_needed": made.change_needed,
+        "verdict": made.verdict,
+        "code": made.code,
+        "memory_bytes": made.memory_bytes,
+        "shm_bytes": made.shm_bytes,
+        "hazards": [asdict(hazard) for hazard in report.hazards],
+        "notes": list(report.notes),
+        "seconds": report.seconds,
+        "evidence": {
+            "reasons": list(made.reasons),
+            "host": asdict(report.host),
+            "bounds": [asdict(bound) for bound in report.bounds],
+            "gpu_rate_samples_per_s": report.gpu_rate,
+            "gpu_rate_from": report.gpu_rate_from,
+            "loader": None if report.subject is None else asdict(report.subject),
+            "files": None
+            if listing is None
+            else {
+                "count": len(listing.names),
+                "kind": listing.kind,
+                "others": listing.others,
+                "all_listed": listing.whole,
+                "mean_file_bytes": listing.mean_bytes,
+            },
+            "stages": None if report.stages is None else asdict(report.stages),
+            "sample": None if report.cost is None else asdict(report.cost),
+            "transport": None if report.transport is None else asdict(report.transport),
+            "model": _model_fields(report),
+            "points": [asdict(point) for point in report.points],
+            "probes": [asdict(probe) for probe in report.probes],
+            "failed_probes": [asdict(failure) for failure in report.failures],
+            "comparison": [asdict(variant) for variant in report.variants],
+            "winners": [asdict(winner) for winner in report.winners],
+        },
+    }
+
+
+def _model_fields(report: Report) -> dict[str, Any] | None:
+    curve = report.curve
+    if curve is None:
+        return None
+    workers = {point.workers for point in report.points} | {report.recommendation.num_workers or 0}
+    return {
+        "proposed_workers": curve.proposal(report.gpu_rate),
+        "agreed": report.model_agreed,
+        "worker_samples_per_s": curve.worker,
+        "ceiling_samples_per_s": curve.ceiling,
+        "ceiling_from": "cpus" if curve.ceiling_cpus else "transport",
+        "predicted": [
+            {"workers": number, "samples_per_s": curve.rate(number)} for number in sorted(workers)
+        ],
+    }
+
+
+def report_text(report: Report) -> str:
+    """Return a report for people: the verdict, the code to paste, the evidence, what to beware."""
+    made = report.recommendation
+    lines = [made.verdict]
+    if made.code:
+        lines += ["", f"    {made.code}", ""]
+    lines += _expectation(report)
+    if made.remedy:
+        lines.append(f"to go faster: {made.remedy}")
+    lines += [f"why: {reason}" for reason in made.reasons]
+    if report.gpu_rate is not None:
+        lines.append(f"GPU: {report.gpu_rate:,.0f} samples/s ({report.gpu_rate_from})")
+    lines += _stage_lines(report)
+    lines += _point_lines(report)
+    lines += _variant_lines(report)
+    for hazard in report.hazards:
+        lines += [f"beware: {hazard.message}", f"  -> {hazard.cure}"]
+    lines += [f"note: {note}" for note in report.notes]
+    return "\n".join(printable(line) for line in lines)
+
+
+def _expectation(report: Report) -> list[str]:
+    from hostprep.units import format_bytes
+
+    made = report.recommendation
+    if made.expected_samples_per_s is None:
+        return []
+    how = "measured" if made.confirmed else "by the model, not confirmed"
+    error = made.relative_error or 0.0
+    lines = [f"expected: {made.expected_samples_per_s:,.0f} samples/s, ±{error:.0%}, {how}"]
+    if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
+        lines.append(
+            f"it takes {format_bytes(made.memory_bytes)} of memory, of which"
+            f" {format_bytes(made.shm_bytes)} in /dev/shm"
+        )
+    return lines
+
+
+def _stage_lines(report: Report) -> list[str]:
+    stages = report.stages
+    if stages is None:
+        return []
+
+    def line(stage: Stage) -> str:
+        rate = 1 / stage.seconds if stage.seconds else float("inf")
+        return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{rate:14,.0f} samples/s"
+
+    with_decoder = f" by {stages.decoder}" if stages.decoder else ""
+    return [
+        f"stages, one core, {stages.samples} {stages.kind} files{with_decoder}, on"
+        f" {stages.storage} ({stages.storage_reason}):",
+        *(line(stage) for stage in stages.stages if stage.seconds),
+    ]
+
+
+def _point_lines(report: Report) -> list[str]:
+    if not report.points:
+        return []
+    lines = ["workers   samples/s   by the model"]
+    for point in report.points:
+        model = f"{report.curve.rate(point.workers):,.0f}" if report.curve else ""
+        mark = "  <-" if point.workers == report.recommendation.num_workers else ""
+        rate = f"{point.rate:,.0f} ±{point.relative_error:.0%}"
+        lines.append(f"{point.workers:7d}{rate:>12}{model:>15}{mark}")
+    return lines
+
+
+def _variant_lines(report: Report) -> list[str]:
+    if not report.variants:
+        return []
+    lines = ["side by side, samples/s          no workers     at the peak"]
+    for variant in report.variants:
+        if variant.problem is not None:
+            lines.append(f"  {variant.group} {variant.name}: {variant.problem}")
+            continue
+        cells = [
+            "-" if rate is None else f"{rate:,.0f}"
+            for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
+        ]
+        lines.append(f"  {variant.group + ' ' + variant.name:<30}{cells[0]:>11}{cells[1]:>16}")
+    lines += [
+        f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak"
+        for winner in report.winners
+    ]
+    return lines

@@ -1,0 +1,135 @@
+"""What went wrong in the measuring child, as errors with a sentence and a way out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.model import Binding
+from hostprep.loading.opening import TorchMissing
+
+_CUDA_ABSENT = re.compile(
+    r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
+    r"torch\.cuda\.is_available\(\) is False"
+)
+_CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
+_SHARED_MEMORY = re.compile(r"Bus error|shared memory|/torch_|No space left on device", re.I)
+_DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata|file descriptor", re.I)
+_MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
+_PICKLE = re.compile(r"pickle|local object", re.I)
+
+_CURES = {
+    Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
+    " docker run --shm-size=8g (or --ipc=host)",
+    Binding.DESCRIPTORS: "ulimit -n 65536, or"
+    " torch.multiprocessing.set_sharing_strategy('file_system')",
+    Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"
+    " Python lists, which each worker copies bit by bit",
+}
+
+
+class LoaderFailed(HostprepError):
+    """The user's loader raised, hung, or took its process with it."""
+
+    code = "loader_failed"
+
+
+class WorkersFailed(LoaderFailed):
+    """The workers failed for want of something that the host limits; fewer might not."""
+
+    code = "workers_failed"
+
+    def __init__(self, message: str, binding: Binding) -> None:
+        super().__init__(message, _CURES[binding])
+        self.binding = binding
+
+
+def refused(event: dict[str, Any]) -> HostprepError:
+    """Return the error that the child raised by itself."""
+    kinds = {"UsageError": UsageError, "Inconclusive": Inconclusive}
+    if event["kind"] == "TorchMissing":
+        return TorchMissing()
+    return kinds.get(event["kind"], HostprepError)(event["message"], event["hint"])
+
+
+def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
+    """Return the error for an exception of the user's code, or of torch on its behalf."""
+    text = event["message"]
+    said = _essence(event["type"], text)
+    if _CUDA_FORKED.search(text):
+        return LoaderFailed(
+            f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
+            "load on the CPU and move batches in the main process; or multiprocessing_context="
+            "'spawn'",
+        )
+    if _CUDA_ABSENT.search(text):
+        return Inconclusive(
+            f"{what} needs a GPU, and there is none that torch can use here ({said}); it was not"
+            " timed.",
+            "run this where the GPU is, or let the loader return CPU tensors",
+        )
+    if event["where"] == "open":
+        return LoaderFailed(f"{what} could not be opened: {said}.", _where(event["trace"]))
+    if workers and _PICKLE.search(text):
+        return LoaderFailed(
+            f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
+            "define its classes and functions at the top of a module, without lambda; or"
+            " multiprocessing_context='fork'",
+        )
+    for pattern, binding in (
+        (_SHARED_MEMORY, Binding.SHARED_MEMORY),
+        (_DESCRIPTORS, Binding.DESCRIPTORS),
+        (_MEMORY, Binding.MEMORY),
+    ):
+        if workers and pattern.search(text):
+            return WorkersFailed(f"{workers} workers of {what} failed: {said}.", binding)
+    return LoaderFailed(f"{what} raised while it made a batch: {said}.", _where(event["trace"]))
+
+
+def hung(what: str, phase: str, workers: int, seconds: float) -> LoaderFailed:
+    """Return the error for a child that had to be killed."""
+    with_workers = f" with {workers} {'worker' if workers == 1 else 'workers'}"
+    sentence = {
+        "start": "the measuring process did not start",
+        "opening": f"{what} was not opened",
+        "opened": f"{what} gave no batch{with_workers}",
+        "first_batch": f"{what} stopped giving batches{with_workers}",
+    }[phase]
+    return LoaderFailed(
+        f"{sentence} within {seconds:.0f} s: it hangs, or is slower than that; it was killed.",
+        "try `python -c` with its import and next(iter(...)); --seconds gives it more time",
+    )
+
+
+def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
+    """Return the error for a child that ended without a word."""
+    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    if status == -9:
+        how += " (killed, as by the kernel when memory runs out)"
+    doing = "it was opened" if phase in ("start", "opening") else "batches were made"
+    last = stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    return LoaderFailed(
+        f"the process of {what} ended {how} while {doing}: {last[0][-300:]}",
+        "see what the same loader does in a Python of your own",
+    )
+
+
+def _essence(kind: str, text: str) -> str:
+    """Return an exception in one line: of one that a worker passed on, the worker's own."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Caught "):
+        return lines[-1][:300].rstrip(".")
+    first = lines[0] if lines else ""
+    return (f"{kind}: {first}" if first else kind)[:300].rstrip(".")
+
+
+def _where(trace: str) -> str | None:
+    """Return the place in the user's code: the last frame that is not torch's or ours."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
+    outside = [
+        f"{path}:{line}"
+        for path, line in frames
+        if "/torch/" not in path and "/hostprep/" not in path and not path.startswith("<")
+    ]
+    return f"see {outside[-1]}" if outside else None

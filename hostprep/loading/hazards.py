@@ -1,0 +1,147 @@
+"""Known ways for a loader to crash or to crawl, looked for before they happen; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hostprep.loading.bounds import DOCKER_SHM_BYTES
+from hostprep.loading.model import Bound, FailedProbe, Hazard, HostShare, Probe, Subject
+from hostprep.units import format_bytes
+
+_FEW_DESCRIPTORS = 4096
+_MUCH_GROWTH_SHARE = 0.2
+_THREADS_OF_A_WORKER = 3
+_CURE_SHM = (
+    "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"
+)
+_CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+
+
+def of_host(host: HostShare) -> tuple[Hazard, ...]:
+    """Return what of the host alone is known to break loaders."""
+    found = []
+    if host.shm_size_bytes is None:
+        found.append(
+            Hazard(
+                "shm_absent",
+                "/dev/shm is not mounted: workers have no way to hand over batches.",
+                "mount -t tmpfs -o size=8G tmpfs /dev/shm",
+            )
+        )
+    elif host.shm_size_bytes <= DOCKER_SHM_BYTES:
+        found.append(
+            Hazard(
+                "shm_small",
+                f"/dev/shm has {format_bytes(host.shm_size_bytes)}, as Docker makes it: a worker"
+                " that finds it full dies with a bus error.",
+                _CURE_SHM,
+            )
+        )
+    if host.descriptors_limit is not None and host.descriptors_limit < _FEW_DESCRIPTORS:
+        found.append(
+            Hazard(
+                "descriptors_few",
+                f"{host.descriptors_limit} open files are allowed; every tensor on its way takes"
+                " one ('received 0 items of ancdata').",
+                _CURE_DESCRIPTORS,
+            )
+        )
+    if host.quota_cpus is not None and host.quota_cpus < host.affinity_cpus:
+        found.append(
+            Hazard(
+                "cpu_quota",
+                f"the cgroup {host.quota_group} allows {host.quota_cpus:g} processors, and"
+                f" os.cpu_count() and the affinity say {host.affinity_cpus}: rules from these"
+                " numbers start too many workers.",
+                "raise the quota (docker run --cpus, cpu.max), or take the number given here",
+            )
+        )
+    return tuple(found)
+
+
+def of_bounds(wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+    """Return which resources would not have borne the number of workers that the work wants."""
+    cures = {
+        "shared_memory": _CURE_SHM,
+        "descriptors": _CURE_DESCRIPTORS,
+        "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
+    }
+    return tuple(
+        Hazard(
+            f"{bound.binding}_short",
+            f"{wanted} workers would need more than there is: {bound.reason}, {bound.workers} fit.",
+            cures[bound.binding],
+        )
+        for bound in bounds
+        if bound.workers < wanted and bound.binding in cures
+    )
+
+
+def of_subject(subject: Subject) -> tuple[Hazard, ...]:
+    """Return what of the loader itself is known to break or to slow down workers."""
+    found = []
+    if subject.pickle_error is not None:
+        found.append(
+            Hazard(
+                "unpicklable",
+                f"the data set cannot be pickled ({subject.pickle_error}): workers that start by"
+                " spawn or forkserver (the default from Python 3.14 on) will fail.",
+                "define its classes and functions at the top of a module, without lambda; or"
+                " multiprocessing_context='fork'",
+            )
+        )
+    if subject.opencv_threads is not None and subject.opencv_threads > 1:
+        found.append(
+            Hazard(
+                "opencv_threads",
+                f"OpenCV starts {subject.opencv_threads} threads in every worker, and they fight"
+                " for the same processors.",
+                "cv2.setNumThreads(0) in the data set's module or in worker_init_fn",
+            )
+        )
+    return tuple(found)
+
+
+def of_probes(
+    host: HostShare, probes: Iterable[Probe], failed: Iterable[FailedProbe], seconds: float | None
+) -> tuple[Hazard, ...]:
+    """Return what the real workers showed; ``seconds`` is how long an epoch takes, if known."""
+    found = {}
+    for failure in failed:
+        found["workers_failed"] = Hazard(
+            "workers_failed",
+            failure.message,
+            {"shared_memory": _CURE_SHM, "descriptors": _CURE_DESCRIPTORS}.get(
+                failure.binding, "fewer workers, or more memory for this cgroup"
+            ),
+        )
+    for probe in probes:
+        if probe.worker_affinity_cpus is not None and probe.worker_affinity_cpus < min(
+            host.affinity_cpus // host.ranks, probe.workers
+        ):
+            found["affinity_shrunk"] = Hazard(
+                "affinity_shrunk",
+                f"workers may run on {probe.worker_affinity_cpus} processors alone, the main"
+                f" process on {host.affinity_cpus}: some library has pinned them.",
+                "os.sched_setaffinity(0, range(os.cpu_count())) in worker_init_fn; often"
+                " KMP_AFFINITY=disabled or OMP_PROC_BIND=false does it",
+            )
+        if probe.worker_threads is not None and probe.worker_threads > _THREADS_OF_A_WORKER + 1:
+            found["worker_threads"] = Hazard(
+                "worker_threads",
+                f"a worker has {probe.worker_threads} threads: a library in it has a pool of its"
+                " own.",
+                "OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in worker_init_fn",
+            )
+        growth = probe.worker_growth_bytes_per_s
+        if growth is not None and seconds is not None:
+            grown_bytes = growth * seconds * probe.workers * host.ranks
+            if grown_bytes > _MUCH_GROWTH_SHARE * host.memory_available_bytes:
+                found["worker_growth"] = Hazard(
+                    "worker_growth",
+                    f"workers grew by {format_bytes(growth)} a second: over an epoch of"
+                    f" {seconds:.0f} s that would be {format_bytes(grown_bytes)} in all.",
+                    "keep the data set's index in numpy arrays: a worker that counts references"
+                    " to Python objects copies their pages",
+                )
+    return tuple(found.values())

@@ -1,0 +1,223 @@
+"""Fresh processes that measure, within a time budget, from hostprep's side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hostprep.loading import failures
+from hostprep.loading.model import (
+    FailedProbe,
+    HostShare,
+    Probe,
+    SampleCost,
+    Subject,
+    Transport,
+)
+from hostprep.system.run import CommandFailed, Running, start
+
+WINDOW_SECONDS = 2.5
+_OPENING_SECONDS = 60.0
+# A batch that is under way when time is over may still come; then the child ends by itself.
+_GRACE_SECONDS = 8.0
+_ENDING_SECONDS = 3.0
+# Workers that are told to stop tidy up; those that are killed cannot.
+_TIDYING_SECONDS = 1.0
+# Other programs that take less than this share of the processors do not count as a disturbance.
+_OTHERS_SHARE = 0.05
+
+
+class Observer(Protocol):
+    """Hears what is being measured."""
+
+    def note(self, message: str) -> None:
+        """Take one sentence."""
+
+
+@dataclass(slots=True)
+class Measurer:
+    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample.
+
+    ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
+    ``cpus`` are the processors to measure on, None for all that this process may use.
+    """
+
+    source: dict[str, Any]
+    what: str
+    batch_size: int | None
+    host: HostShare
+    deadline: float
+    observer: Observer
+    cpus: list[int] | None = None
+    first: int = 0
+    opening_seconds: float = 1.5
+    subject: Subject | None = None
+    seen_before: bool = field(default=False)
+
+    def left(self) -> float:
+        """Return the seconds left of the budget."""
+        return self.deadline - time.monotonic()
+
+    def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
+        """Time the loader without workers; of an iterable return what was timed instead."""
+        self.observer.note(f"timing {self.what} without workers")
+        result = self._ask_probe(0, 2)
+        if "iterable" in result:
+            found: dict[str, Any] = result["iterable"]
+            return found
+        cost = SampleCost(**result["cost"])
+        # Under a quota of less than one processor the rest of the time is no waiting for data.
+        busy = cost.cpu_seconds / min(1.0, self.host.capacity_per_rank)
+        waiting = min(cost.waiting_seconds, max(0.0, cost.seconds - busy))
+        return self._probe_of(result), replace(cost, waiting_seconds=waiting)
+
+    def transport(self, workers: int) -> Transport:
+        """Time ready samples through ``workers`` workers."""
+        self.observer.note(f"timing the way from {workers} workers to the main process")
+        result = self._ask_probe(workers, 2, ready=True)
+        probe = self._probe_of(result)
+        return Transport(
+            workers=workers,
+            samples_per_s=probe.undisturbed_samples_per_s,
+            cpu_seconds=probe.own_cpus / probe.samples_per_s,
+        )
+
+    def with_workers(
+        self, workers: int, prefetch_factor: int, *, background: bool = False
+    ) -> Probe | FailedProbe:
+        """Time the loader with workers on unseen samples.
+
+        Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
+        ``LoaderFailed`` where the loader itself is at fault.
+        """
+        self.observer.note(f"timing {self.what} with {workers} workers")
+        try:
+            result = self._ask_probe(workers, prefetch_factor, background=background)
+        except failures.WorkersFailed as error:
+            return FailedProbe(workers, error.binding, error.message)
+        return self._probe_of(result)
+
+    def gpu(self, batch_size: int, side: int) -> dict[str, Any]:
+        """Time training steps on the first GPU."""
+        self.observer.note("timing training steps on the GPU")
+        job = {"job": "gpu", "device": "cuda:0", "batch_size": batch_size, "side": side}
+        return self._ask({**job, "seconds": 2.0}, 30.0, 0)
+
+    def stages(self, files: str, batch_size: int, seconds: float) -> dict[str, Any]:
+        """Time the stages of loading the files that the list in ``files`` names."""
+        self.observer.note(f"timing the stages of {self.what}")
+        job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
+        return self._ask({**job, "seconds": seconds}, seconds, 0)
+
+    def _ask_probe(
+        self, workers: int, prefetch_factor: int, *, ready: bool = False, background: bool = False
+    ) -> dict[str, Any]:
+        limit = max(4.0, min(20.0, self.left() - self.opening_seconds))
+        job = {
+            "job": "probe",
+            "source": self.source,
+            "batch_size": self.batch_size,
+            "workers": workers,
+            "prefetch_factor": prefetch_factor,
+            "first": self.first,
+            "seconds": WINDOW_SECONDS,
+            "limit_seconds": limit,
+            "ready": ready,
+            "background": background,
+        }
+        result = self._ask(job, limit, workers)
+        if "next" in result and not ready:
+            self.first = result["next"]
+        return result
+
+    def _ask(self, job: dict[str, Any], limit: float, workers: int) -> dict[str, Any]:
+        """Do one job in a fresh process and return its result; whatever happens, it ends."""
+        job = {**job, "cpus": self.cpus}
+        # -P: whoever owns the current directory must not choose what is imported here. For the
+        # loader's module the child adds it, as the user asked.
+        argv = [sys.executable, "-P", "-m", "hostprep.loading.child", json.dumps(job)]
+        phase, buffer = "start", b""
+        began = opened = time.monotonic()
+        with start(argv, wanted_for="measure in a process of its own") as child:
+            try:
+                for chunk in child.chunks(timeout_seconds=_OPENING_SECONDS + limit + 30):
+                    buffer += chunk
+                    *lines, buffer = buffer.split(b"\n")
+                    for line in lines:
+                        event = json.loads(line)
+                        match event["event"]:
+                            case "result":
+                                _let_end(child)
+                                return dict(event["result"])
+                            case "refused":
+                                raise failures.refused(event)
+                            case "error":
+                                raise failures.raised(event, self.what, workers)
+                            case "opened":
+                                opened = time.monotonic()
+                                self.opening_seconds = opened - began
+                                self.subject = self.subject or Subject(**event["subject"])
+                        phase = event["event"]
+                    waited = time.monotonic() - opened
+                    opening = phase in ("start", "opening") and job["job"] == "probe"
+                    if waited > (_OPENING_SECONDS if opening else limit + _GRACE_SECONDS):
+                        raise failures.hung(self.what, phase, workers, waited)
+            except CommandFailed:
+                raise failures.hung(self.what, phase, workers, limit) from None
+            ended = child.wait(timeout_seconds=_ENDING_SECONDS)
+            raise failures.died(self.what, phase, ended.returncode, ended.stderr)
+
+    def _probe_of(self, result: dict[str, Any]) -> Probe:
+        found = result["probe"]
+        schedulable = min(
+            len(self.cpus) if self.cpus else self.host.affinity_cpus,
+            self.host.quota_cpus or self.host.affinity_cpus,
+        )
+        rate = undisturbed(
+            found["samples_per_s"],
+            own_cpus=found["own_cpus"],
+            runnable_cpus=found["runnable_cpus"],
+            others_cpus=found["others_cpus"],
+            cpus=schedulable,
+        )
+        self.seen_before = self.seen_before or found["seen_before"]
+        return Probe(undisturbed_samples_per_s=rate, **found)
+
+
+def _let_end(child: Running) -> None:
+    """Let the child and its workers end by themselves, for a moment; then they are ended."""
+    try:
+        for _ in child.chunks(timeout_seconds=_TIDYING_SECONDS):
+            pass
+    except CommandFailed:
+        pass  # still at it: whoever started it kills the whole group now
+
+
+def undisturbed(
+    samples_per_s: float,
+    *,
+    own_cpus: float,
+    runnable_cpus: float,
+    others_cpus: float,
+    cpus: float,
+) -> float:
+    """Return the rate that a loader would have had with its processors to itself.
+
+    Alone, it gets all that it wants (``runnable_cpus``), up to what there is; the rate follows.
+    Its own processes in each other's way want more than there is, and gain nothing by that.
+    """
+    if others_cpus < _OTHERS_SHARE * cpus or own_cpus <= 0:
+        return samples_per_s
+    return samples_per_s * max(1.0, min(runnable_cpus, cpus) / own_cpus)
+
+
+def share_of_cpus(host: HostShare) -> list[int] | None:
+    """Return the processors that one of several ranks can count on; None for a single rank."""
+    if host.ranks == 1:
+        return None
+    mine = sorted(os.sched_getaffinity(0))
+    return mine[: max(1, len(mine) // host.ranks)]

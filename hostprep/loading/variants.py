@@ -1,0 +1,118 @@
+"""What people try by hand, measured side by side on their own files: at one core and at the peak.
+
+Decoders and forms are timed with the files' bytes in memory, so that the storage plays no part.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.loading import decoders
+from hostprep.loading.measure import Measurer
+from hostprep.loading.model import FailedProbe
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to do it. ``group`` is what it competes in: decoder, form or prefetching.
+
+    ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number;
+    None was not measured, and ``problem`` says why.
+    """
+
+    group: str
+    name: str
+    alone_samples_per_s: float | None
+    peak_samples_per_s: float | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best of a group at the peak, and by which factor over the next one."""
+
+    group: str
+    name: str
+    factor: float
+
+
+def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Variant, ...]:
+    """Compare decoders and forms of the image files that ``measurer`` measures."""
+    usable = decoders.installed()
+    found = []
+    for name in decoders.MODULES:
+        if name not in usable:
+            found.append(Variant("decoder", name, None, None, "not installed"))
+        elif name == "simplejpeg" and not jpeg:
+            found.append(Variant("decoder", name, None, None, "reads JPEG alone"))
+        else:
+            found.append(_in_memory(measurer, "decoder", name, "as_is", name, workers))
+    if "pillow" in usable:
+        found += [
+            _in_memory(measurer, "form", form, form, "pillow", workers)
+            for form in ("jpeg", "png", "npy")
+        ]
+    return tuple(found)
+
+
+def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]:
+    """Compare the DataLoader's own prefetching with prefetch_generator's thread around it."""
+    group = "prefetching"
+    if importlib.util.find_spec("prefetch_generator") is None:
+        return (Variant(group, "prefetch_generator", None, None, "not installed"),)
+    own = _timed(lambda: _rate(measurer, workers))
+    thread = _timed(lambda: _rate(measurer, 0, background=True))
+    both = _timed(lambda: _rate(measurer, workers, background=True))
+    return (
+        Variant(group, f"DataLoader, {workers} workers", None, own[0], own[1]),
+        Variant(group, "prefetch_generator, no workers", thread[0], thread[0], thread[1]),
+        Variant(group, f"prefetch_generator, {workers} workers", None, both[0], both[1]),
+    )
+
+
+def winners(variants: tuple[Variant, ...]) -> tuple[Winner, ...]:
+    """Return the best of each group in which two or more were measured."""
+    found = []
+    for group in dict.fromkeys(variant.group for variant in variants):
+        rates = sorted(
+            (
+                (variant.peak_samples_per_s, variant.name)
+                for variant in variants
+                if variant.group == group and variant.peak_samples_per_s
+            ),
+            reverse=True,
+        )
+        if len(rates) > 1:
+            found.append(Winner(group, rates[0][1], rates[0][0] / rates[1][0]))
+    return tuple(found)
+
+
+def _in_memory(
+    measurer: Measurer, group: str, name: str, form: str, decoder: str, workers: int
+) -> Variant:
+    source: dict[str, Any] = {**measurer.source, "form": form, "decoder": decoder}
+    with_it = replace(measurer, source=source, what=f"{name} in memory", first=0)
+    alone, problem = _timed(lambda: _rate(with_it, 0))
+    peak = alone
+    if workers and problem is None:
+        peak, problem = _timed(lambda: _rate(with_it, workers))
+    return Variant(group, name, alone, peak, problem)
+
+
+def _rate(measurer: Measurer, workers: int, *, background: bool = False) -> float:
+    probe = measurer.with_workers(workers, 2, background=background)
+    if isinstance(probe, FailedProbe):
+        raise HostprepError(probe.message)
+    return probe.undisturbed_samples_per_s
+
+
+def _timed(measure: Callable[[], float]) -> tuple[float | None, str | None]:
+    """Return the rate, or None and why there is none: a comparison that fails fails alone."""
+    try:
+        return measure(), None
+    except HostprepError as error:
+        return None, error.message

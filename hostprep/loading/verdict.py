@@ -1,0 +1,273 @@
+"""From what was measured to what to set, what binds, and what would help; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
+from hostprep.loading.model import (
+    Binding,
+    Bound,
+    HostShare,
+    Probe,
+    Recommendation,
+    SampleCost,
+    Stages,
+    Subject,
+)
+from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
+from hostprep.units import format_bytes
+
+# Of the processors that may be used: from here on they are what is short.
+_BUSY_SHARE = 0.85
+# Of one processor: from here on the main process, which takes batches in, is what is short.
+_MAIN_BUSY = 0.85
+_WAITING_SHARE = 0.5
+# Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
+_START_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything that a verdict is made from. ``points`` is empty where the model stands alone."""
+
+    host: HostShare
+    subject: Subject | None
+    length: int | None
+    cost: SampleCost
+    curve: Curve
+    points: tuple[Point, ...]
+    probes: tuple[Probe, ...]
+    bounds: tuple[Bound, ...]
+    stages: Stages | None
+    gpu_rate: float | None
+    cuda: bool
+    data_bytes: float | None
+
+
+def recommend(known: Known, chosen: Point) -> Recommendation:
+    """Return the recommendation for the chosen number of workers."""
+    workers, change, words = _keep_current(known, chosen)
+    point = next((p for p in known.points if p.workers == workers), chosen)
+    binding = what_binds(known, point)
+    ahead = None
+    if workers:
+        ahead = prefetch_factor(known.cost.batch_p99_over_mean, known.gpu_rate, point.rate)
+        ahead = _fitting_prefetch(known, workers, ahead)
+    batch_bytes = known.cost.sample_bytes * known.cost.batch_size
+    held = _worker_memory(known.probes, workers)
+    shm_bytes = workers * (ahead or 0) * batch_bytes * known.host.ranks
+    memory_bytes = workers * (held or 0) * known.host.ranks + shm_bytes
+    # Pinned batches lie in memory that cannot be given back: only where that is small.
+    pin = known.cuda and shm_bytes < 0.1 * known.host.memory_available_bytes
+    persistent = bool(workers) and _persistent(known, point)
+    confirmed = any(p.workers == workers for p in known.points)
+    return Recommendation(
+        num_workers=workers,
+        prefetch_factor=ahead,
+        pin_memory=pin,
+        persistent_workers=persistent,
+        binding=binding,
+        remedy=remedy(known, binding),
+        expected_samples_per_s=delivered(point, known.gpu_rate),
+        relative_error=point.relative_error,
+        confirmed=confirmed,
+        change_needed=change,
+        verdict=_verdict(known, point, binding, change, words),
+        reasons=_reasons(known, point, persistent, pin),
+        memory_bytes=memory_bytes,
+        shm_bytes=shm_bytes,
+        code=code(known.cost.batch_size, workers, ahead, pin=pin, persistent=persistent),
+    )
+
+
+def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
+    """Return the workers to set, whether that is a change, and a word on what is set now."""
+    current = None if known.subject is None else known.subject.current_workers
+    if current is None:
+        return chosen.workers, None, ""
+    point = next((p for p in known.points if p.workers == current), None)
+    allowed = min((bound.workers for bound in known.bounds), default=current)
+    if point is None or current > max(allowed, 0):
+        return chosen.workers, current != chosen.workers, f"{current} now"
+    best = max(delivered(p, known.gpu_rate) for p in known.points)
+    if feeds(point, known.gpu_rate) or delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best:
+        fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
+        return current, False, f"{current} now{fewer}"
+    gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
+    return chosen.workers, True, f"{current} now, {gain:.0%} faster so"
+
+
+def what_binds(known: Known, point: Point) -> Binding:
+    """Return what keeps the rate from being higher than at ``point``."""
+    if feeds(point, known.gpu_rate):
+        return Binding.GPU
+    wanted = known.curve.proposal(known.gpu_rate)
+    for bound in known.bounds:
+        # A bound binds where the search was stopped by it, not where it merely exists.
+        if bound.workers < wanted and point.workers >= bound.workers:
+            return bound.binding
+    probes = [probe for probe in known.probes if probe.workers == point.workers]
+    cpus = min(known.host.capacity_per_rank, known.host.affinity_cpus / known.host.ranks)
+    if not probes:
+        return _stage_or_cpu(known) if known.curve.ceiling_cpus else Binding.TRANSPORT
+    own = sum(probe.own_cpus for probe in probes) / len(probes)
+    main = sum(probe.main_cpus for probe in probes) / len(probes)
+    others = sum(probe.others_cpus for probe in probes) / len(probes)
+    if point.workers == 0:
+        busiest = max(known.cost.waiting_seconds, known.cost.collate_seconds)
+        if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.seconds:
+            return Binding.READ if known.stages else Binding.WAITING
+        if busiest > _WAITING_SHARE * known.cost.seconds:
+            return Binding.COLLATE
+        # Workers were tried and gave less: what they add is the way to the main process.
+        tried = any(p.workers for p in known.points)
+        return (
+            Binding.TRANSPORT if tried and not _starved(own, others, cpus) else _stage_or_cpu(known)
+        )
+    if main >= _MAIN_BUSY and main > own / 2:
+        return Binding.TRANSPORT
+    if _starved(own, others, cpus):
+        return _stage_or_cpu(known)
+    return Binding.READ if known.stages else Binding.WAITING
+
+
+def _starved(own: float, others: float, cpus: float) -> bool:
+    return own + others >= _BUSY_SHARE * cpus
+
+
+def _stage_or_cpu(known: Known) -> Binding:
+    """Return the stage that takes most processor time, where the stages are known."""
+    if known.stages is None:
+        work = known.cost.cpu_seconds - known.cost.collate_cpu_seconds
+        return Binding.CPU if work >= known.cost.collate_cpu_seconds else Binding.COLLATE
+    names = {
+        "read_as_is": Binding.READ,
+        "decode": Binding.DECODE,
+        "resize": Binding.RESIZE,
+        "collate": Binding.COLLATE,
+    }
+    heaviest = max(names, key=lambda name: known.stages.stage(name).cpu_seconds)  # type: ignore[union-attr]
+    return names[heaviest]
+
+
+def remedy(known: Known, binding: Binding) -> str | None:
+    """Return what would raise the rate, since more workers do not."""
+    if binding in (Binding.READ, Binding.WAITING):
+        return _staging(known)
+    return {
+        Binding.GPU: None,
+        Binding.DECODE: "store images at the size you train on (resize once, then JPEG again), or"
+        " decode with a faster library: --compare measures which",
+        Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
+        Binding.COLLATE: "send uint8 and convert to float on the GPU: a quarter of the bytes",
+        Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
+        " larger tensors in a batch",
+        Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"
+        " move augmentation to the GPU; beyond that more processors",
+        Binding.MEMORY: "fewer bytes a sample, a smaller index in the data set, or more memory",
+        Binding.SHARED_MEMORY: "a larger /dev/shm: mount -o remount,size=8G /dev/shm, or docker"
+        " run --shm-size=8g",
+        Binding.DESCRIPTORS: "ulimit -n 65536",
+        Binding.LENGTH: "nothing: an epoch has no more batches than that",
+    }.get(binding)
+
+
+def _staging(known: Known) -> str:
+    if known.stages is not None and known.stages.storage == "ram":
+        return "the files are in memory already; larger files, read at once, would cost less"
+    text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
+    if known.data_bytes:
+        share = known.host.memory_available_bytes / known.data_bytes
+        if share < 1:
+            low, high = hit_rates(share)
+            text += (
+                f"; of about {format_bytes(known.data_bytes)} {share:.0%} fit into memory: as page"
+                f" cache that answers {low:.0%} to {high:.0%} of the reads, pinned in a tmpfs"
+                f" {high:.0%}"
+            )
+        else:
+            text += f": about {format_bytes(known.data_bytes)} fit into memory"
+    return text
+
+
+def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
+    """Return the prefetch factor, lowered to what was probed where memory does not bear more."""
+    batch_bytes = known.cost.sample_bytes * known.cost.batch_size
+    free = known.host.shm_free_bytes
+    while ahead > 2 and free is not None:
+        if workers * ahead * batch_bytes * known.host.ranks <= 0.8 * free:
+            break
+        ahead -= 1
+    return ahead
+
+
+def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
+    held = [p.worker_memory_bytes for p in probes if p.workers and p.worker_memory_bytes]
+    exact = [
+        p.worker_memory_bytes for p in probes if p.workers == workers and p.worker_memory_bytes
+    ]
+    return max(exact or held, default=None)
+
+
+def _persistent(known: Known, point: Point) -> bool:
+    starts = [p.first_batch_seconds for p in known.probes if p.workers == point.workers]
+    if not starts or known.length is None:
+        return True
+    epoch_seconds = known.length / point.rate
+    return min(starts) > _START_SHARE * epoch_seconds
+
+
+def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
+    rate = f"{delivered(point, known.gpu_rate):,.0f} samples/s"
+    ranks = " a rank" if known.host.ranks > 1 else ""
+    if change is False:
+        return f"no change needed: {words}, {rate}{ranks}"
+    with_words = f" ({words})" if words else ""
+    if known.gpu_rate is not None and binding is Binding.GPU:
+        return (
+            f"{point.workers} workers{ranks} are enough for the GPU's {known.gpu_rate:,.0f}"
+            f" samples/s{with_words}"
+        )
+    if known.gpu_rate is not None:
+        return (
+            f"{point.workers} workers{ranks} give {rate} of the {known.gpu_rate:,.0f} that the GPU"
+            f" takes{with_words}; what binds is {binding}"
+        )
+    # Without the GPU's rate nobody knows what is enough.
+    useful = f"{point.workers} workers{ranks} are most useful: {rate}{with_words}"
+    return f"{useful}; what binds is {binding}"
+
+
+def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:
+    cost = known.cost
+    cpu_ms, wait_ms = 1e3 * cost.cpu_seconds, 1e3 * cost.waiting_seconds
+    reasons = [
+        f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
+        f"{known.host.capacity_per_rank:.3g} processors a rank ({known.host.cpus_from})",
+    ]
+    if point.workers == 0 and known.points:
+        tried = [p for p in known.points if p.workers]
+        if tried:
+            best = max(tried, key=lambda p: p.rate)
+            reasons.append(
+                f"{best.workers} workers gave {best.rate:,.0f} samples/s, none gave"
+                f" {point.rate:,.0f}: the samples are as good as ready"
+            )
+    if persistent:
+        reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
+    if pin:
+        reasons.append("pin_memory: there is a GPU, and memory for it")
+    return tuple(reasons)
+
+
+def code(batch_size: int, workers: int, ahead: int | None, *, pin: bool, persistent: bool) -> str:
+    """Return the call to paste."""
+    options = [f"batch_size={batch_size}", f"num_workers={workers}"]
+    if workers:
+        options.append(f"prefetch_factor={ahead}")
+    options.append(f"pin_memory={pin}")
+    if workers:
+        options.append(f"persistent_workers={persistent}")
+    return f"DataLoader(dataset, {', '.join(options)})"
