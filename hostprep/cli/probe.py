@@ -112,6 +112,7 @@ class Progress:
     """
 
     _WIDTH = 20
+    _EVERY_SECONDS = 0.1
 
     def __init__(self) -> None:
         self._shown = sys.stderr.isatty()
@@ -119,6 +120,7 @@ class Progress:
         self._name = ""
         self._begun = 0.0
         self._seconds = 1.0
+        self._drawn = 0.0
 
     def __enter__(self) -> Progress:
         return self
@@ -129,11 +131,16 @@ class Progress:
     def phase(self, name: str, seconds: float) -> None:
         """Begin a phase that takes about ``seconds``."""
         self._name, self._begun, self._seconds = name, time.monotonic(), max(seconds, 0.1)
+        self._drawn = 0.0
         self.progress("")
 
     def progress(self, text: str) -> None:
-        """Show what the phase measures right now."""
-        share = min(1.0, (time.monotonic() - self._begun) / self._seconds)
+        """Show what the phase measures right now; called often, shows seldom."""
+        now = time.monotonic()
+        if now - self._drawn < self._EVERY_SECONDS:
+            return
+        self._drawn = now
+        share = min(1.0, (now - self._begun) / self._seconds)
         bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
         begin, end = self._bold
         self._write(f"{bar} {begin}{self._name}{end}  {text}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hostprep.probing.model import DataSet, Epoch, SmallFiles
+from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles
 
 
 def lru_hit_rate(share: float) -> float:
@@ -58,4 +58,27 @@ def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:
         hit_high=high,
         next_low_seconds=after(high),
         next_high_seconds=after(low),
+    )
+
+
+def predict_large(dataset: DataSet, sequential: FioRun, memory_bytes: int) -> Epoch:
+    """Predict an epoch of files so large that reading them is reading sequentially.
+
+    ``dataset.size_bytes`` must be known. What memory would give was not measured for such files.
+    """
+    assert dataset.size_bytes is not None
+    share = min(1.0, memory_bytes / dataset.size_bytes) if dataset.size_bytes else 1.0
+    return Epoch(
+        files=dataset.files,
+        size_bytes=dataset.size_bytes,
+        estimated_size=False,
+        readers=sequential.depth,
+        cold_seconds=dataset.size_bytes / sequential.bytes_per_s,
+        cached_seconds=None,
+        staged_seconds=None,
+        cache_share=share,
+        hit_low=lru_hit_rate(share),
+        hit_high=share,
+        next_low_seconds=None,
+        next_high_seconds=None,
     )

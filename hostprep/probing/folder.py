@@ -6,18 +6,22 @@ same host removes what nobody holds any more.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import socket
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 PREFIX = ".hostprep-probe-"
 _LOCK = "lock"
+_SLOTS = 16
+_ABANDONED_SECONDS = 60
 
 
 @contextmanager
@@ -25,43 +29,78 @@ def own_folder(parent: Path) -> Iterator[Path]:
     """Make a folder below ``parent`` for as long as the body runs.
 
     OSError where none can be made there. Afterwards the parent's times are as before, so that
-    nobody takes the data for changed.
+    nobody takes the data for changed. Names are numbered, so that what killed runs left is found
+    without listing a folder of a million files.
     """
     before = os.stat(parent)
-    _remove_stale(parent)
-    folder = parent / f"{PREFIX}{_host()}-{secrets.token_hex(4)}"
+    folder, lock = _take(parent)
     try:
-        folder.mkdir(mode=0o700)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield folder
-        finally:
-            os.close(lock)
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
         try:
             os.utime(parent, ns=(before.st_atime_ns, before.st_mtime_ns))
         except OSError:
-            pass  # not ours to set, or read-only: then it was not changed either
+            pass  # not ours to set
 
 
-def _remove_stale(parent: Path) -> None:
-    """Remove folders that this user's killed runs on this host left behind."""
-    for folder in parent.glob(f"{PREFIX}{_host()}-*"):
-        if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
-            continue
+def _take(parent: Path) -> tuple[Path, int]:
+    """Make the first folder that nobody holds; return it and its lock."""
+    folders = [parent / f"{PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
+    for folder in folders:
+        _remove_stale(folder)
+    for folder in folders:
         try:
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue  # of a run that lives, or not ours
+        try:
+            lock = _lock(folder, os.O_CREAT | os.O_EXCL)
         except OSError:
-            continue  # just being made, or not one of ours
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            pass  # in use by a run that lives
-        finally:
-            os.close(lock)
+            raise
+        if lock is not None:
+            return folder, lock
+    raise FileExistsError(errno.EEXIST, "all names of hostprep's folder are taken", str(parent))
+
+
+def _lock(folder: Path, flags: int) -> int | None:
+    """Open and take the folder's lock; None where another run has it, or has removed it."""
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(lock), os.stat(folder / _LOCK)):
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(lock)
+    return None
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the folder if this user's killed run left it: its lock is free then."""
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        return
+    try:
+        lock = _lock(folder, 0)
+    except FileNotFoundError:
+        # Killed before it made its lock, if it is empty and not from just now.
+        if time.time() - status.st_mtime > _ABANDONED_SECONDS:
+            try:
+                folder.rmdir()
+            except OSError:
+                pass
+        return
+    except OSError:
+        return
+    if lock is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _host() -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from hostprep.host.block import StorageClass
-from hostprep.probing.epoch import predict
+from hostprep.probing.epoch import predict, predict_large
 from hostprep.probing.model import (
+    LARGE_BYTES,
     Behaviour,
+    Epoch,
     FioRun,
     Judged,
     Judgement,
@@ -17,7 +19,7 @@ from hostprep.probing.model import (
     Verdict,
 )
 from hostprep.probing.remedies import remedies
-from hostprep.units import MIB, format_bytes
+from hostprep.units import format_bytes
 
 # MLPerf Storage passes at an accelerator utilisation of 0.90.
 PASS_SHARE = 0.9
@@ -34,7 +36,6 @@ _DELIVERED_AT_LEAST = 0.5
 _CACHED_AT_MOST = 0.05
 _CPU_BUSY_AT_MOST = 0.95
 _FEWEST_FILES = 20
-_LARGE_SAMPLE_BYTES = 16 * MIB
 
 
 def judge(measured: Measured, need: Need | None) -> Judgement:
@@ -42,15 +43,7 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
     behaviour = behave(measured)
     storage_class, agrees, reason = _class(measured, behaviour)
     invalid = contradictions(measured)
-    epoch, epoch_note = None, None
-    if measured.small is None or measured.small.source != "dataset":
-        epoch_note = "there is no data set under the path"
-    elif not measured.dataset.complete:
-        epoch_note = (
-            f"more than {measured.dataset.files:,} files, which the time did not suffice for"
-        )
-    else:
-        epoch = predict(measured.dataset, measured.small, measured.memory_bytes)
+    epoch, epoch_note = _epoch(measured)
     ratio = None
     if measured.small is not None and measured.sequential is not None:
         ratio = measured.small.best.bytes_per_s / measured.sequential.bytes_per_s
@@ -83,6 +76,18 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
         judged=judged,
         remedies=ways_out,
     )
+
+
+def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
+    """Return the predicted epoch, or why there is none."""
+    dataset, small, sequential = measured.dataset, measured.small, measured.sequential
+    if not dataset.complete:
+        return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
+    if small is not None and small.source == "dataset":
+        return predict(dataset, small, measured.memory_bytes), None
+    if dataset.large_files and sequential is not None:
+        return predict_large(dataset, sequential, measured.memory_bytes), None
+    return None, "there is no data set under the path"
 
 
 def behave(measured: Measured) -> Behaviour:
@@ -220,22 +225,24 @@ def _saturated(what: str, load: Load) -> list[Reason]:
 def compare(measured: Measured, need: Need) -> Judged | None:
     """Hold the requirement against the rate that it is about, None where that is missing.
 
-    One file is one sample. Samples larger than any small file (a profile's) are judged by the
-    sequential rate, unless the data set's own files are as large.
+    One file is one sample, unless the data set is of shards: then a requirement in samples says
+    nothing about files. Shards, and samples larger than any small file (a profile's), are judged by
+    the sequential rate, unless files as large were read whole.
     """
     small, sequential = measured.small, measured.sequential
+    if measured.dataset.large_files and small is not None and small.source == "made":
+        small = None
     large = (
         need.samples_per_s is not None
         and need.bytes_per_s is not None
-        and need.bytes_per_s / need.samples_per_s >= _LARGE_SAMPLE_BYTES
+        and need.bytes_per_s / need.samples_per_s >= LARGE_BYTES
     )
-    if large and (small is None or small.mean_bytes < _LARGE_SAMPLE_BYTES):
+    if large and (small is None or small.mean_bytes < LARGE_BYTES):
         small = None
-    if need.samples_per_s is not None and not large:
-        if small is None:
-            return None
+    if need.samples_per_s is not None and not large and small is not None:
         return Judged(small.best.files_per_s, need.samples_per_s, "samples/s", "small files")
-    assert need.bytes_per_s is not None
+    if need.bytes_per_s is None:
+        return None
     if small is not None:
         return Judged(small.best.bytes_per_s, need.bytes_per_s, "bytes/s", "small files")
     if sequential is None:

@@ -15,6 +15,8 @@ SEQUENTIAL_BLOCK_BYTES = MIB
 RANDOM_BLOCK_BYTES = 4096
 DEPTHS = (1, 32)
 ENGINE = "libaio"
+# From here on, opening a file costs nothing beside reading it.
+LARGE_BYTES = 16 * MIB
 
 
 class Verdict(StrEnum):
@@ -133,6 +135,13 @@ class DataSet:
     files: int
     complete: bool
     size_bytes: int | None
+
+    @property
+    def large_files(self) -> bool:
+        """Return whether its files are known to be far beyond any small file: shards."""
+        if not self.files or self.size_bytes is None:
+            return False
+        return self.size_bytes / self.files >= LARGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

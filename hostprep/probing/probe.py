@@ -47,7 +47,7 @@ _MEMORY_SHARE = 0.25
 _MADE_SHARE = 0.25
 # Shares of the time: what is not used goes to nobody, so that a fast disk is done early.
 _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
-    0.05, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
+    0.08, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
 )  # fmt: skip
 _FIO_START_SECONDS = 0.45
 _FIO_LEAST_SECONDS = 0.5
@@ -96,13 +96,13 @@ class _Probe:
         self.begun = time.monotonic()
         self.in_memory = to.storage.storage_class is StorageClass.RAM
         self.disks = counted_disks(to.storage)
+        self.mount_points = [mount.target for mount in read_mounts()]
         self.link: PcieLink | None = None
 
     def run(self) -> Measured:
         """Go through the phases."""
         self.observer.phase("counting files", self.part(_SCAN))
-        points = [mount.target for mount in read_mounts()]
-        found = scan(self.path, self.part(_SCAN), mount_points=points)
+        found = scan(self.path, self.part(_SCAN), mount_points=self.mount_points)
         has_data = found.files >= small_files.FEWEST_FILES
         with ExitStack() as stack:
             folder, note = None, None
@@ -113,10 +113,13 @@ class _Probe:
             small, small_note = None, None
             if has_data:
                 small = self.read_small(found.sample, "dataset")
-            elif folder is None:
-                small_note = f"fewer than {small_files.FEWEST_FILES} files are here, and {note}"
-            else:
-                small, small_note = self.make_and_read_small(folder)
+                small_note = "the files here are too large to finish many of them"
+            if small is None or small.best.files < small_files.FEWEST_FILES // 2:
+                few = f"fewer than {small_files.FEWEST_FILES} files are here"
+                if folder is not None:
+                    small, small_note = self.make_and_read_small(folder)
+                else:
+                    small_note = f"{small_note if has_data else few}, and {note}"
             file, source = None, None
             if folder is not None:
                 file, note = self.lay_out(folder)
@@ -128,6 +131,7 @@ class _Probe:
                     note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
             direct = file is not None and reads_directly(file.path)
             runs = self.read_file(file, direct) if file else ()
+        found = self.count_on(found)
         self.observer.phase("adding up sizes", self.part(_SIZES))
         dataset = measure_size(found, self.part(_SIZES))
         return Measured(
@@ -148,6 +152,14 @@ class _Probe:
             health=health_of(self.storage),
             seconds=time.monotonic() - self.begun,
         )
+
+    def count_on(self, found: Found) -> Found:
+        """Count again with the time that is left, where it did not suffice at first."""
+        left = self.begun + self.settings.seconds - self.part(_SIZES) - time.monotonic()
+        if found.complete or left <= self.part(_SCAN):
+            return found
+        self.observer.phase("counting files again", left)
+        return scan(self.path, left, mount_points=self.mount_points)
 
     def part(self, share: float) -> float:
         """Return a share of the time, in seconds."""

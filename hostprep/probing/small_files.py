@@ -158,11 +158,12 @@ def _run(
     if not names:
         return None
     meter = Meter(disks)
-    done = read_whole_files(names, min(readers, len(names)), seconds)
+    readers = min(readers, len(names))
+    done = read_whole_files(names, readers, seconds, lambda: tell(f"{readers} at a time"))
     load = meter.load()
     if not done.names or done.wall_seconds <= 0:
         return None
-    tell(f"{done.files_per_s:,.0f} files/s by {readers}")
+    tell(f"{readers} at a time: {done.files_per_s:,.0f} files/s")
     run = SmallRun(
         readers=readers,
         files=len(done.names),

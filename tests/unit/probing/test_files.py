@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,10 @@ def test_a_killed_runs_folder_is_removed_by_the_next_and_a_living_ones_is_not(
         assert (theirs / "data").exists()
         other.kill()
         other.wait()
-        assert theirs.exists()
+        assert (theirs / "data").exists()
         with own_folder(tmp_path):
-            assert not theirs.exists()
+            assert not (theirs / "data").exists()
+    assert leftovers(tmp_path) == []
 
 
 def test_what_is_only_named_like_ours_stays(tmp_path: Path) -> None:
@@ -83,6 +85,25 @@ def test_what_is_only_named_like_ours_stays(tmp_path: Path) -> None:
     with own_folder(tmp_path):
         pass
     assert (strange / "precious").exists()
+
+
+def test_a_folder_without_a_lock_is_taken_once_it_is_old_and_empty(tmp_path: Path) -> None:
+    with own_folder(tmp_path) as folder:
+        pass
+    folder.mkdir()
+    with own_folder(tmp_path) as other:
+        assert other != folder  # somebody may be about to make its lock
+    os.utime(folder, (0, 0))
+    with own_folder(tmp_path) as again:
+        assert again == folder
+    assert leftovers(tmp_path) == []
+
+
+def test_runs_beside_each_other_have_folders_of_their_own(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        folders = {stack.enter_context(own_folder(tmp_path)) for _ in range(5)}
+        assert len(folders) == 5
+    assert leftovers(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_made_is_an_oserror(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.probing.judge import behave, contradictions, judge
-from hostprep.probing.model import Behaviour, Load, Measured, Verdict
+from hostprep.probing.model import Behaviour, DataSet, Load, Measured, Verdict
 from hostprep.probing.needs import parse_need, profile_need
 from tests.unit.probing.made import (
     ARM_RUNS,
@@ -201,3 +201,17 @@ def test_a_need_that_nothing_was_measured_for_is_invalid() -> None:
     assert judgement.verdict is Verdict.INVALID
     assert {reason.code for reason in judgement.invalid} == {"no_small_files", "not_measured"}
     assert any("no room" in reason.message for reason in judgement.invalid)
+
+
+def test_shards_are_judged_and_predicted_by_sequential_reads() -> None:
+    shards = measured(
+        dataset=DataSet(40, True, 40 << 30), small=small_files(source="made"), memory_bytes=20 << 30
+    )
+    judgement = judge(shards, parse_need("100M"))
+    assert judgement.judged is not None and judgement.judged.of == "sequential reads"
+    assert judgement.verdict is Verdict.PASS
+    assert judgement.epoch is not None
+    assert judgement.epoch.cold_seconds == pytest.approx(40 * 1024 / 150)
+    assert (judgement.epoch.cache_share, judgement.epoch.cached_seconds) == (0.5, None)
+    assert judge(shards, parse_need("100")).verdict is Verdict.INVALID  # samples of which size?
+    assert judge(shards, profile_need("resnet50-h100")).judged is not None

@@ -1,0 +1,296 @@
+"""Hold ``hostprep probe`` against the truth: fio run by hand, rigs that count, limits, epochs.
+
+    python -m benchmarks.probe_truth [--rounds 3] [--where DIR]
+
+As root, in a private mount namespace, in about ten minutes. Writes benchmarks/README-probe.md; the
+exit status is 1 where a figure misses its margin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rigs.arm import arm_disk, write_scattered
+from benchmarks.rigs.far import far_source
+from hostprep.host.block import locate
+from hostprep.probing import fio
+from hostprep.probing.judge import judge
+from hostprep.probing.layout import write_file
+from hostprep.probing.model import Measured, Settings
+from hostprep.probing.probe import probe, target
+from tests.kit import loops
+
+MIB = 1 << 20
+PASSES = (("read", MIB, 1), ("read", MIB, 32), ("randread", 4096, 1), ("randread", 4096, 32))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One comparison: ratios of what the probe said to the truth, and the margin they must keep."""
+
+    what: str
+    said: float
+    truth: float
+    unit: str
+    margin: float
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def kept(self) -> bool:
+        return abs(self.ratio - 1) <= self.margin
+
+    def markdown(self) -> str:
+        kept = "yes" if self.kept else "**no**"
+        spread = f"{min(self.ratios):.3f} to {max(self.ratios):.3f}"
+        return (
+            f"| {self.what} | {self.said:,.0f} | {self.truth:,.0f} | {self.unit} | "
+            f"{self.ratio:.3f} | {spread} | {self.margin:.0%} | {kept} |"
+        )
+
+
+class Watch:
+    """An observer that reads a rig's counters at the border of all phases."""
+
+    def __init__(self, truth: Callable[[], Any] = lambda: None) -> None:
+        self.truth = truth
+        self.borders: list[tuple[str, Any]] = []
+
+    def phase(self, name: str, seconds: float) -> None:
+        self.borders.append((name, self.truth()))
+
+    def progress(self, text: str) -> None:
+        pass
+
+
+def row(what: str, pairs: list[tuple[float, float]], unit: str, margin: float) -> Row:
+    """Return the comparison of (said, truth) pairs, one a round; shows the medians of both."""
+    return Row(
+        what,
+        statistics.median(said for said, _ in pairs),
+        statistics.median(truth for _, truth in pairs),
+        unit,
+        margin,
+        tuple(said / truth for said, truth in pairs),
+    )
+
+
+def by_hand(file: str, pattern: str, block: int, depth: int, seconds: float) -> float:
+    """Run fio as one would at a shell; return bytes a second."""
+    line = [
+        "fio", "--name=hand", f"--filename={file}", f"--rw={pattern}", f"--bs={block}",
+        f"--iodepth={depth}", "--ioengine=libaio", "--direct=1", f"--runtime={seconds:g}",
+        "--time_based", "--readonly", "--randrepeat=0", "--norandommap", "--output-format=json",
+    ]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"])
+
+
+def against_fio(where: Path, rounds: int) -> list[Row]:
+    """In turn on one file; who begins changes with the round."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        file = write_file(Path(folder, "data"), 1024 * MIB, 30)
+        for pattern, block, depth in PASSES:
+            job = fio.Job(file.path, pattern, block, depth, 3, file.size_bytes, True)
+
+            def ours(job: fio.Job = job) -> float:
+                return fio.measure(job).bytes_per_s
+
+            def hand(pattern: str = pattern, block: int = block, depth: int = depth) -> float:
+                return by_hand(file.path, pattern, block, depth, 3)
+
+            pairs = []
+            for number in range(2 * rounds):
+                if number % 2:
+                    truth = hand()
+                    pairs.append((ours(), truth))
+                else:
+                    said = ours()
+                    pairs.append((said, hand()))
+            scaled = [(said / 1e6, truth / 1e6) for said, truth in pairs]
+            rows.append(row(f"{pattern}, {block} bytes, depth {depth}", scaled, "MB/s", 0.05))
+    return rows
+
+
+def epoch_seconds(root: Path, readers: int) -> float:
+    """Read every file once, shuffled, by several processes as a DataLoader would."""
+    files = [str(file) for file in root.rglob("*") if file.is_file()]
+    random.Random(7).shuffle(files)
+    script = "import sys\nfor name in sys.stdin.read().split('\\0'):\n  open(name, 'rb').read()"
+    begun = time.monotonic()
+    children = [
+        subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, text=True)
+        for _ in range(readers)
+    ]
+    for number, child in enumerate(children):
+        assert child.stdin is not None
+        child.stdin.write("\0".join(files[number::readers]))
+        child.stdin.close()
+    for child in children:
+        if child.wait():
+            raise RuntimeError("a reader failed")
+    return time.monotonic() - begun
+
+
+def measure(path: Path, settings: Settings, watch: Watch | None = None) -> Measured:
+    return probe(target(str(path)), settings, watch or Watch())
+
+
+def against_arm(where: Path, rounds: int) -> list[Row]:
+    rates: dict[str, list[tuple[float, float]]] = {}
+    with arm_disk(4096 * MIB, where) as disk:
+        _, root = write_scattered(disk, files=1500, mean_bytes=100_000, folders=50)
+        for _ in range(rounds):
+            disk.remount()
+            watch = Watch(disk.stats)
+            measured = measure(root, Settings(30, 256 * MIB, readers=4), watch)
+            borders = [*watch.borders, ("end", disk.stats())]
+            runs = {
+                f"{'sequential' if run.pattern == 'read' else 'random'}, depth {run.depth}": (
+                    run.bytes_per_s
+                )
+                for run in measured.fio
+            }
+            for (name, before), (_, after) in pairwise(borders):
+                seconds = (
+                    after.seek_seconds + after.transfer_seconds
+                    - before.seek_seconds - before.transfer_seconds
+                )  # fmt: skip
+                words = name.split(" ")
+                label = f"{words[0]}, depth {words[-1]}"
+                if label in runs:
+                    truth = (after.bytes - before.bytes) / seconds
+                    rates.setdefault(label, []).append((runs[label] / 1e3, truth / 1e3))
+                if name == "reading small files" and measured.small:
+                    cold = measured.small.cold
+                    said = sum(run.read_bytes for run in cold) / sum(run.seconds for run in cold)
+                    truth = (after.bytes - before.bytes) / seconds
+                    rates.setdefault("small files", []).append((said / 1e3, truth / 1e3))
+            epoch = judge(measured, None).epoch
+            assert epoch is not None
+            disk.remount()
+            real = epoch_seconds(root, epoch.readers)
+            rates.setdefault("epoch", []).append((epoch.cold_seconds, real))
+    return [
+        row(name, pairs, "s", 0.15) if name == "epoch" else row(name, pairs, "kB/s", 0.10)
+        for name, pairs in rates.items()
+    ]
+
+
+def against_far(where: Path, rounds: int) -> list[Row]:
+    chance = random.Random(2)
+    iops: list[tuple[float, float]] = []
+    epochs: list[tuple[float, float]] = []
+    with tempfile.TemporaryDirectory(dir=where) as name:
+        source = Path(name)
+        for number in range(3000):
+            folder = source / f"class{number % 20}"
+            folder.mkdir(exist_ok=True)
+            (folder / f"{number}.jpg").write_bytes(os.urandom(chance.randrange(50_000, 150_000)))
+        (source / "shard").write_bytes(os.urandom(64 * MIB))
+        with far_source(source, where) as rig:
+            for _ in range(rounds):
+                measured = measure(rig.mount, Settings(30, readers=8))
+                single = measured.run("randread", 1)
+                epoch = judge(measured, None).epoch
+                assert single is not None and epoch is not None
+                iops.append((single.iops, 100))
+                epochs.append((epoch.cold_seconds, epoch_seconds(rig.mount, epoch.readers)))
+    return [
+        row("random reads of 10 ms each", iops, "IOPS", 0.10),
+        row("epoch, 8 readers", epochs, "s", 0.15),
+    ]
+
+
+@contextmanager
+def limited(number: str, file: str, limit: int) -> Iterator[Path]:
+    """Make a cgroup (version 1) with a limit on the disk ``number``; yield its folder."""
+    group = Path(f"/sys/fs/cgroup/blkio/hostprep-bench-{os.getpid()}")
+    group.mkdir()
+    try:
+        (group / f"blkio.throttle.{file}").write_text(f"{number} {limit}")
+        yield group
+    finally:
+        time.sleep(0.2)
+        group.rmdir()
+
+
+def against_limits(where: Path, rounds: int) -> list[Row]:
+    disks = locate(str(where)).disks
+    if len(disks) != 1 or not Path("/sys/fs/cgroup/blkio").is_dir():
+        return []
+    rows = []
+    for file, limit, unit, read in (
+        ("read_iops_device", 150, "IOPS", lambda fields: fields["random_4k"]["depth_1"]["iops"]),
+        ("read_iops_device", 2000, "IOPS", lambda fields: fields["random_4k"]["iops"]),
+        ("read_bps_device", 40_000_000, "B/s", lambda fields: fields["sequential"]["bytes_per_s"]),
+    ):
+        pairs = []
+        for _ in range(rounds):
+            with (
+                tempfile.TemporaryDirectory(dir=where) as folder,
+                limited(disks[0].number, file, limit) as group,
+            ):
+                script = f'echo $$ > "{group}/cgroup.procs"; exec "$@"'
+                line = [sys.executable, "-m", "hostprep", "probe", folder, "--json"]
+                line += ["--seconds", "20", "--size", "256M"]
+                done = subprocess.run(
+                    ["sh", "-c", script, "sh", *line], capture_output=True, text=True, check=False
+                )
+                pairs.append((read(json.loads(done.stdout)), float(limit)))
+        rows.append(row(f"{file} {limit:,}", pairs, unit, 0.10))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--where", type=Path, default=Path("/var/tmp"))
+    options = parser.parse_args()
+    os.environ["HOSTPREP_STATE_DIR"] = tempfile.mkdtemp(prefix="hostprep-bench-")
+    loops.private_mounts()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8g", "bench", "/mnt"], check=True)
+    sections = {
+        "fio by hand, in turn": against_fio(options.where, options.rounds),
+        "a disk with an arm, by its own clock": against_arm(Path("/mnt"), options.rounds),
+        "a source 10 ms away": against_far(Path("/mnt"), options.rounds),
+        "limits of a cgroup": against_limits(options.where, options.rounds),
+    }
+    head = "| what | probe | truth | unit | ratio | all rounds | margin | kept |"
+    lines = [
+        "# `hostprep probe` against the truth",
+        "",
+        f"Written by `python -m benchmarks.probe_truth --rounds {options.rounds}` on "
+        f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores, Linux {platform.release()}, "
+        f"{fio.version()}. Figures are medians; the ratio is the median of the rounds' own.",
+    ]
+    for title, rows in sections.items():
+        lines += ["", f"## Against {title}", "", head, "|---|---|---|---|---|---|---|---|"]
+        lines += [each.markdown() for each in rows]
+    text = "\n".join(lines) + "\n"
+    Path(__file__).with_name("README-probe.md").write_text(text)
+    print(text)
+    return 0 if all(each.kept for rows in sections.values() for each in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
