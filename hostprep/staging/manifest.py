@@ -21,6 +21,7 @@ import xxhash
 
 from hostprep.errors import HostprepError
 from hostprep.staging.model import Recorded, Skipped
+from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
 FORMAT = "hostprep.manifest/1"
@@ -78,12 +79,14 @@ def folder(name: str, target: str) -> Path:
     return state_dir() / "datasets" / record_id(name, target)
 
 
-def save_record(record: Record) -> None:
-    """Write a record so that a reader sees the old or the new one."""
+def save_record(record: Record, *, durable: bool) -> None:
+    """Write a record so that a reader sees the old or the new one; see ``write_atomically``."""
     directory = folder(record.name, record.target)
     directory.mkdir(parents=True, exist_ok=True)
     fields = dataclasses.asdict(record)
-    _write_atomically(directory / "dataset.json", [json.dumps(fields, indent=2).encode()])
+    write_atomically(
+        directory / "dataset.json", [json.dumps(fields, indent=2).encode()], durable=durable
+    )
 
 
 def load_record(name: str, target: str) -> Record | None:
@@ -109,7 +112,10 @@ def forget(record: Record) -> None:
 
 def _load(path: Path) -> Record | None:
     try:
-        fields: dict[str, Any] = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        if not content:  # what a power cut may leave of a record that was not flushed
+            return None
+        fields: dict[str, Any] = json.loads(content)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -199,10 +205,10 @@ class ManifestIndex:
         return len(self._lines)
 
 
-def write_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
+def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
     """Write a manifest from encoded lines so that a reader sees the old or the new one."""
     record_folder.mkdir(parents=True, exist_ok=True)
-    _write_atomically(manifest_path(record_folder), parts)
+    write_atomically(manifest_path(record_folder), parts, durable=durable)
 
 
 def extend_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
@@ -213,17 +219,3 @@ def extend_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
             file.write(part)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_atomically(path: Path, parts: Iterable[bytes]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "wb", buffering=1024 * 1024) as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -219,7 +219,8 @@ class _Work:
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request
         parts = itertools.chain(lines, self._journal_parts())
-        write_manifest(folder(request.name, request.target), parts)
+        home = folder(request.name, request.target)
+        write_manifest(home, parts, durable=not self.plan.in_ram)
 
     def _journal_parts(self) -> Iterator[bytes]:
         for path in self.private.journals():
@@ -258,7 +259,8 @@ class _Work:
         )
 
     def _save(self, record: Record, phase: str) -> None:
-        save_record(dataclasses.replace(record, phase=phase))
+        durable = not self.plan.in_ram
+        save_record(dataclasses.replace(record, phase=phase), durable=durable)
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file
+from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 from hostprep.volumes.fstab import volume_id_for
 
@@ -91,7 +91,7 @@ def all_records() -> tuple[VolumeRecord, ...]:
 
 
 def write_record(record: VolumeRecord) -> None:
-    """Store ``record`` durably in place of the earlier one; raise ``HostprepError`` if it fails."""
+    """Store ``record`` in place of the earlier one; raise ``HostprepError`` if it fails."""
     file = _file(record.path, state_dir())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -100,8 +100,8 @@ def write_record(record: VolumeRecord) -> None:
             f"{file.parent} cannot be made: {error.strerror}; nothing was mounted.",
             "hostprep remembers its volumes there; HOSTPREP_STATE_DIR moves it",
         ) from None
-    remove_stale_temps(file)
-    replace_file(file, record.to_json(), expected=read_snapshot(file))
+    # Not flushed: a power cut takes the tmpfs that it speaks of as well.
+    write_atomically(file, [record.to_json()], durable=False)
 
 
 def delete_record(path: str) -> None:
