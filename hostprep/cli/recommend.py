@@ -14,7 +14,7 @@ from hostprep.errors import UsageError
 
 if TYPE_CHECKING:
     from hostprep.loading.model import Stage
-    from hostprep.loading.recommend import Report
+    from hostprep.loading.report import Report
 
 _RANK_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 
@@ -64,7 +64,8 @@ def recommend(
     """
     from hostprep.host.gpu import read_gpus
     from hostprep.loading.bounds import read_share
-    from hostprep.loading.recommend import Wish, from_dataset, from_host, from_loader
+    from hostprep.loading.recommend import from_dataset, from_host, from_loader
+    from hostprep.loading.report import Wish
 
     if dataset is not None and loader is not None:
         raise UsageError("--dataset and --loader are two ways; say one of them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -104,7 +105,7 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> LoaderFailed:
 
 def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
     """Return the error for a child that ended without a word."""
-    how = f"by signal {-status}" if status < 0 else f"with status {status}"
+    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
     if status == -9:
         how += " (killed, as by the kernel when memory runs out)"
     doing = "it was opened" if phase in ("start", "opening") else "batches were made"

@@ -73,7 +73,9 @@ class Measurer:
         # Under a quota of less than one processor the rest of the time is no waiting for data.
         busy = cost.cpu_seconds / min(1.0, self.host.capacity_per_rank)
         waiting = min(cost.waiting_seconds, max(0.0, cost.seconds - busy))
-        return self._probe_of(result), replace(cost, waiting_seconds=waiting)
+        probe = self._probe_of(result)
+        seconds = 1 / probe.undisturbed_samples_per_s
+        return probe, replace(cost, seconds=seconds, waiting_seconds=min(waiting, seconds))
 
     def transport(self, workers: int) -> Transport:
         """Time ready samples through ``workers`` workers."""
@@ -179,6 +181,7 @@ class Measurer:
         )
         rate = undisturbed(
             found["samples_per_s"],
+            workers=found["workers"],
             own_cpus=found["own_cpus"],
             runnable_cpus=found["runnable_cpus"],
             others_cpus=found["others_cpus"],
@@ -200,6 +203,7 @@ def _let_end(child: Running) -> None:
 def undisturbed(
     samples_per_s: float,
     *,
+    workers: int,
     own_cpus: float,
     runnable_cpus: float,
     others_cpus: float,
@@ -207,12 +211,14 @@ def undisturbed(
 ) -> float:
     """Return the rate that a loader would have had with its processors to itself.
 
-    Alone, it gets all that it wants (``runnable_cpus``), up to what there is; the rate follows.
-    Its own processes in each other's way want more than there is, and gain nothing by that.
+    Alone, no process that makes samples would have waited for a processor; but all of them together
+    can have no more than there are, as they wait for each other, too. Both bound what was lost.
     """
     if others_cpus < _OTHERS_SHARE * cpus or own_cpus <= 0:
         return samples_per_s
-    return samples_per_s * max(1.0, min(runnable_cpus, cpus) / own_cpus)
+    makers = max(1, workers)
+    waited = min(runnable_cpus - own_cpus, 0.99 * makers)
+    return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))
 
 
 def share_of_cpus(host: HostShare) -> list[int] | None:

@@ -49,9 +49,9 @@ class Search:
     def run(self, current: int | None) -> None:
         """Probe until the best is known, or there is no more time; ``current`` is set already."""
         start = min(self.curve.proposal(self.gpu_rate), self._top())
-        if start < 1:
-            return
-        first = self._at(start)
+        first = None
+        while start >= 1 and (first := self._at(start)) is None:
+            start //= 2  # they failed, or the time does not suffice for so many
         if first is None:
             return
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES

@@ -62,7 +62,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     # Pinned batches lie in memory that cannot be given back: only where that is small.
     pin = known.cuda and shm_bytes < 0.1 * known.host.memory_available_bytes
     persistent = bool(workers) and _persistent(known, point)
-    confirmed = any(p.workers == workers for p in known.points)
+    confirmed = point.probes > 0
     return Recommendation(
         num_workers=workers,
         prefetch_factor=ahead,
@@ -121,11 +121,10 @@ def what_binds(known: Known, point: Point) -> Binding:
             return Binding.READ if known.stages else Binding.WAITING
         if busiest > _WAITING_SHARE * known.cost.seconds:
             return Binding.COLLATE
-        # Workers were tried and gave less: what they add is the way to the main process.
-        tried = any(p.workers for p in known.points)
-        return (
-            Binding.TRANSPORT if tried and not _starved(own, others, cpus) else _stage_or_cpu(known)
-        )
+        # Workers were tried and gave less, though there were processors for them: what they add
+        # is the way to the main process.
+        tried = any(p.workers for p in known.points) and cpus > 1 / _BUSY_SHARE
+        return Binding.TRANSPORT if tried else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
     if _starved(own, others, cpus):

@@ -1,0 +1,293 @@
+"""One recommendation in the making: measure within the budget, then judge."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hostprep.errors import Inconclusive
+from hostprep.loading import hazards, verdict
+from hostprep.loading.bounds import MOST_WORKERS, bounds
+from hostprep.loading.curve import Curve, curve_of
+from hostprep.loading.failures import WorkersFailed
+from hostprep.loading.files import Listing
+from hostprep.loading.measure import WINDOW_SECONDS, Measurer
+from hostprep.loading.model import (
+    Binding,
+    Bound,
+    FailedProbe,
+    Probe,
+    Recommendation,
+    SampleCost,
+    Stage,
+    Stages,
+    Transport,
+)
+from hostprep.loading.report import Report, Wish
+from hostprep.loading.search import Point, Search, choose, contenders
+from hostprep.loading.verdict import Known
+
+DEFAULT_BATCH = 32
+PROBE_PREFETCH = 2
+# Of the model alone, against the public grid that it was fitted to.
+MODEL_ERROR = 0.08
+
+
+@dataclass(slots=True)
+class Run:
+    """A recommendation in the making."""
+
+    measurer: Measurer
+    wish: Wish
+    began: float
+    listing: Listing | None = None
+    stages: Stages | None = None
+    cost: SampleCost | None = None
+    transport: Transport | None = None
+    curve: Curve | None = None
+    search: Search | None = None
+    gpu_rate: float | None = None
+    gpu_rate_from: str | None = None
+    iterable: dict[str, Any] | None = None
+    failures: list[FailedProbe] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def measure(self) -> None:
+        """Measure with real DataLoaders: alone, the transport, then the search."""
+        measurer = self.measurer
+        found = measurer.alone()
+        self.gpu_rate, self.gpu_rate_from = self._gpu()
+        if isinstance(found, dict):
+            self.iterable = found
+            return
+        alone, self.cost = found
+        ready_workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
+        if ready_workers and measurer.left() > 2 * (measurer.opening_seconds + WINDOW_SECONDS):
+            try:
+                self.transport = measurer.transport(ready_workers)
+            except WorkersFailed as error:
+                self.failures.append(FailedProbe(ready_workers, error.binding, error.message))
+        self.curve = curve_of(self.cost, self.transport, measurer.host.capacity_per_rank)
+        self.search = Search(self.curve, self.gpu_rate, self._probe, self._most, [alone])
+        self.search.failures += self.failures
+        subject = measurer.subject
+        self.search.run(None if subject is None else subject.current_workers)
+        self.search.repeat(contenders(self.search.points(), self.gpu_rate))
+        if len(self.search.probes) == 1 and self._most() > 0:
+            self.notes.append(
+                "no probe with workers succeeded in time, so the model speaks: --seconds gives more"
+            )
+
+    def model(self, batch_size: int) -> None:
+        """Make the cost and the curve from the stages alone, without DataLoaders."""
+        assert self.stages is not None
+        self.gpu_rate = self.wish.gpu_rate
+        self.gpu_rate_from = "--gpu-rate" if self.gpu_rate else None
+        self.cost = cost_of_stages(self.stages, batch_size)
+        self.curve = curve_of(self.cost, None, self.measurer.host.capacity_per_rank)
+
+    def report(self, mode: str) -> Report:
+        """Put together what is known, and judge it."""
+        host = self.measurer.host
+        if self.iterable is not None:
+            return self._report_iterable(mode)
+        assert self.cost is not None and self.curve is not None
+        probes = tuple(self.search.probes) if self.search else ()
+        failed = tuple(self.search.failures) if self.search else ()
+        points = self.search.points() if self.search else ()
+        subject = self.measurer.subject
+        length = len(self.listing.names) if self.listing else subject.length if subject else None
+        found_bounds = self._bounds()
+        known = Known(
+            host=host,
+            subject=subject,
+            length=length,
+            cost=self.cost,
+            curve=self.curve,
+            points=points,
+            probes=probes,
+            bounds=found_bounds,
+            stages=self.stages,
+            gpu_rate=self.gpu_rate,
+            cuda=subject is not None and subject.cuda,
+            data_bytes=self._data_bytes(),
+        )
+        candidates = points
+        if not any(point.workers for point in points):
+            # Without workers at least it was measured, if at all; for the rest the model speaks.
+            candidates += tuple(p for p in self._modelled(found_bounds) if p.workers or not points)
+        chosen = choose(candidates, self.gpu_rate)
+        made = verdict.recommend(known, chosen)
+        epoch = (
+            None
+            if length is None or not made.expected_samples_per_s
+            else (length / made.expected_samples_per_s)
+        )
+        wanted = self.curve.proposal(self.gpu_rate)
+        return Report(
+            mode=mode,
+            host=host,
+            recommendation=made,
+            hazards=(
+                *hazards.of_host(host),
+                *hazards.of_bounds(wanted, found_bounds),
+                *(() if subject is None else hazards.of_subject(subject)),
+                *hazards.of_probes(host, probes, failed, epoch),
+            ),
+            bounds=found_bounds,
+            subject=subject,
+            listing=self.listing,
+            stages=self.stages,
+            cost=self.cost,
+            transport=self.transport,
+            curve=self.curve,
+            model_agreed=self.search.agreed if self.search else None,
+            gpu_rate=self.gpu_rate,
+            gpu_rate_from=self.gpu_rate_from,
+            points=points,
+            probes=probes,
+            failures=failed,
+            notes=(*self.notes, *self._caveats(probes)),
+            seconds=time.monotonic() - self.began,
+        )
+
+    def _report_iterable(self, mode: str) -> Report:
+        assert self.iterable is not None
+        rate, error = self.iterable["samples_per_s"], self.iterable["relative_error"]
+        enough = self.gpu_rate is not None and rate >= self.gpu_rate
+        if self.gpu_rate is None:
+            words = "how it works inside is its own; whether that is enough --gpu-rate tells"
+        elif enough:
+            words = f"enough for the GPU's {self.gpu_rate:,.0f}"
+        else:
+            words = f"the GPU takes {self.gpu_rate:,.0f}: tune it by its own settings"
+        made = Recommendation(
+            num_workers=None,
+            prefetch_factor=None,
+            pin_memory=False,
+            persistent_workers=False,
+            binding=Binding.GPU if enough else Binding.PIPELINE,
+            remedy=None if enough else "its own settings: threads, parallel reads, prefetching",
+            expected_samples_per_s=rate,
+            relative_error=error,
+            confirmed=True,
+            change_needed=False if enough else None,
+            verdict=f"it gives {rate:,.0f} samples/s as it is; {words}",
+            reasons=("it is no DataLoader, so it was timed as it is",),
+            memory_bytes=None,
+            shm_bytes=None,
+            code="",
+        )
+        return Report(
+            mode=mode,
+            host=self.measurer.host,
+            recommendation=made,
+            hazards=hazards.of_host(self.measurer.host),
+            subject=self.measurer.subject,
+            gpu_rate=self.gpu_rate,
+            gpu_rate_from=self.gpu_rate_from,
+            notes=tuple(self.notes),
+            seconds=time.monotonic() - self.began,
+        )
+
+    def _gpu(self) -> tuple[float | None, str | None]:
+        if self.wish.gpu_rate is not None:
+            return self.wish.gpu_rate, "--gpu-rate"
+        subject = self.measurer.subject
+        if subject is None or not subject.cuda:
+            return None, None
+        try:
+            found = self.measurer.gpu(subject.batch_size or DEFAULT_BATCH, self.wish.image_side)
+        except Inconclusive as error:
+            self.notes.append(f"the GPU's rate was not measured: {error.message}")
+            return None, None
+        words = f"{found['network']}, {found['side']} pixels, on {found['device']}"
+        return found["samples_per_s"], f"measured: {words}"
+
+    def _probe(self, workers: int) -> Probe | FailedProbe | None:
+        assert self.cost is not None and self.curve is not None
+        discarded = (2 * workers + 4) * self.cost.batch_size
+        needed = 1.3 * discarded / self.curve.rate(workers) + WINDOW_SECONDS
+        if self.measurer.left() < needed + self.measurer.opening_seconds:
+            return None
+        try:
+            return self.measurer.with_workers(workers, PROBE_PREFETCH)
+        except Inconclusive as error:
+            self.notes.append(error.message)
+            return None
+
+    def _bounds(self) -> tuple[Bound, ...]:
+        assert self.cost is not None
+        subject = self.measurer.subject
+        length = subject.length if subject else len(self.listing.names) if self.listing else None
+        batch_size = self.cost.batch_size
+        probes = self.search.probes if self.search else []
+        held = [probe.worker_memory_bytes for probe in probes if probe.worker_memory_bytes]
+        return bounds(
+            self.measurer.host,
+            batch_bytes=self.cost.sample_bytes * batch_size,
+            tensors_per_batch=self.cost.tensors_per_batch,
+            prefetch_factor=PROBE_PREFETCH,
+            batches=None if length is None else math.ceil(length / batch_size),
+            worker_memory_bytes=max(held, default=None),
+            main_descriptors=max((probe.main_descriptors for probe in probes[:1]), default=16),
+        )
+
+    def _most(self) -> int:
+        return min([MOST_WORKERS, *(bound.workers for bound in self._bounds())])
+
+    def _modelled(self, found_bounds: Sequence[Bound]) -> list[Point]:
+        """Return the model's points, where nothing was measured with workers."""
+        assert self.curve is not None
+        most = min([MOST_WORKERS, *(bound.workers for bound in found_bounds)])
+        top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
+        rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
+        return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
+
+    def _data_bytes(self) -> float | None:
+        if self.listing is None or not self.listing.whole:
+            return None
+        return self.listing.mean_bytes * len(self.listing.names)
+
+    def _caveats(self, probes: Sequence[Probe]) -> list[str]:
+        notes = []
+        if any(probe.disturbed for probe in probes):
+            worst = max(probe.others_cpus for probe in probes)
+            notes.append(
+                f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
+                " remains without them, and less certain for it"
+            )
+        in_memory = self.stages is not None and self.stages.storage == "ram"
+        if self.measurer.seen_before and not in_memory:
+            notes.append(
+                "the data is too short, or comes in a stream: some samples were read more than"
+                " once, and may have come from the page cache"
+            )
+        if self.measurer.host.ranks > 1:
+            notes.append(
+                f"measured as one of {self.measurer.host.ranks} ranks, on its share of the"
+                " processors; the ranks' contention for the storage is not in the figures"
+            )
+        return notes
+
+
+def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
+    """Return what a sample takes by the stages: as read now, decoded, resized and collated."""
+    read, collate = stages.stage("read_as_is"), stages.stage("collate")
+    parts: tuple[Stage, ...] = (read, stages.stage("decode"), stages.stage("resize"), collate)
+    seconds = sum(part.seconds for part in parts)
+    cpu_seconds = min(seconds, sum(part.cpu_seconds for part in parts))
+    return SampleCost(
+        batch_size=batch_size,
+        seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        waiting_seconds=max(0.0, read.seconds - read.cpu_seconds),
+        collate_seconds=collate.seconds,
+        collate_cpu_seconds=collate.cpu_seconds,
+        sample_bytes=stages.sample_bytes,
+        tensors_per_batch=1,
+        batch_p99_over_mean=1.0,
+    )
