@@ -5,29 +5,43 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-STAMP := .venv/.ready
+# What has been installed: hostprep itself for users, and the development tools on top of it.
+BASE := .venv/.base
+DEV := .venv/.dev
 
-.PHONY: help setup demo test lint unit integration bench clean
+.PHONY: help setup demo test lint bench clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
-setup: $(STAMP)  ## Make the virtual environment and install what is missing
+setup: $(DEV)  ## Make the virtual environment and install what is missing
 
-$(STAMP): pyproject.toml scripts/setup.sh
-	@scripts/setup.sh
-	@touch $(STAMP)
+$(BASE): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh --base
+	@touch $@
 
-lint: $(STAMP)  ## ruff, mypy --strict and the layer check
-	$(PY) -m ruff check hostprep tests benchmarks scripts
-	$(PY) -m ruff format --check hostprep tests benchmarks scripts
+$(DEV): $(BASE)
+	@scripts/setup.sh --dev
+	@touch $@
+
+demo: $(BASE)  ## Stage a sample data set into RAM and compare; takes everything away again
+	@scripts/setup.sh --demo-tools
+	@$(PY) scripts/demo.py
+
+lint: $(DEV)  ## ruff, mypy --strict and the layer check
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
 
-test: $(STAMP)  ## Everything: linters, unit, command line and integration tests
+test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@scripts/setup.sh --system-tools
 	@$(MAKE) --no-print-directory lint
 	$(PY) -m pytest
+
+bench: $(DEV)  ## Compare staging with its peers; writes benchmarks/README.md (takes long)
+	@scripts/setup.sh --bench-tools
+	$(PY) -m benchmarks.stage
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Make .venv with hostprep and its development tools, and install the system tools that are missing,
 # saying for each in one sentence what it is for. Without root it names them and goes on.
-#   setup.sh                  the virtual environment
-#   setup.sh --system-tools   what the tests and the demo call
+#   setup.sh --base           the virtual environment with hostprep
+#   setup.sh --dev            its development tools on top
+#   setup.sh --system-tools   what the tests call
+#   setup.sh --demo-tools     what the demo calls
+#   setup.sh --bench-tools    the peers and rigs of the benchmarks
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,6 +34,20 @@ apt_install() { # PACKAGE REASON
 
 need() { # COMMAND PACKAGE REASON
   PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null || apt_install "$2" "$3" || true
+}
+
+demo_tools() {
+  need findmnt util-linux "reads mounts and checks fstab"
+  need mount mount "mounts the tmpfs"
+}
+
+bench_tools() {
+  need rsync rsync "is compared with"
+  need rclone rclone "is compared with"
+  need fpsync fpart "has fpsync, which is compared with"
+  need cpio cpio "is what fpsync copies with"
+  need fusermount3 fuse3 "mounts the slow disks of the benchmarks"
+  need mkfs.ext4 e2fsprogs "makes the file system on the slow disk"
 }
 
 system_tools() {
@@ -74,12 +91,25 @@ virtual_environment() {
     say "making .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
   fi
-  say "installing hostprep and its development tools into .venv"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+  say "installing hostprep into .venv"
+  pip_install '.'
+}
+
+development_tools() {
+  say "installing the development tools into .venv"
+  pip_install '.[dev]'
+}
+
+pip_install() {
+  # Warnings of pip are about its own configuration; its errors still come through.
+  .venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable "$1"
 }
 
 case "${1:-}" in
   --system-tools) system_tools ;;
-  "") virtual_environment ;;
+  --demo-tools) demo_tools ;;
+  --bench-tools) bench_tools ;;
+  --base) virtual_environment ;;
+  --dev) development_tools ;;
   *) say "unknown option $1"; exit 2 ;;
 esac

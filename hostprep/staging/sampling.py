@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import stat
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -77,13 +78,16 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
 def _choose(scan: Scan, count: int, seed: int = 0) -> list[tuple[str, str]]:
     """Return (directory, name) of files, spread over the directories."""
     chooser = random.Random(seed)
-    listings = [listing for listing in scan.listings if listing.batches]
+    listings = [listing for listing in scan.listings if listing.batches or listing.singles]
     chosen: list[tuple[str, str]] = []
     if not listings:
         return chosen
     share = -(-count // len(listings))
     for listing in chooser.sample(listings, min(len(listings), count)):
-        entries = [entry for entry in chooser.choice(listing.batches).entries() if entry.size]
+        entries = [*listing.singles]
+        if listing.batches:
+            entries += chooser.choice(listing.batches).entries()
+        entries = [entry for entry in entries if entry.size and stat.S_ISREG(entry.mode)]
         chosen.extend(
             (listing.directory, entry.name)
             for entry in chooser.sample(entries, min(len(entries), share))

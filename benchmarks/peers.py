@@ -1,0 +1,45 @@
+"""The copiers that people use today, each as its manual would have it called."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A copier: its name, the tool it needs, and its command for (source, target directory)."""
+
+    name: str
+    tool: str
+    command: Callable[[Path, Path], list[str]]
+
+    @property
+    def installed(self) -> bool:
+        """Whether it can be run here."""
+        return shutil.which(self.tool) is not None
+
+
+def _tar(source: Path, target: Path) -> list[str]:
+    pipe = 'tar -C "$1" -cf - . | tar -C "$2" -xf -'
+    return ["bash", "-c", f"set -o pipefail; {pipe}", "tar", str(source), str(target)]
+
+
+def _rclone(source: Path, target: Path) -> list[str]:
+    return ["rclone", "copy", "--config", "", "--transfers", "8", str(source), str(target)]
+
+
+def _fpsync(source: Path, target: Path) -> list[str]:
+    # Its partitioned lists go to the target's own file system, not to a disk.
+    scratch = str(target) + ".fpsync"
+    return ["fpsync", "-n", "8", "-m", "cpio", "-t", scratch, f"{source}/", f"{target}/"]
+
+
+CP = Peer("cp -a", "cp", lambda source, target: ["cp", "-a", f"{source}/.", str(target)])
+RSYNC = Peer("rsync -a", "rsync", lambda s, t: ["rsync", "-a", f"{s}/", f"{t}/"])
+TAR = Peer("tar | tar", "tar", _tar)
+RCLONE = Peer("rclone copy --transfers 8", "rclone", _rclone)
+FPSYNC = Peer("fpsync -n 8 -m cpio", "fpsync", _fpsync)
+ALL = (CP, RSYNC, TAR, RCLONE, FPSYNC)

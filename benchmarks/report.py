@@ -1,0 +1,100 @@
+"""Writes ``README.md`` of this folder from measured results, and from nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_HEAD = """# Staging, side by side
+
+Whole commands against whole commands, the same data in the same run, in turn; medians. Every target
+is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes in flight, reads back
+(unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
+compare runs on one machine within minutes; the seconds mean little elsewhere.
+
+This page is written by the run: `make bench` (all of it, about an hour, as root), or
+`python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
+"""
+
+
+def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write the tables of all results to ``path``."""
+    parts = [_HEAD, _summary(results), _scale(results)]
+    parts += [_section(result) for result in results]
+    path.write_text("\n".join(part for part in parts if part))
+
+
+def _summary(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "## In short",
+        "",
+        "| data and source | hostprep | best peer | ratio |",
+        "|---|---|---|---|",
+    ]
+    for result in results:
+        ours = result["medians"]["hostprep (readback)"]["seconds"]
+        peers = _peers(result)
+        if not peers:
+            continue
+        name, best = min(peers.items(), key=lambda item: item[1]["seconds"])
+        seconds = best["seconds"]
+        # A ratio to a copy that is over at once says nothing: what it costs more does.
+        versus = f"{seconds / ours:.1f}x" if seconds > 0.1 else f"+ {ours - seconds:.2f} s"
+        lines.append(
+            f"| {result['title']} | {ours:.2f} s | `{name}` {seconds:.2f} s | **{versus}** |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _scale(results: list[dict[str, Any]]) -> str:
+    found = {result["name"]: result["medians"]["hostprep (readback)"] for result in results}
+    if not {"kilo-100k", "kilo-1m"} <= found.keys():
+        return ""
+    small, large = found["kilo-100k"], found["kilo-1m"]
+    times = large["seconds"] / small["seconds"]
+    growth = (large["peak_bytes"] - small["peak_bytes"]) / 900_000
+    return (
+        f"From 100,000 to 1,000,000 files of 1 KB the time grows {times:.1f} times and"
+        f" the memory of all processes together by {growth:.0f} bytes a file"
+        f" ({large['peak_bytes'] / 1e6:.0f} MB for a million:"
+        f" {large['peak_bytes'] / 1e6:.0f} bytes a file in all).\n"
+    )
+
+
+def _section(result: dict[str, Any]) -> str:
+    lines = [
+        f"## {result['title']}",
+        "",
+        f"{result['date']}, {result['machine']}; {_rounds(result)} rounds.",
+        "",
+        "| | seconds | times hostprep | CPU seconds | peak memory |",
+        "|---|---|---|---|---|",
+    ]
+    ours = result["medians"]["hostprep (readback)"]["seconds"]
+    for name, median in result["medians"].items():
+        lines.append(
+            f"| `{name}` | {median['seconds']:.2f} | {median['seconds'] / ours:.2f} "
+            f"| {median['cpu_seconds']:.2f} | {_memory(median['peak_bytes'])} |"
+        )
+    for words, value in result["notes"].items():
+        lines += ["", f"{words.capitalize()}: {value:.2f} ({ours / value:.2f} times for hostprep)."]
+    if result["missing"]:
+        lines += ["", f"Not installed, left out: {', '.join(result['missing'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def _memory(peak_bytes: float) -> str:
+    # A run that is over before the first sample has none.
+    return f"{peak_bytes / 1e6:.0f} MB" if peak_bytes else "too short to see"
+
+
+def _peers(result: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: median
+        for name, median in result["medians"].items()
+        if not name.startswith("hostprep")
+    }
+
+
+def _rounds(result: dict[str, Any]) -> int:
+    return max(len(runs) for runs in result["runs"].values())

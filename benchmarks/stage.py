@@ -1,0 +1,309 @@
+"""``make bench``: the whole command ``hostprep stage`` against the whole commands of its peers.
+
+The same data in the same run, in turn, medians; every target is a fresh tmpfs. Needs root, and
+works in a mount namespace of its own. Results are kept in ``results.json``, scenario by scenario,
+and ``README.md`` is written from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks import data, peers
+from benchmarks.measure import Run, drop_caches, machine, measure, warm
+from benchmarks.report import write_readme
+
+HERE = Path(__file__).parent
+VOLUME = Path("/mnt/hostprep")
+TARGET = Path("/mnt/peer")
+SCRATCH = Path("/mnt/rig")
+HOSTPREP = str(Path(sys.executable).with_name("hostprep"))
+VERIFY = ("readback", "inflight", "none")
+
+# Makes a source below the working directory and takes away what must not stay.
+Source = Callable[[Path], contextlib.AbstractContextManager[Path]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is compared. ``prepare`` is done before each run, outside of its time."""
+
+    name: str
+    title: str
+    contenders: tuple[peers.Peer, ...]
+    source: Source
+    prepare: Callable[[Path], None]
+    size: str = "6G"
+    verify: tuple[str, ...] = ("readback",)
+
+
+def main() -> int:
+    """Run the scenarios that were asked for and write the results."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stage", description=__doc__)
+    parser.add_argument("--only", action="append", help="a scenario by name; may be repeated")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", type=Path, default=Path("/var/tmp/hostprep-bench"))
+    parser.add_argument("--keep", action="store_true", help="keep the data sets")
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("the benchmarks mount fresh tmpfs volumes and drop caches: run them as root")
+        return 1
+    unknown = set(options.only or ()) - {scenario.name for scenario in SCENARIOS}
+    if unknown:
+        parser.error(f"no such scenario: {', '.join(sorted(unknown))}")
+    options.work.mkdir(parents=True, exist_ok=True)
+    private_namespace(options.work)
+    try:
+        for scenario in SCENARIOS:
+            if not options.only or scenario.name in options.only:
+                keep(run_scenario(scenario, options.rounds, options.work))
+    finally:
+        if not options.keep:
+            shutil.rmtree(options.work)
+    return 0
+
+
+def private_namespace(work: Path) -> None:
+    """Leave the machine's mounts, state and fstab alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(0x20000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWNS) failed")
+    mount("--make-rprivate", "/")
+    mount("-t", "tmpfs", "-o", "mode=0755,size=90%", "bench", "/mnt")
+    for directory in (TARGET, SCRATCH):
+        directory.mkdir()
+    state = work / "state"
+    os.environ.update(
+        HOSTPREP_STATE_DIR=str(state),
+        HOSTPREP_RUN_DIR=str(state / "run"),
+        HOSTPREP_FSTAB=str(state / "fstab"),
+    )
+
+
+def mount(*args: str) -> None:
+    subprocess.run(["mount", *args], check=True)
+
+
+def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, object]:
+    """Run all contenders in turn, ``rounds`` times, and return medians and all single times."""
+    print(f"== {scenario.name}: {scenario.title}", flush=True)
+    contenders = [peer for peer in scenario.contenders if peer.installed]
+    missing = [peer.name for peer in scenario.contenders if not peer.installed]
+    runs: dict[str, list[Run]] = {}
+    notes: dict[str, float] = {}
+    with scenario.source(work) as source:
+        warm_up(source)
+        for number in range(rounds):
+            for mode in scenario.verify:
+                scenario.prepare(source)
+                runs.setdefault(f"hostprep ({mode})", []).append(
+                    run_hostprep(source, scenario.size, mode)
+                )
+            for peer in contenders:
+                scenario.prepare(source)
+                runs.setdefault(peer.name, []).append(run_peer(peer, source))
+            line = ", ".join(f"{name} {times[-1].seconds:.2f}" for name, times in runs.items())
+            print(f"   round {number + 1}: {line}", flush=True)
+        extra = PURE_SECONDS.get(scenario.name)
+        if extra is not None:
+            notes["pure transfer seconds"] = extra(source)
+    return {
+        "name": scenario.name,
+        "title": scenario.title,
+        "machine": machine(),
+        "date": time.strftime("%Y-%m-%d"),
+        "missing": missing,
+        "notes": notes,
+        "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
+        "medians": {
+            name: {
+                field: statistics.median(getattr(run, field) for run in found)
+                for field in ("seconds", "cpu_seconds", "peak_bytes")
+            }
+            for name, found in runs.items()
+        },
+    }
+
+
+def run_hostprep(source: Path, size: str, verify: str) -> Run:
+    """Time the whole command: mount, scan, copy, verify, publish; unstaging is not timed."""
+    name = "bench"
+    args = [HOSTPREP, "stage", str(source), "--to-tmpfs", size, "--name", name, "--json"]
+    try:
+        return measure([*args, "--verify", verify])
+    finally:
+        subprocess.run([HOSTPREP, "unstage", name], check=True, capture_output=True)
+
+
+def run_peer(peer: peers.Peer, source: Path) -> Run:
+    """Time a peer's whole command into a fresh tmpfs with default options."""
+    mount("-t", "tmpfs", "-o", "size=6G,nr_inodes=2m", "bench", str(TARGET))
+    try:
+        target = TARGET / "copy"
+        target.mkdir()
+        return measure(peer.command(source, target))
+    finally:
+        subprocess.run(["umount", str(TARGET)], check=True)
+
+
+def warm_up(source: Path) -> None:
+    """Touch memory once: in a virtual machine the first fill of new memory is far slower."""
+    with contextlib.suppress(subprocess.CalledProcessError):
+        mount("-t", "tmpfs", "-o", "size=8G", "warm", str(TARGET))
+        try:
+            with (TARGET / "zeros").open("wb") as file:
+                for _ in range(6 * 1024):
+                    file.write(bytes(1024 * 1024))
+        finally:
+            subprocess.run(["umount", str(TARGET)], check=True)
+    del source
+
+
+def keep(result: dict[str, object]) -> None:
+    """Put a scenario's result in place of its earlier one and write the table again."""
+    path = HERE / "results.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results[str(result["name"])] = result
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    order = [scenario.name for scenario in SCENARIOS]
+    write_readme(HERE / "README.md", [results[name] for name in order if name in results])
+
+
+# -- sources
+
+
+def on_disk(
+    make: Callable[[Path], Path],
+) -> Callable[[Path], contextlib.AbstractContextManager[Path]]:
+    @contextlib.contextmanager
+    def source(work: Path) -> Iterator[Path]:
+        yield make(work)
+
+    return source
+
+
+@contextlib.contextmanager
+def arm_source(work: Path) -> Iterator[Path]:
+    """4,000 files of about 100 KB on a disk with one arm."""
+    from benchmarks.rigs import arm
+
+    with arm.arm_disk(16 * 2**30, SCRATCH) as disk:
+        total, root = arm.write_scattered(disk, 4000, 100_000, 50)
+        ARM[root] = (disk, total)
+        yield root
+
+
+@contextlib.contextmanager
+def far_source(work: Path) -> Iterator[Path]:
+    """4,000 files of about 100 KB, each open and each read 10 ms away."""
+    from benchmarks.rigs import far
+
+    files = data.make_files(work / "far", 4000, mu=11.4, sigma=0.3, folders=50)
+    with far.far_source(files, SCRATCH) as source:
+        yield source.mount
+
+
+ARM: dict[Path, tuple[object, int]] = {}
+
+
+def remount_arm(source: Path) -> None:
+    disk, _ = ARM[source]
+    disk.remount()  # type: ignore[attr-defined]
+    disk.reset()  # type: ignore[attr-defined]
+
+
+def cold(source: Path) -> None:
+    del source
+    drop_caches()
+
+
+def nothing(source: Path) -> None:
+    del source
+
+
+PURE_SECONDS: dict[str, Callable[[Path], float]] = {"arm": lambda source: ARM[source][1] / 160e6}
+
+SCENARIOS = (
+    Scenario(
+        "imagenet-warm",
+        "15,000 files of about 100 KB, warm",
+        peers.ALL,
+        on_disk(data.make_imagenet_like),
+        warm,
+        verify=VERIFY,
+    ),
+    Scenario(
+        "imagenet-cold",
+        "15,000 files of about 100 KB, cold",
+        peers.ALL,
+        on_disk(data.make_imagenet_like),
+        cold,
+    ),
+    Scenario(
+        "tiny-warm",
+        "120,000 files of about 2 KB, warm",
+        peers.ALL,
+        on_disk(data.make_tiny),
+        warm,
+        verify=VERIFY,
+    ),
+    Scenario(
+        "tiny-cold",
+        "120,000 files of about 2 KB, cold",
+        peers.ALL,
+        on_disk(data.make_tiny),
+        cold,
+    ),
+    Scenario(
+        "shards-warm",
+        "3 files of 1 GiB, warm",
+        (peers.CP,),
+        on_disk(data.make_shards),
+        warm,
+        verify=VERIFY,
+    ),
+    Scenario(
+        "arm",
+        "4,000 files of about 100 KB on a disk with one arm",
+        (peers.CP, peers.RSYNC),
+        arm_source,
+        remount_arm,
+    ),
+    Scenario(
+        "far",
+        "4,000 files of about 100 KB, 10 ms a request",
+        (peers.RSYNC,),
+        far_source,
+        nothing,
+    ),
+    Scenario("ten", "10 files", (peers.CP,), on_disk(data.make_ten), warm),
+    Scenario(
+        "kilo-100k",
+        "100,000 files of 1 KB, warm",
+        (),
+        on_disk(lambda work: data.make_kilobytes(work, 100_000)),
+        warm,
+    ),
+    Scenario(
+        "kilo-1m",
+        "1,000,000 files of 1 KB, warm",
+        (),
+        on_disk(lambda work: data.make_kilobytes(work, 1_000_000)),
+        warm,
+    ),
+)
+
+if __name__ == "__main__":
+    sys.exit(main())
