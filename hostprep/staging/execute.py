@@ -10,11 +10,13 @@ import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.staging import copying, digest
 from hostprep.staging.batches import Batch, split_batches
+from hostprep.staging.governor import Governor
 from hostprep.staging.journal import record
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Skipped, Verify, kind_of
@@ -32,13 +34,17 @@ _SLACK_FILES = 1024
 
 @dataclass(slots=True)
 class Copied:
-    """What came of carrying out a plan. ``digest_sum`` covers everything that was copied."""
+    """What came of carrying out a plan. ``digest_sum`` covers everything that was copied.
+
+    ``readers`` is how many were at work in the end, where their number was adapted.
+    """
 
     files: int = 0
     bytes: int = 0
     digest_sum: int = 0
     problems: list[Skipped] = field(default_factory=list)
     lost_xattrs: int = 0
+    readers: int | None = None
     contents: dict[tuple[int, int], tuple[str, str | None]] = field(default_factory=dict)
 
     def add(self, more: Copied) -> None:
@@ -81,10 +87,16 @@ def copy_all(
     try:
         with Pool(job, processes=processes, threads=reading.threads) as pool:
             tasks = _Tasks(pool, copied)
-            pool.run(
-                tasks.all(plan, reading),
-                lambda: observer.progress(copied.files, copied.bytes),
-            )
+            governor = Governor(reading.readers) if reading.adapts else None
+
+            def tick() -> None:
+                observer.progress(copied.files, copied.bytes)
+                if governor is not None:
+                    pool.readers = governor.update(monotonic(), copied.files, copied.bytes)
+
+            pool.run(tasks.all(plan, reading), tick)
+        if governor is not None:
+            copied.readers = governor.readers
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)

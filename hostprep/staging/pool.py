@@ -78,6 +78,8 @@ class Pool:
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
+        # How many readers are to be at work; None for all. May be changed while they work.
+        self.readers: int | None = None
 
     def __enter__(self) -> Pool:
         if self._processes == 0:
@@ -117,9 +119,9 @@ class Pool:
             return
         exhausted = False
         ticked = time.monotonic()
-        depth = self._threads + 1
         while True:
-            while (member := min(self._members, key=_load)).in_flight < depth:
+            members, depth = self._working()
+            while (member := min(members, key=_load)).in_flight < depth:
                 if not self._queue:
                     task = None if exhausted else next(source, None)
                     if task is None:
@@ -134,6 +136,14 @@ class Pool:
             if on_tick is not None and now - ticked >= TICK_SECONDS:
                 ticked = now
                 on_tick()
+
+    def _working(self) -> tuple[list[_Member], int]:
+        """Return the members that get tasks, and how many each may have in hand."""
+        everything = len(self._members) * self._threads
+        if self.readers is None or self.readers >= everything:
+            return self._members, self._threads + 1  # one more, so that none waits for the next
+        members = self._members[: self.readers]
+        return members, self.readers // len(members)
 
     def _run_here(
         self,

@@ -28,7 +28,8 @@ _SERIAL_GAIN = 2.0
 class Reading:
     """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
 
-    A task carries at least ``task_files`` files. ``look_ahead`` hints at files before their turn;
+    ``adapts``: where more of them do not help, fewer go on. A task carries at least ``task_files``
+    files. ``look_ahead`` hints at files before their turn;
     ``drop_behind`` drops what was read from the page cache, where the data would fill it and take
     the memory that the tmpfs needs.
     """
@@ -40,6 +41,7 @@ class Reading:
     look_ahead: bool
     task_files: int
     reason: str
+    adapts: bool = False
 
     @property
     def readers(self) -> int:
@@ -94,7 +96,9 @@ def choose_reading(
         f"{cpus * threads} in flight (at least {_LEAST_COLD_READERS}, at most {_MOST_READERS}) "
         f"keep {cpus} cores busy"
     )
-    return Reading(cpus, threads, order, drop, False, _task_files(in_flight, False), reason)
+    return Reading(
+        cpus, threads, order, drop, False, _task_files(in_flight, False), reason, adapts=True
+    )
 
 
 def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
