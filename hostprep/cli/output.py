@@ -36,8 +36,12 @@ def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     if error.hint:
         say(f"  -> {printable(error.hint)}")
     if as_json:
-        fields = {"code": error.code, "message": error.message, "hint": error.hint}
-        emit_json(command, {"error": fields}, ok=False)
+        emit_json(command, {"error": error_fields(error)}, ok=False)
+
+
+def error_fields(error: HostprepError) -> dict[str, str | None]:
+    """Return an error as the contract has it in JSON."""
+    return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def printable(text: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
 from hostprep.cli.output import emit_json
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
 
 if TYPE_CHECKING:
     from hostprep.staging.model import StageRequest
@@ -106,6 +107,7 @@ def stage(
             raise UsageError("--name goes with one data set; the spec file names several.")
     else:
         found = [(source, None)]
+    outcomes = []
     for path, spec_name in found:
         real = real_source(path)
         request = StageRequest(
@@ -123,7 +125,35 @@ def stage(
             order=order,
             gentle=gentle,
         )
-        _stage_one(request, dry_run=dry_run, as_json=as_json, no_wait=no_wait)
+        outcomes.append(_stage_one(request, dry_run=dry_run, as_json=as_json, no_wait=no_wait))
+    if as_json:
+        fields, ok = _one_document(outcomes)
+        emit_json("stage", fields, ok=ok)
+    refusal = next((outcome.refusal for outcome in outcomes if outcome.refusal), None)
+    if refusal is not None:
+        if as_json:
+            raise typer.Exit(refusal.exit_code)  # the document has told of it
+        raise refusal
+    if any(outcome.failed for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """One data set: its JSON fields, whether entries failed, and the refusal of a dry run."""
+
+    fields: dict[str, Any]
+    ok: bool
+    failed: bool
+    refusal: Refused | None = None
+
+
+def _one_document(outcomes: list[_Outcome]) -> tuple[dict[str, Any], bool]:
+    """Return the fields of the one JSON document, and whether all went well."""
+    ok = all(outcome.ok for outcome in outcomes)
+    if len(outcomes) == 1:
+        return outcomes[0].fields, ok
+    return {"datasets": [{**outcome.fields, "ok": outcome.ok} for outcome in outcomes]}, ok
 
 
 def need_root_for_tmpfs() -> None:
@@ -148,10 +178,17 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
     return [(dataset.source, dataset.name) for dataset in spec.datasets]
 
 
-def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> None:
+def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.cli.stage_text import announce, conclude, result_fields, show_stage_plan
-    from hostprep.staging.planning import plan_stage, stage_lock
+    from hostprep.cli.stage_bound import bound_of
+    from hostprep.cli.stage_text import (
+        announce,
+        conclude,
+        plan_fields,
+        result_fields,
+        show_stage_plan,
+    )
+    from hostprep.staging.planning import cores, plan_stage, stage_lock
     from hostprep.staging.stage import carry_out
     from hostprep.system.locks import lock
 
@@ -168,13 +205,12 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
             )
         plan = stack.enter_context(plan_stage(request, reporter))
         if dry_run:
-            show_stage_plan(plan, as_json=as_json)
-            if plan.refusal is not None:
-                raise plan.refusal
-            return
+            if not as_json:
+                show_stage_plan(plan)
+            return _Outcome(plan_fields(plan), plan.refusal is None, False, plan.refusal)
         if not as_json:
             announce(plan)
         result = carry_out(plan, reporter)
-    if as_json:
-        emit_json("stage", result_fields(result), ok=result.published)
-    conclude(result, as_json=as_json)
+        bound = bound_of(result, plan, cores())
+    failed = conclude(result, bound, as_json=as_json)
+    return _Outcome(result_fields(result, bound), result.published, failed)

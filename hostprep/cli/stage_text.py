@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hostprep.cli.output import emit_json, emit_text, printable, say
+from hostprep.cli.output import emit_text, error_fields, printable, say
 from hostprep.cli.plans import volume_fields
+from hostprep.errors import HostprepError
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hostprep.cli.stage_bound import Bound
     from hostprep.staging.model import Skipped, StageResult
     from hostprep.staging.planning import StagePlan
 
@@ -67,40 +68,39 @@ _VERIFY_WORDS = {
 }
 
 
-def show_stage_plan(plan: StagePlan, *, as_json: bool) -> None:
-    """Render what a run would do: the whole of a dry run."""
+def plan_fields(plan: StagePlan) -> dict[str, Any]:
+    """Return what a run would do, for JSON."""
     space, files = plan.space, plan.files
+    return {
+        "dry_run": True,
+        "dataset": plan.request.name,
+        "source": plan.request.source,
+        "target": plan.request.target,
+        "changed": False,
+        "would_change": not plan.nothing_to_do,
+        "files": files.copied.files + files.kept.files + files.resumed.files,
+        "bytes": files.copied.bytes + files.kept.bytes + files.resumed.bytes,
+        "copy_files": files.copied.files,
+        "copy_bytes": files.copied.bytes,
+        "keep_files": files.kept.files,
+        "resume_files": files.resumed.files,
+        "delete_files": len(files.delete),
+        "skipped": _skipped_fields(files.skipped),
+        "needed_bytes": space.needed_bytes,
+        "free_bytes": space.free_bytes,
+        "needed_inodes": space.needed_inodes,
+        "free_inodes": space.free_inodes,
+        "readers": plan.reading.readers,
+        "order": plan.reading.order,
+        "reason": plan.reading.reason,
+        **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
+    }
+
+
+def show_stage_plan(plan: StagePlan) -> None:
+    """Render what a run would do: the whole of a dry run."""
+    space = plan.space
     budget = plan.volume.budget if plan.volume is not None else None
-    if as_json:
-        emit_json(
-            "stage",
-            {
-                "dry_run": True,
-                "dataset": plan.request.name,
-                "source": plan.request.source,
-                "target": plan.request.target,
-                "changed": False,
-                "would_change": not plan.nothing_to_do,
-                "files": files.copied.files + files.kept.files + files.resumed.files,
-                "bytes": files.copied.bytes + files.kept.bytes + files.resumed.bytes,
-                "copy_files": files.copied.files,
-                "copy_bytes": files.copied.bytes,
-                "keep_files": files.kept.files,
-                "resume_files": files.resumed.files,
-                "delete_files": len(files.delete),
-                "skipped": _skipped_fields(files.skipped),
-                "needed_bytes": space.needed_bytes,
-                "free_bytes": space.free_bytes,
-                "needed_inodes": space.needed_inodes,
-                "free_inodes": space.free_inodes,
-                "readers": plan.reading.readers,
-                "order": plan.reading.order,
-                "reason": plan.reading.reason,
-                "refusal": None if plan.refusal is None else plan.refusal.message,
-            },
-            ok=plan.refusal is None,
-        )
-        return
     if plan.nothing_to_do:
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
         return
@@ -121,12 +121,14 @@ def show_stage_plan(plan: StagePlan, *, as_json: bool) -> None:
     emit_text("dry run: nothing was changed")
 
 
-def conclude(result: StageResult, *, as_json: bool) -> None:
-    """Print the end of a run and raise its exit code where it is not 0."""
+def conclude(result: StageResult, bound: Bound | None, *, as_json: bool) -> bool:
+    """Print the end of a run and return whether entries of the source failed."""
     failed = [item for item in result.skipped if item.failed]
     if not as_json and result.published:
         for line in _summary(result):
             emit_text(printable(line))
+        if bound is not None:
+            emit_text(f"  {bound.words()}")
     for path in result.left[:_MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
     for item in failed[:_MOST_LISTED]:
@@ -134,13 +136,21 @@ def conclude(result: StageResult, *, as_json: bool) -> None:
     if len(failed) > _MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(failed) - _MOST_LISTED)} more (--json has all)")
     if not result.published:
-        say(
-            f"hostprep: {format_count(len(failed))} of the source's entries could not be staged, "
-            "so nothing was published; what was copied is kept for the next run."
-        )
-        say("  -> mend the source and run the same command again, or publish the rest: --partial")
-    if failed:
-        raise typer.Exit(1)
+        error = _incomplete(result)
+        say(f"hostprep: {error.message}")
+        say(f"  -> {error.hint}")
+    return bool(failed)
+
+
+def _incomplete(result: StageResult) -> HostprepError:
+    failed = sum(item.failed for item in result.skipped)
+    error = HostprepError(
+        f"{format_count(failed)} of the source's entries could not be staged, so nothing was "
+        "published; what was copied is kept for the next run.",
+        "mend the source and run the same command again, or publish the rest: --partial",
+    )
+    error.code = "incomplete"
+    return error
 
 
 def _summary(result: StageResult) -> list[str]:
@@ -168,8 +178,6 @@ def _summary(result: StageResult) -> list[str]:
     left_out = [item for item in result.skipped if not item.failed]
     if left_out:
         lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
-    if result.bound:
-        lines.append(f"  {result.bound}")
     return lines
 
 
@@ -192,7 +200,7 @@ def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     return [fields(item) for item in skipped]
 
 
-def result_fields(result: StageResult) -> dict[str, Any]:
+def result_fields(result: StageResult, bound: Bound | None) -> dict[str, Any]:
     volume = None
     if result.volume is not None:
         volume = volume_fields(result.volume)
@@ -217,4 +225,6 @@ def result_fields(result: StageResult) -> dict[str, Any]:
         "seconds": round(result.seconds, 4),
         "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
         "volume": volume,
+        "bound": None if bound is None else asdict(bound),
+        **({} if result.published else {"error": error_fields(_incomplete(result))}),
     }

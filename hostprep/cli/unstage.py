@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_json, emit_text, printable, say
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.cli.plans import plan_fields, show_plan
+from hostprep.errors import HostprepError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> Non
                 "volume": record.volume,
                 "unmounted": result.unmounted,
                 "volume_kept_because": result.kept_because,
+                **({"error": error_fields(_left_behind(result))} if result.foreign else {}),
             },
             ok=not result.foreign,
         )
@@ -94,5 +96,15 @@ def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> Non
     if result.unmounted is False and result.kept_because:
         say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
     if result.foreign:
-        say("  -> move these away and run the same command again")
+        say(f"  -> {_left_behind(result).hint}")
         raise typer.Exit(1)
+
+
+def _left_behind(result: UnstageResult) -> HostprepError:
+    error = HostprepError(
+        f"{format_count(len(result.foreign))} entries are not as they were staged; they were left, "
+        "and the volume with them.",
+        "move these away and run the same command again",
+    )
+    error.code = "left_behind"
+    return error

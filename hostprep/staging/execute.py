@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import monotonic
@@ -36,7 +37,8 @@ _SLACK_FILES = 1024
 class Copied:
     """What came of carrying out a plan. ``digest_sum`` covers everything that was copied.
 
-    ``readers`` is how many were at work in the end, where their number was adapted.
+    ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
+    what this process and its workers spent on it.
     """
 
     files: int = 0
@@ -45,6 +47,7 @@ class Copied:
     problems: list[Skipped] = field(default_factory=list)
     lost_xattrs: int = 0
     readers: int | None = None
+    cpu_seconds: float = 0.0
     contents: dict[tuple[int, int], tuple[str, str | None]] = field(default_factory=dict)
 
     def add(self, more: Copied) -> None:
@@ -82,6 +85,7 @@ def copy_all(
         gentle=gentle,
     )
     copied = Copied()
+    spent_before = _cpu_seconds()
     few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
     processes = 0 if few and not gentle else reading.processes
     try:
@@ -100,7 +104,16 @@ def copy_all(
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)
+    copied.cpu_seconds = _cpu_seconds() - spent_before
     return copied
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of its workers that have ended."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
 
 
 class _Tasks:

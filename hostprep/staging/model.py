@@ -207,5 +207,5 @@ class StageResult:
     changed: bool
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
-    bound: str | None = None
+    cpu_seconds: float | None = None
     volume: LiveVolume | None = None

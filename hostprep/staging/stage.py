@@ -303,5 +303,6 @@ def _result(
         changed=changed or bool(plan.volume is not None and plan.volume.changes),
         seconds=sum(phases.values()),
         phases=phases,
+        cpu_seconds=copied.cpu_seconds or None,
         volume=live,
     )
