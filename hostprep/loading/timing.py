@@ -106,7 +106,8 @@ def time_loader(
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
-        "seen_before": built.order is None or (length is not None and taken > length),
+        "seen_before": not job.ready
+        and (built.order is None or (length is not None and taken > length)),
     }
     found: dict[str, Any] = {"probe": probe, "next": taken}
     if not job.workers and built.collate is not None:

@@ -1,0 +1,122 @@
+"""The curve of rate over workers, against what was measured and against its own inverse."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostprep.loading.curve import Curve, curve_of, hit_rates, prefetch_factor, saturating
+from hostprep.loading.model import Transport
+from tests.unit.loading.making import cost
+
+RATES = st.floats(1.0, 1e6)
+
+
+@given(RATES, RATES, st.floats(0.01, 0.98))
+def test_workers_for_is_the_inverse_of_the_rate(
+    worker: float, ceiling: float, share: float
+) -> None:
+    curve = Curve(worker, worker, ceiling, True)
+    wanted = share * ceiling
+    workers = curve.workers_for(wanted)
+    assert workers is not None
+    assert curve.rate(workers) >= wanted * (1 - 1e-6)
+    if workers > 1:
+        assert curve.rate(workers - 1) < wanted * (1 + 1e-6)
+
+
+def test_no_number_of_workers_passes_the_ceiling() -> None:
+    curve = Curve(100, 100, 1000, True)
+    assert curve.workers_for(1000) is None
+    assert curve.rate(10_000) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "waiting_ms", "cpus", "measured"),
+    [
+        # Measured on two processors, batch 32: JPEG, warm; and JPEG at 10 ms a request.
+        (1.80, 0.0, 2.0, {1: 530, 2: 1025, 4: 1034}),
+        (1.80, 21.5, 2.0, {1: 42, 2: 85, 4: 170, 8: 333, 16: 731}),
+    ],
+)
+def test_curve_is_within_a_fifth_of_what_was_measured(
+    cpu_ms: float, waiting_ms: float, cpus: float, measured: dict[int, int]
+) -> None:
+    seconds = (cpu_ms + waiting_ms) / 1000
+    what = cost(
+        seconds=seconds,
+        cpu_seconds=cpu_ms / 1000,
+        waiting_seconds=waiting_ms / 1000,
+        collate_cpu_seconds=0.0,
+    )
+    curve = curve_of(what, Transport(2, 10_000, 0.00005), cpus)
+    for workers, rate in measured.items():
+        assert curve.rate(workers) == pytest.approx(rate, rel=0.2)
+
+
+def test_waiting_asks_for_more_workers_than_there_are_processors() -> None:
+    far = cost(seconds=0.0223, waiting_seconds=0.0205, cpu_seconds=0.0018)
+    assert curve_of(far, Transport(2, 10_000, 0.0001), 2.0).proposal(None) >= 16
+    near = cost(seconds=0.0018, waiting_seconds=0.0, cpu_seconds=0.0018)
+    assert curve_of(near, Transport(2, 10_000, 0.0001), 2.0).proposal(None) <= 4
+
+
+def test_littles_law_for_a_gpu_of_known_rate() -> None:
+    far = cost(seconds=0.0205, waiting_seconds=0.02, cpu_seconds=0.0005, collate_cpu_seconds=0.0)
+    curve = curve_of(far, Transport(2, 1e6, 0.0), 64.0)
+    assert curve.proposal(400) == pytest.approx(1.1 * 400 * 0.0205, abs=1)
+
+
+def test_transport_can_be_the_ceiling_and_then_it_is_named() -> None:
+    ready = cost(seconds=0.00006, cpu_seconds=0.00006, collate_cpu_seconds=0.00002)
+    curve = curve_of(ready, Transport(4, 9000.0, 0.0001), 32.0)
+    assert not curve.ceiling_cpus
+    assert curve.ceiling == 9000
+    assert curve.rate(32) < curve.alone
+
+
+def test_half_a_processor_halves_a_worker() -> None:
+    what = cost(waiting_seconds=0.0, cpu_seconds=0.002, collate_cpu_seconds=0.0)
+    full, half = (curve_of(what, Transport(1, 1e6, 0.0), cpus) for cpus in (1.0, 0.5))
+    assert half.worker == pytest.approx(full.worker / 2)
+    assert half.ceiling == pytest.approx(full.ceiling / 2)
+
+
+@given(RATES, RATES)
+def test_saturating_is_below_both(linear: float, ceiling: float) -> None:
+    assert saturating(linear, ceiling) <= min(linear, ceiling) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("cached", [0.2, 0.5, 0.8])
+def test_lru_under_shuffling_answers_what_the_formula_says(cached: float) -> None:
+    files, dice = 4000, random.Random(1)
+    cache: OrderedDict[int, None] = OrderedDict()
+    hits = reads = 0
+    for epoch in range(5):
+        for file in dice.sample(range(files), files):
+            if file in cache:
+                hits += epoch > 0
+                cache.move_to_end(file)
+            else:
+                cache[file] = None
+                if len(cache) > cached * files:
+                    cache.popitem(last=False)
+            reads += epoch > 0
+    low, high = hit_rates(cached)
+    assert hits / reads == pytest.approx(low, abs=0.01)
+    assert high == cached
+
+
+def test_all_cached_is_all_answered() -> None:
+    assert hit_rates(1.0) == hit_rates(1.7) == (1.0, 1.0)
+
+
+def test_prefetch_grows_with_unevenness_and_not_where_the_gpu_is_far_slower() -> None:
+    assert prefetch_factor(1.1, None, 500) == 2
+    assert prefetch_factor(2.0, None, 500) == 3
+    assert prefetch_factor(9.0, None, 500) == 4
+    assert prefetch_factor(2.0, 100, 500) == 2

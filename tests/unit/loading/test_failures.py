@@ -1,0 +1,95 @@
+"""Messages that torch and Linux really give, and what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading.failures import LoaderFailed, WorkersFailed, died, hung, raised
+from hostprep.loading.model import Binding
+
+
+def failure(message: str, *, kind: str = "RuntimeError", where: str = "iterate") -> HostprepError:
+    trace = (
+        'Traceback:\n  File "/usr/lib/torch/utils/data/x.py", line 9, in next\n'
+        '  File "/home/u/train.py", line 12, in __getitem__\n'
+    )
+    event = {"where": where, "type": kind, "message": message, "trace": trace}
+    return raised(event, "mine:data", 4)
+
+
+@pytest.mark.parametrize(
+    ("message", "binding"),
+    [
+        (
+            "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
+            " dataloader's workers are out of shared memory.",
+            Binding.SHARED_MEMORY,
+        ),
+        ("unable to write to file </torch_7_1>: No space left on device", Binding.SHARED_MEMORY),
+        (
+            "unable to open shared memory object </torch_1> in read-write mode",
+            Binding.SHARED_MEMORY,
+        ),
+        ("received 0 items of ancdata", Binding.DESCRIPTORS),
+        ("[Errno 24] Too many open files", Binding.DESCRIPTORS),
+        ("DataLoader worker (pid 8) is killed by signal: Killed.", Binding.MEMORY),
+        ("[Errno 12] Cannot allocate memory", Binding.MEMORY),
+    ],
+)
+def test_what_the_host_limits_is_told_from_what_the_loader_does(
+    message: str, binding: Binding
+) -> None:
+    error = failure(message)
+    assert isinstance(error, WorkersFailed)
+    assert error.binding is binding
+    assert error.hint
+    assert error.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Torch not compiled with CUDA enabled",
+        "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "No CUDA GPUs are available",
+    ],
+)
+def test_a_missing_gpu_is_inconclusive(message: str) -> None:
+    error = failure(message)
+    assert isinstance(error, Inconclusive)
+    assert error.exit_code == 4
+
+
+def test_cuda_in_forked_workers_has_its_cure() -> None:
+    error = failure("Cannot re-initialize CUDA in forked subprocess. To use CUDA with ...")
+    assert "spawn" in (error.hint or "")
+    assert error.exit_code == 1
+
+
+def test_a_workers_own_exception_is_what_is_quoted_with_its_place() -> None:
+    text = (
+        "Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call"
+        " last):\n  File \"x.py\", line 1, in f\nKeyError: 'label'"
+    )
+    error = failure(text, kind="KeyError")
+    assert "KeyError: 'label'" in error.message
+    assert error.hint == "see /home/u/train.py:12"
+
+
+def test_unpicklable_under_spawn() -> None:
+    error = failure("Can't pickle local object 'f.<locals>.<lambda>'", kind="AttributeError")
+    assert isinstance(error, LoaderFailed)
+    assert "spawn or forkserver" in error.message
+
+
+def test_opening_and_iterating_are_told_apart() -> None:
+    assert "could not be opened" in failure("gone", where="open").message
+    assert "while it made a batch" in failure("gone").message
+
+
+def test_ends_without_a_word() -> None:
+    assert "SIGSEGV" in died("mine:data", "opened", -11, "").message
+    assert "memory runs out" in died("mine:data", "opened", -9, "").message
+    assert "with status 3" in died("mine:data", "opening", 3, "boom\n").message
+    assert "no batch with 1 worker within 20 s" in hung("mine:data", "opened", 1, 20).message

@@ -1,0 +1,52 @@
+"""The known crashes: found where they are, silent where they are not, each with its cure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostprep.loading import hazards
+from hostprep.loading.model import Binding, Bound, FailedProbe
+from hostprep.units import GIB, MIB
+from tests.unit.loading.making import probe, share
+from tests.unit.loading.test_verdict import subject
+
+
+def codes(found: tuple[hazards.Hazard, ...]) -> set[str]:
+    assert all(hazard.cure for hazard in found)
+    return {hazard.code for hazard in found}
+
+
+def of_probes(**changed: Any) -> set[str]:
+    return codes(hazards.of_probes(share(), [probe(8, 1000, **changed)], (), 600.0))
+
+
+def test_a_sound_host_has_none() -> None:
+    assert hazards.of_host(share()) == ()
+    assert hazards.of_subject(subject(4)) == ()
+    assert of_probes() == set()
+
+
+def test_hosts_that_break_loaders() -> None:
+    assert codes(hazards.of_host(share(shm_size_bytes=64 * MIB))) == {"shm_small"}
+    assert codes(hazards.of_host(share(shm_size_bytes=None))) == {"shm_absent"}
+    assert codes(hazards.of_host(share(descriptors_limit=1024))) == {"descriptors_few"}
+    quota = share(quota_cpus=2.0, quota_group="/sys/fs/cgroup/jobs")
+    (hazard,) = hazards.of_host(quota)
+    assert hazard.code == "cpu_quota"
+    assert "/sys/fs/cgroup/jobs" in hazard.message
+
+
+def test_bounds_are_hazards_only_for_who_wants_more() -> None:
+    bounds = [Bound(Binding.SHARED_MEMORY, 1, "64 MiB"), Bound(Binding.LENGTH, 2, "short")]
+    assert codes(hazards.of_bounds(8, bounds)) == {"shared_memory_short"}
+    assert hazards.of_bounds(1, bounds) == ()
+
+
+def test_what_workers_showed() -> None:
+    assert of_probes(worker_affinity_cpus=1) == {"affinity_shrunk"}
+    assert of_probes(worker_threads=12) == {"worker_threads"}
+    # 8 workers that grow by a MiB a second for 600 s: 4.7 GiB of 16
+    assert of_probes(worker_growth_bytes_per_s=float(MIB)) == {"worker_growth"}
+    failed = FailedProbe(16, Binding.SHARED_MEMORY, "16 workers failed: Bus error")
+    (hazard,) = hazards.of_probes(share(memory_available_bytes=GIB), (), [failed], None)
+    assert "shm" in hazard.cure

@@ -1,0 +1,168 @@
+"""The search for the number of workers, on loaders whose rates are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from hostprep.loading.curve import Curve
+from hostprep.loading.model import Binding, FailedProbe, Probe
+from hostprep.loading.search import Point, Search, choose, contenders, delivered, feeds, points_of
+from tests.unit.loading.making import probe
+
+GRID = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def search(
+    rate: Callable[[int], float],
+    curve: Curve,
+    *,
+    gpu: float | None = None,
+    most: int = 64,
+    probes: int = 99,
+    current: int | None = None,
+) -> Search:
+    asked: list[int] = []
+
+    def measure(workers: int) -> Probe | None:
+        asked.append(workers)
+        return probe(workers, rate(workers)) if len(asked) <= probes else None
+
+    made = Search(curve, gpu, measure, lambda: most, [probe(0, rate(0))])
+    made.run(current)
+    return made
+
+
+def regret(made: Search, rate: Callable[[int], float]) -> float:
+    return 1 - rate(made.chosen().workers) / max(rate(workers) for workers in GRID)
+
+
+def cpu_bound(workers: int) -> float:
+    return 557 if workers == 0 else min(530 * workers, 1030 + workers)
+
+
+def far(workers: int) -> float:
+    return 43 if workers == 0 else 43 * workers / (1 + workers / 90)
+
+
+def in_memory(workers: int) -> float:
+    return 18_000 if workers == 0 else min(6_500 * workers, 10_500)
+
+
+def one_arm(workers: int) -> float:
+    return 135 + (0 if workers < 4 else 8 if workers < 8 else 95)
+
+
+@pytest.mark.parametrize(
+    ("rate", "curve"),
+    [
+        (cpu_bound, Curve(557, 530, 1050, True)),
+        (far, Curve(43, 43, 1000, True)),
+        (in_memory, Curve(18_000, 15_000, 10_500, False)),
+        (one_arm, Curve(135, 135, 1000, True)),  # the model cannot know that there is one arm
+    ],
+)
+def test_regret_on_the_measured_shapes(rate: Callable[[int], float], curve: Curve) -> None:
+    made = search(rate, curve)
+    assert regret(made, rate) <= 0.05
+    assert len(made.probes) <= 8
+
+
+def test_ready_samples_need_no_worker() -> None:
+    assert search(in_memory, Curve(18_000, 15_000, 10_500, False)).chosen().workers == 0
+
+
+def test_ties_take_fewer_workers() -> None:
+    made = search(lambda w: 100 if w == 0 else 1000, Curve(100, 250, 1000, True))
+    assert made.chosen().workers == 1
+
+
+def test_where_model_and_probe_agree_two_probes_confirm() -> None:
+    curve = Curve(100, 100, 1000, True)
+    made = search(curve.rate, curve)
+    assert made.agreed
+    start = curve.proposal(None)
+    assert [p.workers for p in made.probes][1:3] == [start, start // 2]
+
+
+def test_where_they_disagree_workers_are_doubled_until_it_gains_little() -> None:
+    made = search(lambda w: 50 + 40 * min(w, 24), Curve(100, 500, 1000, True))
+    assert not made.agreed
+    assert made.chosen().workers in (16, 24, 32, 48)
+    assert 1 - (50 + 40 * min(made.chosen().workers, 24)) / 1010 < 0.35
+
+
+def test_a_known_gpu_is_fed_and_no_more() -> None:
+    curve = Curve(100, 100, 1000, True)
+    made = search(curve.rate, curve, gpu=300)
+    assert made.chosen().workers == curve.workers_for(330)
+    assert max(p.workers for p in made.probes) < 10
+
+
+def test_bounds_are_never_passed() -> None:
+    made = search(far, Curve(43, 43, 1000, True), most=3, current=40)
+    assert max(p.workers for p in made.probes) == 3
+
+
+def test_no_worker_allowed_leaves_what_is_measured() -> None:
+    made = search(far, Curve(43, 43, 1000, True), most=0)
+    assert [p.workers for p in made.probes] == [0]
+    assert made.chosen().workers == 0
+
+
+def test_when_time_is_over_the_best_so_far_is_taken() -> None:
+    made = search(far, Curve(43, 43, 1000, True), probes=1)
+    assert len(made.probes) == 2
+    assert made.chosen().workers == made.probes[1].workers
+
+
+def test_workers_that_fail_are_a_bound() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe | FailedProbe:
+        asked.append(workers)
+        if workers > 10:
+            return FailedProbe(workers, Binding.SHARED_MEMORY, "bus error")
+        return probe(workers, far(workers))
+
+    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, [probe(0, 43)])
+    made.run(None)
+    assert made.failures
+    assert 4 <= made.chosen().workers <= 10
+    assert all(workers < asked[0] for workers in asked[1:])
+
+
+def test_the_current_number_is_measured_too() -> None:
+    made = search(cpu_bound, Curve(557, 530, 1050, True), current=7)
+    assert 7 in {p.workers for p in made.probes}
+
+
+def test_without_workers_the_gpu_waits_for_every_batch() -> None:
+    as_fast = Point(0, 1000.0, 1000.0, 0.0, 1)
+    assert delivered(as_fast, 1000.0) == pytest.approx(500)
+    assert not feeds(as_fast, 1000.0)
+    assert feeds(Point(0, 50_000.0, 50_000.0, 0.0, 1), 1000.0)
+    assert delivered(Point(2, 900.0, 900.0, 0.0, 1), 1000.0) == 900
+
+
+def test_noise_widens_a_tie_but_never_beyond_the_stop() -> None:
+    def points(error: float) -> list[Point]:
+        return [Point(2, 955.0, 955.0, error, 1), Point(4, 1000.0, 1000.0, error, 1)]
+
+    assert choose(points(0.001), None).workers == 4
+    assert choose(points(0.04), None).workers == 2
+    worse = [Point(2, 940.0, 940.0, 0.5, 1), Point(4, 1000.0, 1000.0, 0.5, 1)]
+    assert choose(worse, None).workers == 4
+
+
+def test_probes_of_one_number_are_taken_together_with_their_spread() -> None:
+    one, two = probe(4, 900.0), probe(4, 1100.0)
+    (point,) = points_of([one, two])
+    assert (point.rate, point.probes) == (1000.0, 2)
+    assert point.relative_error == pytest.approx(0.1, rel=0.01)
+
+
+def test_contenders_are_the_chosen_and_its_rival() -> None:
+    points = points_of([probe(0, 100), probe(2, 800), probe(4, 990), probe(8, 1000)])
+    assert contenders(points, None) == (4, 8)

@@ -1,0 +1,202 @@
+"""The verdict: what binds, what helps, what to paste, and when nothing needs to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hostprep.loading.bounds import bounds
+from hostprep.loading.curve import curve_of
+from hostprep.loading.model import (
+    Binding,
+    HostShare,
+    Probe,
+    Recommendation,
+    SampleCost,
+    Stage,
+    Stages,
+    Subject,
+    Transport,
+)
+from hostprep.loading.search import choose, points_of
+from hostprep.loading.verdict import Known, code, recommend
+from hostprep.units import GIB, MIB
+from tests.unit.loading.making import cost, probe, share
+
+
+def subject(current: int | None) -> Subject:
+    return Subject(
+        kind="dataloader",
+        description="mine:loader",
+        length=100_000,
+        batch_size=32,
+        shuffled=True,
+        current_workers=current,
+        current_prefetch=2,
+        start_method="fork",
+        pickle_error=None,
+        pickle_bytes=100,
+        opencv_threads=None,
+        torch_version="2.13.0",
+        cuda=False,
+        cuda_error=None,
+    )
+
+
+def stages(**seconds: float) -> Stages:
+    names = ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
+    made = [Stage(name, seconds.get(name, 1e-5), seconds.get(name, 1e-5), 1e-5) for name in names]
+    return Stages("image", "pillow", 100, 0, 1e5, 600_000, tuple(made), "arm", "sda rotates")
+
+
+def judged(
+    probes: list[Probe],
+    *,
+    gpu: float | None = None,
+    current: int | None = None,
+    host: HostShare | None = None,
+    sample: SampleCost | None = None,
+    staged: Stages | None = None,
+    cuda: bool = False,
+    data_bytes: float | None = None,
+) -> Recommendation:
+    host, sample = host or share(), sample or cost()
+    points = points_of(probes)
+    known = Known(
+        host=host,
+        subject=subject(current),
+        length=100_000,
+        cost=sample,
+        curve=curve_of(sample, Transport(8, 50_000, 1e-5), host.capacity_per_rank),
+        points=points,
+        probes=tuple(probes),
+        bounds=bounds(
+            host,
+            batch_bytes=sample.sample_bytes * sample.batch_size,
+            tensors_per_batch=1,
+            prefetch_factor=2,
+            batches=3000,
+            worker_memory_bytes=100 * MIB,
+            main_descriptors=30,
+        ),
+        stages=staged,
+        gpu_rate=gpu,
+        cuda=cuda,
+        data_bytes=data_bytes,
+    )
+    return recommend(known, choose(points, gpu))
+
+
+BUSY: dict[str, Any] = {"own_cpus": 7.8, "main_cpus": 0.3}
+IDLE: dict[str, Any] = {"own_cpus": 0.9, "main_cpus": 0.1}
+
+
+def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
+    probes = [probe(0, 500, own_cpus=1.0), probe(4, 2000, own_cpus=4), probe(8, 3800, **BUSY)]
+    assert judged(probes).binding is Binding.CPU
+    by_stage = judged(probes, staged=stages(decode=0.002, resize=0.001))
+    assert by_stage.binding is Binding.DECODE
+    assert "--compare" in (by_stage.remedy or "")
+    assert judged(probes, staged=stages(decode=0.001, resize=0.003)).binding is Binding.RESIZE
+
+
+def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
+    probes = [probe(0, 40, **IDLE), probe(16, 640, **IDLE), probe(32, 650, **IDLE)]
+    made = judged(probes, data_bytes=64 * GIB)
+    assert made.binding is Binding.WAITING
+    assert made.num_workers == 16
+    assert "hostprep stage" in (made.remedy or "")
+    assert "25% fit into memory" in (made.remedy or "")
+    assert judged(probes, staged=stages(read_as_is=0.02)).binding is Binding.READ
+
+
+def test_a_main_process_at_its_limit_is_transport() -> None:
+    probes = [
+        probe(0, 900, own_cpus=1.0),
+        probe(2, 5000, own_cpus=1.5, main_cpus=0.97),
+        probe(4, 5100, own_cpus=1.6, main_cpus=0.99),
+    ]
+    assert judged(probes).binding is Binding.TRANSPORT
+
+
+def test_ready_samples_take_no_workers_and_no_prefetch() -> None:
+    made = judged([probe(0, 18_000, own_cpus=1.0), probe(2, 9_000), probe(1, 6_000)])
+    assert (made.num_workers, made.prefetch_factor, made.persistent_workers) == (0, None, False)
+    assert made.binding is Binding.TRANSPORT
+    assert made.shm_bytes == 0
+    assert made.code == "DataLoader(dataset, batch_size=32, num_workers=0, pin_memory=False)"
+
+
+def test_enough_for_the_gpu_is_an_answer() -> None:
+    made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=1500)
+    assert made.num_workers == 4
+    assert made.binding is Binding.GPU
+    assert made.remedy is None
+    assert made.expected_samples_per_s == 1500
+    assert "enough for the GPU" in made.verdict
+
+
+def test_out_of_reach_is_said_with_what_binds() -> None:
+    made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=9000)
+    assert made.binding is Binding.CPU
+    assert "3,800 samples/s of the 9,000" in made.verdict
+
+
+@pytest.mark.parametrize(("current", "needed", "workers"), [(8, False, 8), (2, True, 4)])
+def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, workers: int) -> None:
+    probes = [probe(0, 500), probe(2, 1000), probe(4, 2000), probe(8, 1990)]
+    made = judged(probes, current=current)
+    assert (made.change_needed, made.num_workers) == (needed, workers)
+    assert ("no change needed" in made.verdict) is not needed
+
+
+def test_no_change_is_never_said_of_what_does_not_fit() -> None:
+    tight = share(shm_free_bytes=200 * MIB)  # bears 4 workers of 2 x 18 MiB
+    made = judged([probe(0, 500), probe(4, 1990), probe(8, 2000)], current=8, host=tight)
+    assert made.change_needed
+    assert made.num_workers == 4
+    assert made.binding is Binding.SHARED_MEMORY
+
+
+def test_unmeasured_gpu_is_called_most_useful_not_optimal() -> None:
+    assert "most useful" in judged([probe(0, 500), probe(4, 2000)]).verdict
+
+
+def test_memory_is_counted_for_all_ranks() -> None:
+    two = share(ranks=2)
+    made = judged([probe(0, 500), probe(4, 2000)], host=two)
+    batch_bytes = 32 * 600_000
+    assert made.prefetch_factor is not None
+    assert made.shm_bytes == 2 * 4 * made.prefetch_factor * batch_bytes
+    assert made.memory_bytes == 2 * 4 * 100 * MIB + made.shm_bytes
+
+
+def test_pinning_only_with_a_gpu() -> None:
+    probes = [probe(0, 500), probe(4, 2000)]
+    assert judged(probes, cuda=True).pin_memory
+    assert not judged(probes).pin_memory
+
+
+def test_workers_persist_where_starting_them_costs() -> None:
+    slow = [probe(0, 500), probe(4, 2000, first_batch_seconds=3.0)]
+    quick = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.1)]
+    assert judged(slow).persistent_workers
+    assert not judged(quick).persistent_workers
+
+
+def test_uneven_batches_are_prefetched_deeper_unless_shm_is_short() -> None:
+    uneven = cost(batch_p99_over_mean=2.6)
+    probes = [probe(0, 500), probe(4, 2000)]
+    assert judged(probes, sample=uneven).prefetch_factor == 4
+    tight = share(shm_free_bytes=240 * MIB)
+    assert judged(probes, sample=uneven, host=tight).prefetch_factor == 2
+
+
+def test_code_can_be_pasted() -> None:
+    from torch.utils.data import DataLoader
+
+    text = code(16, 3, 2, pin=False, persistent=True)
+    loader = eval(text, {"DataLoader": DataLoader, "dataset": list(range(64))})
+    assert (loader.num_workers, loader.prefetch_factor, loader.batch_size) == (3, 2, 16)
+    assert loader.persistent_workers
