@@ -129,12 +129,17 @@ class _Tasks:
             yield from self._large(directory, entry, attempt=1)
         # Two workers in one directory wait for each other's turn to create files in it. Where the
         # source answers at once, so that this is what they would wait for, tasks end with it.
-        slack = _SLACK_FILES if reading.threads == 1 else 0
+        slow = reading.threads > 1
+        slack = 0 if slow else _SLACK_FILES
+        task_files = reading.task_files
+        if slow:
+            # Every reader is to have its share of a small set, and more than one task of it.
+            task_files = min(task_files, max(1, plan.copied.files // (2 * reading.readers)))
         group: list[Batch] = []
         files = 0
-        for batch in split_batches(plan.batches, reading.task_files if slack == 0 else None):
-            if files >= reading.task_files and (
-                files >= reading.task_files + slack or batch.directory != group[-1].directory
+        for batch in split_batches(plan.batches, task_files if slow else None):
+            if files >= task_files and (
+                files >= task_files + slack or batch.directory != group[-1].directory
             ):
                 yield self._copy(group)
                 group, files = [], 0

@@ -1,0 +1,89 @@
+"""Slow sources are read as they want to be read: the rigs count what reached them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rigs import arm, far
+from tests.kit.compare import differences
+
+FILES = 400
+
+
+@pytest.fixture
+def slow_disk(safe_dir: Path) -> Iterator[tuple[arm.ArmDisk, Path, int]]:
+    """A disk with an arm and files on it, in an order that is not the directories'."""
+    if reason := arm.unavailable():
+        pytest.skip(reason)
+    with arm.arm_disk(1 << 30, safe_dir) as disk:
+        size_bytes, root = arm.write_scattered(disk, FILES, 50_000, 10)
+        yield disk, root, size_bytes
+
+
+def stage(source: Path, target: Path, *options: str) -> tuple[dict[str, object], str]:
+    """Run the command; return its document and the words beside it."""
+    args = [sys.executable, "-m", "hostprep", "stage", str(source), "--to", str(target)]
+    done = subprocess.run([*args, *options, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+def test_an_arm_sweeps_once(slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: Path) -> None:
+    """Fewer seeks than folders, where the listed order costs about one a file."""
+    disk, root, size_bytes = slow_disk
+    plan, _ = stage(root, safe_dir / "plan", "--dry-run")
+    assert (plan["readers"], plan["order"]) == (1, "physical")
+    assert "arm" in str(plan["reason"])
+
+    disk.remount()
+    disk.reset()
+    stage(root, safe_dir / "listed", "--order", "listed", "--readers", "1")
+    listed = disk.stats()
+    disk.remount()
+    disk.reset()
+    stage(root, safe_dir / "chosen")
+    chosen = disk.stats()
+
+    assert listed.seeks > FILES // 2
+    assert chosen.seeks < FILES // 8
+    assert chosen.bytes < size_bytes * 1.1
+    assert chosen.seek_seconds + chosen.transfer_seconds < (size_bytes / 160e6) * 1.5
+    assert not differences(root, safe_dir / "chosen" / root.name, owners=True)
+
+
+def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "files"
+    for number in range(300):
+        folder = source / f"class-{number % 7}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.jpg").write_bytes(bytes([number % 251]) * (30_000 + number))
+    with far.far_source(source, safe_dir) as slow:
+        document, words = stage(slow.mount, safe_dir / "target", "--name", "files")
+        stats = slow.stats()
+    assert "Little's law" in words or document["copied_files"] == 300
+    assert stats.most_at_once >= 16
+    # Each file is opened and read once, beside the sample's few.
+    assert 300 <= stats.opens <= 300 + 40
+    # Passthrough file systems have directories of other sizes and holes that they do not tell of.
+    assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+def test_one_reader_on_request(safe_dir: Path) -> None:
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "files"
+    source.mkdir()
+    for number in range(20):
+        (source / f"{number}.bin").write_bytes(bytes(5000 + number))
+    with far.far_source(source, safe_dir) as slow:
+        stage(slow.mount, safe_dir / "target", "--gentle", "--name", "files")
+        assert slow.stats().most_at_once <= 8  # the sample's look, before the one reader
+    assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)

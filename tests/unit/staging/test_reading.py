@@ -1,0 +1,89 @@
+"""Which readers in which order, from what the kernel says and how the source answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.host.block import StorageClass
+from hostprep.staging.reading import Reading, choose_reading
+from hostprep.staging.sampling import Sample
+
+WARM = Sample(24, 1.0, 30e-6)
+COLD_FLASH = Sample(24, 0.0, 200e-6)
+COLD_FAR = Sample(24, None, 20e-3, 7.5)
+COLD_ARM = Sample(4, 0.0, 12e-3)
+GIB = 2**30
+
+
+def choose(
+    storage: StorageClass,
+    sample: Sample,
+    *,
+    size_bytes: int = GIB,
+    readers: int | None = None,
+    order: str | None = None,
+    gentle: bool = False,
+) -> Reading:
+    return choose_reading(
+        storage,
+        sample,
+        cpus=4,
+        size_bytes=size_bytes,
+        available_bytes=16 * GIB,
+        readers=readers,
+        order=order,
+        gentle=gentle,
+    )
+
+
+@pytest.mark.parametrize("storage", list(StorageClass))
+def test_what_is_cached_is_read_by_one_process_a_core(storage: StorageClass) -> None:
+    reading = choose(storage, WARM)
+    assert (reading.processes, reading.threads, reading.order) == (4, 1, "listed")
+    assert not reading.drop_behind and not reading.look_ahead
+
+
+def test_an_arm_gets_one_reader_in_the_order_of_the_disk() -> None:
+    reading = choose(StorageClass.ARM, COLD_ARM)
+    assert (reading.readers, reading.order) == (1, "physical")
+    assert reading.look_ahead and reading.drop_behind
+
+
+def test_what_claims_an_arm_and_answers_at_once_has_none() -> None:
+    reading = choose(StorageClass.ARM, COLD_FLASH)
+    assert reading.order == "listed" and reading.readers >= 16
+
+
+@pytest.mark.parametrize("storage", [StorageClass.VIRTUAL, StorageClass.UNKNOWN])
+def test_what_answers_late_and_no_sooner_side_by_side_has_an_arm(storage: StorageClass) -> None:
+    serial = Sample(24, 0.0, 12e-3, 1.1)
+    assert choose(storage, serial).order == "physical"
+    parallel = Sample(24, 0.0, 12e-3, 7.0)
+    assert choose(storage, parallel).order == "listed"
+
+
+def test_a_late_source_gets_readers_by_littles_law() -> None:
+    assert choose(StorageClass.NETWORK, COLD_FAR).readers == 64
+    middle = choose(StorageClass.NETWORK, Sample(24, None, 400e-6)).readers
+    assert 16 < middle < 64
+    assert choose(StorageClass.NVME, COLD_FLASH).adapts
+
+
+def test_options_override() -> None:
+    assert choose(StorageClass.ARM, COLD_ARM, readers=6).readers >= 6
+    assert choose(StorageClass.ARM, COLD_ARM, order="listed").order == "listed"
+    assert choose(StorageClass.NVME, COLD_FLASH, order="inode").order == "inode"
+    gentle = choose(StorageClass.NVME, COLD_FLASH, gentle=True)
+    assert (gentle.processes, gentle.threads) == (1, 1)
+
+
+def test_much_cold_data_is_dropped_behind() -> None:
+    assert not choose(StorageClass.NVME, COLD_FLASH, size_bytes=GIB).drop_behind
+    assert choose(StorageClass.NVME, COLD_FLASH, size_bytes=8 * GIB).drop_behind
+    assert not choose(StorageClass.NVME, WARM, size_bytes=8 * GIB).drop_behind
+
+
+def test_every_choice_has_its_reason() -> None:
+    for storage in StorageClass:
+        for sample in (WARM, COLD_FLASH, COLD_FAR, COLD_ARM, Sample(0, None, None)):
+            assert choose(storage, sample).reason
