@@ -32,6 +32,7 @@ from tests.kit.failing_fs import Rule
 MIB = 1 << 20
 TRUE_WITHIN = 0.10
 EPOCH_WITHIN = 0.15
+HAND_WITHIN = 0.05
 
 
 class Watch:
@@ -78,6 +79,17 @@ def hostprep(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def fio_by_hand(file: Path) -> float:
+    """Read a file of 256 MiB sequentially as one would at a shell; return bytes a second."""
+    file.write_bytes(os.urandom(256 * MIB))
+    os.sync()
+    line = ["fio", "--name=hand", f"--filename={file}", "--rw=read", "--bs=1M", "--iodepth=32"]
+    line += ["--ioengine=libaio", "--direct=1", "--runtime=2", "--time_based", "--readonly"]
+    line += ["--output-format=json"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout)["jobs"][0]["read"]["bw_bytes"])
+
+
 def codes(measured: Measured) -> set[str]:
     return {reason.code for reason in judge(measured, None).invalid}
 
@@ -118,6 +130,10 @@ def test_a_disk_with_an_arm_is_measured_as_its_own_clock_says(safe_dir: Path) ->
         read = sum(run.read_bytes for run in measured.small.cold)
         rate = read / sum(run.seconds for run in measured.small.cold)
         assert rate == pytest.approx(model, rel=TRUE_WITHIN)
+
+        hand = fio_by_hand(disk.mount / "by-hand")
+        assert measured.sequential is not None
+        assert measured.sequential.bytes_per_s == pytest.approx(hand, rel=HAND_WITHIN)
 
         assert judgement.epoch is not None
         disk.remount()
