@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import hostprep
+from hostprep.cli.facts import facts
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
 from hostprep.cli.probe import probe
@@ -56,3 +57,4 @@ app.command("unmount")(unmount)
 app.command("probe")(probe)
 app.command("recommend")(recommend)
 app.add_typer(spec_app, name="spec")
+app.command("facts")(facts)

@@ -1,0 +1,82 @@
+"""``hostprep facts`` and the contract of every command: one document, the right exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def hostprep(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hostprep", *args], capture_output=True, text=True, check=False
+    )
+
+
+def test_facts_agree_with_the_kernel() -> None:
+    done = hostprep("facts", "/dev/shm", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0 and document["schema"] == "hostprep.facts/1"
+    assert document["cpu"]["affinity"] == len(os.sched_getaffinity(0))
+    meminfo = Path("/proc/meminfo").read_text().split()
+    assert document["memory"]["total_bytes"] == int(meminfo[1]) * 1024
+    assert document["paths"][0]["class"] == "ram"
+
+
+def test_facts_for_people_name_every_part() -> None:
+    done = hostprep("facts", "/")
+    assert done.returncode == 0
+    for word in ("kernel", "cpu", "memory", "tmpfs", "/: "):
+        assert word in done.stdout
+
+
+def test_facts_of_a_path_that_is_not_there() -> None:
+    done = hostprep("facts", "/no/such/path", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert not document["ok"] and "/no/such/path" in document["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("stage",), ("mount",), ("facts", "--nonsense"), ("nonsense",), ("probe",), ("unstage",)],
+)
+def test_a_wrong_command_line_is_exit_2_and_one_document(args: tuple[str, ...]) -> None:
+    plain = hostprep(*args)
+    assert plain.returncode == 2 and plain.stdout == "" and plain.stderr
+    done = hostprep(*args, "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert document["ok"] is False and document["error"]["code"] == "usage"
+    assert document["schema"].startswith("hostprep.")
+
+
+def test_no_arguments_show_the_help() -> None:
+    done = hostprep()
+    assert done.returncode == 2
+    assert "stage" in done.stdout + done.stderr
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    done = subprocess.run(
+        ["bash", "-c", 'set -o pipefail; "$0" -m hostprep facts | head -c 1', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+
+
+def test_the_help_is_light() -> None:
+    """No command's heavy imports happen before it runs."""
+    code = (
+        "import sys; from hostprep.cli.app import app; "
+        "heavy = {'torch', 'ansible', 'pydantic', 'yaml', 'rich', 'numpy', 'psutil', 'jinja2'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
