@@ -37,8 +37,7 @@ def own_folder(parent: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        _remove(folder, lock)
         try:
             os.utime(parent, ns=(before.st_atime_ns, before.st_mtime_ns))
         except OSError:
@@ -99,8 +98,25 @@ def _remove_stale(folder: Path) -> None:
     except OSError:
         return
     if lock is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder, lock)
+
+
+def _remove(folder: Path, lock: int) -> None:
+    """Remove all but the lock, let go of it, and remove the rest.
+
+    On NFS and FUSE an open file that is removed lives on under another name, in this very folder.
+    """
+    try:
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _LOCK:
+                entry.unlink(missing_ok=True)
+    except OSError:
+        pass  # a file system that fails right now; the next run finds what is left
+    finally:
         os.close(lock)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _host() -> str:

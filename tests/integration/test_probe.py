@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -305,6 +306,23 @@ def test_a_full_disk_is_read_and_stays_as_it_is(data: Path) -> None:
     assert measured.file_source == "existing"
     assert measured.file_note
     assert {file.name: file.stat().st_mtime_ns for file in data.iterdir()} == before
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "write"])
+def test_a_used_up_quota_is_no_obstacle_to_reading(safe_dir: Path, operation: str) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = safe_dir / "behind"
+    behind.mkdir()
+    for number in range(40):
+        (behind / f"{number}.jpg").write_bytes(os.urandom(40_000))
+    (behind / "shard").write_bytes(os.urandom(16 * MIB))
+    with failing_fs.failing_fs(behind, where=safe_dir) as broken:
+        broken.tell(Rule("*", operation, error=errno.EDQUOT))
+        measured = measure(broken.mount, seconds=5)
+    assert measured.file_source == "existing"
+    assert "Disk quota exceeded" in (measured.file_note or "")
+    assert len(list(behind.iterdir())) == 41
 
 
 def test_an_empty_read_only_mount_is_invalid_and_says_why(data: Path) -> None:

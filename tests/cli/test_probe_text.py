@@ -1,0 +1,97 @@
+"""The report for people, from made-up measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hostprep.cli.probe_text import render
+from hostprep.host.block import StorageClass, locate
+from hostprep.host.block_health import Health
+from hostprep.host.block_link import PcieLink
+from hostprep.probing.judge import judge
+from hostprep.probing.model import DataSet, Measured
+from hostprep.probing.needs import parse_need, profile_need
+from hostprep.probing.results import Difference
+from tests.unit.probing.made import disk, measured, small_files, storage
+
+HOSTS = Path(__file__).parents[1] / "fixtures/hosts"
+
+
+def text(of: Measured, need: str | None = None) -> str:
+    required = parse_need(need) if need else None
+    return render(of, judge(of, required), required, "an-id", ())
+
+
+def test_the_way_from_the_path_to_the_disks_is_one_line() -> None:
+    said = text(measured(storage=locate("/data/x", HOSTS / "sata-workstation")))
+    assert "/data/x: disk with an arm" in said
+    chain = (
+        "xfs on /data <- vg0-data--sets (lvm) <- md0_crypt (crypt) <- md0 (raid1) <- sda1 <- sda"
+    )
+    assert chain in said
+    assert "scheduler mq-deadline, readahead 128 KiB" in said
+
+
+def test_link_and_wear() -> None:
+    said = text(
+        measured(
+            link=PcieLink("0000:03:00.0", 8.0, 4, 16.0, 4, 3.94e9),
+            health=(("nvme0n1", Health(True, 7, 100, 2, 40, 100)),),
+        )
+    )
+    assert "PCIe under load: 8 GT/s x4 (3.94 GB/s) at 0000:03:00.0; it could do 16 GT/s x4" in said
+    assert "nvme0n1: SMART passed, 7 % of its rated writes used, 2 media errors" in said
+
+
+def test_bars_grow_with_the_rate() -> None:
+    lines = text(measured()).splitlines()
+    full = next(line for line in lines if "sequential 1 MiB, depth 1" in line)
+    small = next(line for line in lines if "random 4 KiB, depth 1 " in line)
+    assert full.count("█") == 24
+    assert small.count("█") == 0
+    assert "157 MB/s" in full and "90 IOPS" in small and "p99 24.0 ms" in small
+    assert "small files give 6% of the sequential rate" in "\n".join(lines)
+
+
+def test_the_epoch_and_the_band_of_the_page_cache() -> None:
+    half = measured(dataset=DataSet(10_000, True, 1_000_000_000), memory_bytes=500_000_000)
+    said = text(half)
+    assert "10,000 files, 954 MiB; 8 at a time" in said
+    assert "50% fits into memory; the page cache serves 15% (plain LRU) to 50% (pinned)" in said
+    assert "1 min 40 s" in said
+
+
+def test_a_failure_lists_what_would_help() -> None:
+    said = text(measured(), "1000")
+    assert "FAIL: small files give 100 samples/s, 10% of the required 1,000 samples/s" in said
+    helps = [line for line in said.splitlines() if line.strip()[:2] in ("1.", "2.", "3.", "4.")]
+    assert "pack the files into shards: enough" in helps[0]
+    assert "stage to RAM (hostprep stage --to-tmpfs): enough" in helps[1]
+
+
+def test_invalid_gives_its_reasons_first() -> None:
+    said = text(measured(small=small_files(cached_share=0.4)), "10")
+    assert "INVALID: these numbers do not say what the storage gives" in said
+    assert "40% of the small files stayed in memory" in said
+    assert "PASS" not in said
+
+
+def test_profiles_name_their_source() -> None:
+    need = profile_need("unet3d-h100")
+    one = measured()
+    assert "MLPerf Storage" in render(one, judge(one, need), need, None, ())
+
+
+def test_changes_and_what_was_not_measured() -> None:
+    one = measured(
+        fio=(), small=None, small_note="no room", storage=storage(StorageClass.NETWORK, ())
+    )
+    said = render(one, judge(one, None), None, None, [Difference("random_4k.iops", 100, 150)])
+    assert "random_4k.iops              100 -> 150 (+50 %)" in said
+    assert "█" not in said
+    assert "no room" in said
+
+
+def test_names_of_strangers_cannot_rewrite_the_terminal() -> None:
+    one = measured(storage=storage(disks=(disk(model="Evil\x1b[2J"),)))
+    assert "\x1b" not in text(one)
