@@ -19,7 +19,7 @@ from hostprep.staging import copying, digest
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.governor import Governor
 from hostprep.staging.journal import record
-from hostprep.staging.manifest import ManifestIndex, encode_line
+from hostprep.staging.manifest import encode_line
 from hostprep.staging.model import RANGE_BYTES, Entry, Recorded, Skipped, Verify, kind_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan, HardLink
@@ -48,7 +48,7 @@ class Copied:
     lost_xattrs: int = 0
     readers: int | None = None
     cpu_seconds: float = 0.0
-    contents: dict[tuple[int, int], tuple[str, str | None]] = field(default_factory=dict)
+    contents: dict[tuple[int, int], str | None] = field(default_factory=dict)
 
     def add(self, more: Copied) -> None:
         """Add what came of another plan."""
@@ -159,8 +159,8 @@ class _Tasks:
         copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
         copied.lost_xattrs += lost
         copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)
-        for dev, ino, path, content in linked:
-            copied.contents[dev, ino] = (path, content)
+        for dev, ino, content in linked:
+            copied.contents[dev, ino] = content
 
     def _large(
         self, directory: str, entry: Entry, *, attempt: int
@@ -194,7 +194,7 @@ class _Tasks:
             copied.files += 1
             copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
             if entry.nlink > 1:
-                copied.contents[entry.dev, entry.ino] = (join(directory, entry.name), content)
+                copied.contents[entry.dev, entry.ino] = content
 
         for index, offset in enumerate(offsets):
             length = min(RANGE_BYTES, entry.size - offset)
@@ -236,7 +236,6 @@ def make_links(
     copied: Copied,
     private: PrivateDir,
     published_fd: int | None,
-    manifest: ManifestIndex | None,
 ) -> list[bytes]:
     """Make the hard links of the plan in the private tree and return their manifest lines."""
     lines = []
@@ -246,7 +245,7 @@ def make_links(
             entry = link.entry
             path = join(link.directory, entry.name)
             try:
-                content = _link(link, path, copied, tree, published, manifest)
+                content = _link(link, path, copied, tree, published)
             except OSError as error:
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 copied.problems.append(Skipped(path, reason, failed=True))
@@ -267,14 +266,15 @@ def _link(
     copied: Copied,
     tree: DirCache,
     published: DirCache | None,
-    manifest: ManifestIndex | None,
 ) -> str | None:
     parent, _, name = wanted.primary.rpartition("/")
     directory, _, link = path.rpartition("/")
-    found = copied.contents.get((wanted.entry.dev, wanted.entry.ino))
     # The first of the group was copied in this run, or it is in place from an earlier one. Where
     # it was to be copied and failed, what is published under its name is not what is wanted.
-    candidates = [tree, published] if wanted.kept and published is not None else [tree]
+    kept, inode = wanted.kept, (wanted.entry.dev, wanted.entry.ino)
+    if kept is None and inode not in copied.contents:
+        raise OSError(errno.ENOENT, "it was not copied, or is another file by now")
+    candidates = [tree, published] if kept is not None and published is not None else [tree]
     for place in candidates:
         # Descriptors of a cache live until its next call, and the primary may be in the same one.
         source_dir = os.dup(place.fd(parent))
@@ -292,10 +292,7 @@ def _link(
         finally:
             os.close(source_dir)
         break
-    if found is not None:
-        return found[1]
-    known = manifest.records(parent).get(name) if manifest is not None else None
-    return known.content if known is not None else None
+    return copied.contents[inode] if kept is None else kept.content
 
 
 def finish_directories(

@@ -30,12 +30,15 @@ JOURNAL_BYTES_AN_ENTRY = 120
 
 @dataclass(frozen=True, slots=True)
 class HardLink:
-    """A name to be made as a hard link to ``primary``: ``kept`` from before, or copied now."""
+    """A name to be made as a hard link to ``primary``.
+
+    ``kept`` is the record of a primary that is in place from before, None for one copied now.
+    """
 
     directory: str
     entry: Entry
     primary: str
-    kept: bool
+    kept: Recorded | None
 
 
 @dataclass(slots=True)
@@ -156,7 +159,7 @@ def plan_update(
                 )
             if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
-        _plan_gone_directories(plan, scan, manifest, published)
+        _plan_gone_directories(plan, scan, manifest, published, links.replaced)
     finally:
         published.close()
         private.close()
@@ -168,12 +171,12 @@ def plan_update(
 class _Links:
     """Which inode of the source is which of the target, over all that is kept.
 
-    ``kept`` has a path for each linked file of the source of which a copy is in place already;
+    ``kept`` has path and record of a copy that is in place for each linked file of the source;
     ``replaced`` are published directories that files of the source take the place of.
     """
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[int, int], str] = {}
+        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
         self.replaced: set[str] = set()
         self._there: dict[tuple[int, int], tuple[int, int]] = {}
         self._back: dict[tuple[int, int], tuple[int, int]] = {}
@@ -222,10 +225,11 @@ def _apply_diff(
     if diff.done:
         plan.done_lines.append(encode_line(directory, diff.done))
         plan.resumed += _count(plan, directory, diff.done)
-    standing = {record.name for record in (*diff.keep, *diff.done) if record.group}
+    standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
     for entry in listing.singles:
         if entry.nlink > 1 and entry.name in standing:
-            links.kept.setdefault((entry.dev, entry.ino), join(directory, entry.name))
+            place = join(directory, entry.name), standing[entry.name]
+            links.kept.setdefault((entry.dev, entry.ino), place)
     for name in diff.delete:
         if stat.S_ISDIR(here[name].mode):
             continue  # its own directory decides, see _plan_gone_directories
@@ -277,7 +281,11 @@ def _count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Total
 
 
 def _plan_gone_directories(
-    plan: CopyPlan, scan: Scan, manifest: ManifestIndex, published: _Tree
+    plan: CopyPlan,
+    scan: Scan,
+    manifest: ManifestIndex,
+    published: _Tree,
+    replaced: set[str],
 ) -> None:
     """Plan the removal of what is published in directories that the source no longer has.
 
@@ -298,7 +306,8 @@ def _plan_gone_directories(
     for path in gone:
         parent, _, name = path.rpartition("/")
         record = manifest.records(parent).get(name)
-        if record is None or record.kind != "d":
+        # Where a killed update was to put a file in its place, the file is on record by now.
+        if record is None or (record.kind != "d" and path not in replaced):
             plan.foreign.append(path + "/")
             continue
         plan.delete_directories.append(path)
@@ -348,14 +357,14 @@ def _plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
         plan.large.append((directory, entry))
 
 
-def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], str]) -> None:
+def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
     """Choose of each group of hard links the one that is copied; the others link to it."""
-    primaries = dict(kept)
+    primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
     for directory, entry in plan.linked:
         key = (entry.dev, entry.ino)
         path = join(directory, entry.name)
         if key in primaries:
-            plan.links.append(HardLink(directory, entry, primaries[key], key in kept))
+            plan.links.append(HardLink(directory, entry, *primaries[key]))
             space = Totals(1, entry.size, space_on_target(entry), 1)
             plan.copied = Totals(
                 plan.copied.files - space.files,
@@ -364,7 +373,7 @@ def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], str]) -> None:
                 plan.copied.entries - space.entries,
             )
             continue
-        primaries[key] = path
+        primaries[key] = path, None
         if entry.size > RANGE_BYTES and not entry.is_sparse:
             plan.large.append((directory, entry))
         else:

@@ -20,7 +20,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.staging.journal import Journal
-from hostprep.staging.serving import serve
+from hostprep.staging.serving import FORK_SIGNALS, serve
 from hostprep.staging.worker import Job, Worker
 
 TICK_SECONDS = 0.1
@@ -52,7 +52,12 @@ class _Member:
             serve(there, job, threads)
 
         self.process = context.Process(target=main, daemon=True)
-        self.process.start()
+        # A signal must not meet the child while it still has our handlers, see serve.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORK_SIGNALS)
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         there.close()
         self.in_flight = 0
 

@@ -107,6 +107,18 @@ def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir
     return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
 
 
+def sweep(parent: str, dataset: str) -> None:
+    """Remove what a run left that was killed after it had published, while it cleaned up.
+
+    To be called once ``look`` has found that the directory is ours.
+    """
+    parent_fd = os.open(parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    try:
+        remove_tree(parent_fd, private_name(dataset))
+    finally:
+        os.close(parent_fd)
+
+
 def _info(descriptor: int) -> dict[str, str] | None:
     try:
         with open(os.open("info.json", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=descriptor)) as file:

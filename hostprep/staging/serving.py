@@ -19,6 +19,9 @@ from typing import Any
 from hostprep.staging.journal import Journal
 from hostprep.staging.worker import Job, Worker
 
+# Blocked by the parent while it forks, until the child has its own answers to them.
+FORK_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 def serve(connection: Connection, job: Job, threads: int) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
@@ -26,6 +29,7 @@ def serve(connection: Connection, job: Job, threads: int) -> None:
     # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORK_SIGNALS)
     os.umask(0)
     # Entries come and go by the million and none refers to itself: the collector would only search.
     gc.disable()

@@ -34,7 +34,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
-from hostprep.staging.private import PrivateDir, prepare
+from hostprep.staging.private import PrivateDir, prepare, sweep
 from hostprep.staging.publish import discard, open_published, publish_new, publish_update
 from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of
 from hostprep.volumes.apply import apply_volume
@@ -54,6 +54,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     request = plan.request
     live = apply_volume(plan.volume) if plan.volume is not None else None
     if plan.nothing_to_do:
+        sweep(request.parent, request.name)
         return _result(plan, Copied(), plan.previous, [], live, changed=False, published=True)
     if plan.volume is None:
         os.makedirs(request.parent, exist_ok=True)
@@ -113,7 +114,7 @@ class _Work:
             self._settle(copied)
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
         try:
-            link_lines = make_links(files, copied, self.private, self.published_fd, manifest)
+            link_lines = make_links(files, copied, self.private, self.published_fd)
             self._keep_failed(copied, manifest)
         finally:
             manifest.close()

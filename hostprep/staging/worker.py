@@ -137,7 +137,7 @@ class Worker:
         """Copy batches: (files, bytes, digest sum, problems, contents of linked files, lost)."""
         files = size_bytes = total = 0
         problems: list[tuple[str, str]] = []
-        linked: list[tuple[int, int, str, str | None]] = []
+        linked: list[tuple[int, int, str | None]] = []
         journal: list[tuple[str, list[tuple[Any, ...]]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
         if self._ahead is not None:
@@ -161,7 +161,7 @@ class Worker:
         directory: str,
         entries: list[tuple[Any, ...]],
         done: list[tuple[Any, ...]],
-        linked: list[tuple[int, int, str, str | None]],
+        linked: list[tuple[int, int, str | None]],
         problems: list[tuple[str, str]],
     ) -> int:
         """Copy entries of one directory and return the sum of their digest terms.
@@ -208,7 +208,7 @@ class Worker:
             group = ""
             if copied.nlink > 1 and kind == "f":
                 group = join(directory, copied.name)
-                linked.append((copied.dev, copied.ino, group, content))
+                linked.append((copied.dev, copied.ino, content))
             done.append(record(copied, kind, content, group))
         return total
 

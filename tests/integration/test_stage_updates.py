@@ -18,6 +18,12 @@ def source(tmp_path: Path) -> Path:
     return make_source(tmp_path / "data")
 
 
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the state in memory: nobody waits for a disk."""
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+
+
 @pytest.fixture
 def target(safe_dir: Path) -> Path:
     return safe_dir / "fast"
