@@ -8,11 +8,12 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from hostprep.errors import HostprepError, MissingTool
 
@@ -152,6 +153,7 @@ def start(
     """
     argv = [os.fsdecode(arg) for arg in args]
     with tempfile.TemporaryFile() as errors:
+        held = _HeldSignals()  # between its start and our try, an interruption would orphan it
         try:
             process = subprocess.Popen(
                 argv,
@@ -161,12 +163,39 @@ def start(
                 env=clean_environment(),
                 start_new_session=True,
             )
-        except FileNotFoundError:
-            raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+        except BaseException as error:
+            held.release()
+            if isinstance(error, FileNotFoundError):
+                raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+            raise
         try:
+            held.release()
             yield Running(process, argv, errors)
         finally:
             _end(process)
+
+
+class _HeldSignals:
+    """Puts Ctrl-C and SIGTERM off until they are released; then they do what they would have done.
+
+    By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before: list[tuple[int, Any]] = []
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
+                    self._before.append((number, handler))
+                    signal.signal(number, lambda came, frame: self._came.append(came))
+
+    def release(self) -> None:
+        """Put the handlers back, and deliver what came meanwhile."""
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        for number in self._came:
+            signal.raise_signal(number)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

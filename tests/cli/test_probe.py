@@ -207,6 +207,8 @@ def test_an_interruption_leaves_nothing_behind(
         stderr=subprocess.PIPE,
         text=True,
         env=env,
+        # Started in the background, the tests may have inherited that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         deadline = time.monotonic() + 30
         while not pid_file.exists() or not pid_file.read_text().strip():

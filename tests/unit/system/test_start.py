@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
+from typing import Any
 
 import pytest
 
@@ -69,3 +72,23 @@ def test_a_command_that_hangs_is_an_error_and_does_not_stay() -> None:
 def test_a_missing_command_says_what_it_is_for() -> None:
     with pytest.raises(MissingTool, match="needed to test"), start(["no-such"], wanted_for="test"):
         pass
+
+
+def test_an_interruption_while_the_command_starts_does_not_orphan_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, pids = subprocess.Popen, []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        process = real(*args, **kwargs)
+        pids.append(process.pid)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", slow)
+    # Started in the background, the tests may have inherited that Ctrl-C is ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt), start(["sleep", "300"], wanted_for="test"):
+        raise AssertionError("the body must not run")
+    assert gone(pids[0])
+    assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
