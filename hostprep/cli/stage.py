@@ -186,6 +186,7 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
         conclude,
         plan_fields,
         result_fields,
+        shortfall_of,
         show_stage_plan,
     )
     from hostprep.staging.planning import cores, plan_stage, stage_lock
@@ -212,5 +213,7 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
             announce(plan)
         result = carry_out(plan, reporter)
         bound = bound_of(result, plan, cores())
-    failed = conclude(result, bound, as_json=as_json)
-    return _Outcome(result_fields(result, bound), result.published, failed)
+    shortfall = shortfall_of(result, partial=request.partial)
+    conclude(result, bound, shortfall, as_json=as_json)
+    failed = shortfall is not None
+    return _Outcome(result_fields(result, bound, shortfall), not failed, failed)

@@ -58,6 +58,10 @@ def _plan_lines(plan: StagePlan) -> list[str]:
     left_out = [item for item in files.skipped if not item.failed]
     if left_out:
         lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
+    lacking = [item for item in files.skipped if item.failed]
+    if lacking:
+        named = _some([f"{item.path} ({item.reason})" for item in lacking])
+        lines.append(f"  cannot be staged: {named}")
     return lines
 
 
@@ -121,8 +125,10 @@ def show_stage_plan(plan: StagePlan) -> None:
     emit_text("dry run: nothing was changed")
 
 
-def conclude(result: StageResult, bound: Bound | None, *, as_json: bool) -> bool:
-    """Print the end of a run and return whether entries of the source failed."""
+def conclude(
+    result: StageResult, bound: Bound | None, shortfall: HostprepError | None, *, as_json: bool
+) -> None:
+    """Print the end of a run."""
     failed = [item for item in result.skipped if item.failed]
     if not as_json and result.published:
         for line in _summary(result):
@@ -135,20 +141,27 @@ def conclude(result: StageResult, bound: Bound | None, *, as_json: bool) -> bool
         say(f"hostprep: not staged: {printable(item.path)}: {item.reason}")
     if len(failed) > _MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(failed) - _MOST_LISTED)} more (--json has all)")
-    if not result.published:
-        error = _incomplete(result)
-        say(f"hostprep: {error.message}")
-        say(f"  -> {error.hint}")
-    return bool(failed)
+    if shortfall is not None:
+        say(f"hostprep: {printable(shortfall.message)}")
+        say(f"  -> {shortfall.hint}")
 
 
-def _incomplete(result: StageResult) -> HostprepError:
+def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
+    """Return what fails the run: entries that could not be staged, unless ``--partial`` took it."""
     failed = sum(item.failed for item in result.skipped)
-    error = HostprepError(
-        f"{format_count(failed)} of the source's entries could not be staged, so nothing was "
-        "published; what was copied is kept for the next run.",
-        "mend the source and run the same command again, or publish the rest: --partial",
-    )
+    if not failed or (partial and result.published):
+        return None
+    what = f"{format_count(failed)} of the source's entries could not be staged"
+    if result.published:
+        error = HostprepError(
+            f"{what}; they are not in {result.target}, which --partial published without them.",
+            "mend the source and run the same command again, or accept it: --partial",
+        )
+    else:
+        error = HostprepError(
+            f"{what}, so nothing was published; what was copied is kept for the next run.",
+            "mend the source and run the same command again, or publish the rest: --partial",
+        )
     error.code = "incomplete"
     return error
 
@@ -200,7 +213,9 @@ def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
     return [fields(item) for item in skipped]
 
 
-def result_fields(result: StageResult, bound: Bound | None) -> dict[str, Any]:
+def result_fields(
+    result: StageResult, bound: Bound | None, shortfall: HostprepError | None
+) -> dict[str, Any]:
     volume = None
     if result.volume is not None:
         volume = volume_fields(result.volume)
@@ -226,5 +241,5 @@ def result_fields(result: StageResult, bound: Bound | None) -> dict[str, Any]:
         "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
         "volume": volume,
         "bound": None if bound is None else asdict(bound),
-        **({} if result.published else {"error": error_fields(_incomplete(result))}),
+        **({} if shortfall is None else {"error": error_fields(shortfall)}),
     }

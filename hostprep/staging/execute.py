@@ -35,7 +35,9 @@ _SLACK_FILES = 1024
 
 @dataclass(slots=True)
 class Copied:
-    """What came of carrying out a plan. ``digest_sum`` covers everything that was copied.
+    """What came of carrying out a plan; ``linked_bytes`` are those of hard links, beside ``bytes``.
+
+    ``digest_sum`` covers everything that was copied.
 
     ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
     what this process and its workers spent on it.
@@ -43,6 +45,7 @@ class Copied:
 
     files: int = 0
     bytes: int = 0
+    linked_bytes: int = 0
     digest_sum: int = 0
     problems: list[Skipped] = field(default_factory=list)
     lost_xattrs: int = 0
@@ -169,32 +172,38 @@ class _Tasks:
         digests: list[bytes] = [b""] * len(offsets)
         troubles: list[str] = []
         left = len(offsets)
+        counted = 0
 
         def finish_range(index: int, length: int, result: Any) -> None:
-            nonlocal left
+            nonlocal left, counted
             digests[index], trouble = result
             left -= 1
             if trouble is not None:
                 troubles.append(trouble)
             else:
                 self._copied.bytes += length
+                counted += length
             if left:
                 return
             if troubles:
-                self._retry(directory, entry, attempt, troubles[0])
+                fail(troubles[0])
             else:
                 self._pool.submit("finish", (directory, tuple(entry), digests), finish_file)
 
         def finish_file(result: Any) -> None:
             total, content, trouble = result
             if trouble is not None:
-                self._retry(directory, entry, attempt, trouble)
+                fail(trouble)
                 return
             copied = self._copied
             copied.files += 1
             copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
             if entry.nlink > 1:
                 copied.contents[entry.dev, entry.ino] = content
+
+        def fail(trouble: str) -> None:
+            self._copied.bytes -= counted
+            self._retry(directory, entry, attempt, trouble)
 
         for index, offset in enumerate(offsets):
             length = min(RANGE_BYTES, entry.size - offset)
@@ -211,11 +220,15 @@ class _Tasks:
             "changed": "changed while it was copied, twice",
             "differs": "read back differently from what was written, twice",
         }
-        self._pool.submit("discard", (directory, entry.name), lambda _: None)
         if attempt == 2 or trouble not in reasons:
+            self._pool.submit("discard", (directory, entry.name), lambda _: None)
             reason = reasons.get(trouble, trouble)
             self._copied.problems.append(Skipped(path, reason, failed=True))
             return
+
+        # One after the other: another worker must not remove what a third writes again.
+        def on_discarded(_: Any) -> None:
+            self._pool.submit("lstat", (directory, entry.name), on_lstat)
 
         def on_lstat(result: Any) -> None:
             if result is None:
@@ -228,7 +241,7 @@ class _Tasks:
             else:
                 self._copied.problems.append(Skipped(path, reasons["changed"], failed=True))
 
-        self._pool.submit("lstat", (directory, entry.name), on_lstat)
+        self._pool.submit("discard", (directory, entry.name), on_discarded)
 
 
 def make_links(
@@ -254,6 +267,7 @@ def make_links(
                 term = digest.entry_term("f", path, content)
                 copied.digest_sum = digest.add(copied.digest_sum, term)
             copied.files += 1
+            copied.linked_bytes += entry.size
             lines.append(encode_line(link.directory, [record(entry, "f", content, link.primary)]))
         if published is not None:
             published.close()

@@ -96,6 +96,7 @@ def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir
         os.mkdir(name, 0o700, dir_fd=parent_fd)
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
         os.fchmod(descriptor, 0o700)
+        _forget_default_acl(descriptor)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open("info.json", flags, 0o600, dir_fd=descriptor), "w") as file:
             json.dump({**purpose, "format": FORMAT}, file)
@@ -105,6 +106,14 @@ def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir
         pass
     tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor)
     return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
+
+
+def _forget_default_acl(descriptor: int) -> None:
+    """Keep the target's default ACL out: copies have the access that their source has."""
+    try:
+        os.removexattr(descriptor, "system.posix_acl_default")
+    except OSError:
+        pass  # it has none, or its file system knows none
 
 
 def sweep(parent: str, dataset: str) -> None:

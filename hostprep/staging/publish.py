@@ -10,7 +10,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.private import TREE, PrivateDir
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, remove_tree, walk
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, remove_tree, walk, writable
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
@@ -43,21 +43,21 @@ def publish_update(plan: CopyPlan, private: PrivateDir, published_fd: int) -> li
         for path in plan.delete:
             parent, _, name = path.rpartition("/")
             try:
-                os.unlink(name, dir_fd=tree.fd(parent))
+                os.unlink(name, dir_fd=writable(tree.fd(parent)))
             except FileNotFoundError:
                 pass
     for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
         parent, _, name = path.rpartition("/")
         with DirCache(published_fd) as tree:
             try:
-                os.rmdir(name, dir_fd=tree.fd(parent))
+                os.rmdir(name, dir_fd=writable(tree.fd(parent)))
             except FileNotFoundError:
                 pass
             except OSError:
                 left.append(path)
     with DirCache(published_fd, create=True) as tree, DirCache(private.tree_fd) as prepared:
         for directory, names in _prepared(private.tree_fd):
-            target_dir = tree.fd(directory)
+            target_dir = writable(tree.fd(directory))
             for name in names:
                 os.rename(name, name, src_dir_fd=prepared.fd(directory), dst_dir_fd=target_dir)
     return left

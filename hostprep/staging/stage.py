@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
@@ -56,6 +57,20 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     if plan.nothing_to_do:
         sweep(request.parent, request.name)
         return _result(plan, Copied(), plan.previous, [], live, changed=False, published=True)
+    try:
+        result = _carry_out(plan, live, observer)
+    except OSError as error:
+        where = f" ({error.filename2 or error.filename})" if error.filename else ""
+        raise HostprepError(
+            f"staging failed: {error.strerror or error}{where}; the source was not touched.",
+            "mend that and run the same command again: it goes on with what was copied",
+        ) from error
+    result.phases["total"] = time.monotonic() - started + sum(plan.seconds.values())
+    return result
+
+
+def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
+    request = plan.request
     if plan.volume is None:
         os.makedirs(request.parent, exist_ok=True)
     with ExitStack() as stack:
@@ -66,10 +81,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
             stack.callback(os.close, published_fd)
-        work = _Work(plan, observer, parent_fd, private, published_fd)
-        result = work.run(live)
-    result.phases["total"] = time.monotonic() - started + sum(plan.seconds.values())
-    return result
+        return _Work(plan, observer, parent_fd, private, published_fd).run(live)
 
 
 class _Work:
@@ -236,12 +248,7 @@ class _Work:
             request.verify is not Verify.NONE and digest_text is not None and not files.unverified
         )
         count = files.kept.files + files.resumed.files + copied.files
-        size_bytes = (
-            files.kept.bytes
-            + files.resumed.bytes
-            + copied.bytes
-            + sum(link.entry.size for link in files.links)
-        )
+        size_bytes = files.kept.bytes + files.resumed.bytes + copied.bytes + copied.linked_bytes
         return Record(
             name=request.name,
             source=request.source,

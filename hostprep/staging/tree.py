@@ -76,10 +76,22 @@ class DirCache:
             if not self._create:
                 raise
         try:
-            os.mkdir(name, 0o700, dir_fd=parent_fd)
+            os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
         except FileExistsError:
             pass  # another worker was faster
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+
+
+def writable(directory_fd: int) -> int:
+    """Let an ordinary user write a directory of theirs that is closed to its owner.
+
+    For directories of ours alone, whose modes are set again once the work in them is done.
+    """
+    if os.geteuid() != 0:
+        mode = stat.S_IMODE(os.fstat(directory_fd).st_mode)
+        if mode & 0o300 != 0o300:
+            os.fchmod(directory_fd, mode | 0o300)
+    return directory_fd
 
 
 def join(directory: str, name: str) -> str:

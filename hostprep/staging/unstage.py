@@ -20,7 +20,14 @@ from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import private_name
 from hostprep.staging.publish import open_published
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, join, list_directory, remove_tree
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    join,
+    list_directory,
+    remove_tree,
+    writable,
+)
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest, apply_unmount, plan_unmount
@@ -261,7 +268,7 @@ def _remove_below(
             left.append(path)
             continue
         if not stat.S_ISDIR(entry.mode):
-            os.unlink(entry.name, dir_fd=descriptor)
+            os.unlink(entry.name, dir_fd=writable(descriptor))
             continue
         below = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=descriptor)
         before = len(left)
@@ -270,4 +277,4 @@ def _remove_below(
         finally:
             os.close(below)
         if len(left) == before:
-            os.rmdir(entry.name, dir_fd=descriptor)
+            os.rmdir(entry.name, dir_fd=writable(descriptor))

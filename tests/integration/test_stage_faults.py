@@ -1,0 +1,522 @@
+"""What goes wrong while a data set is staged: reported, never published as if it were whole."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.staging.model import StageRequest, StageResult
+from hostprep.staging.observer import Silent
+from hostprep.staging.planning import plan_stage
+from hostprep.staging.stage import carry_out
+from tests.kit import failing_fs as failing
+from tests.kit.compare import differences
+from tests.kit.failing_fs import FailingFs, Rule, failing_fs
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    NOBODY,
+    flip_bit,
+    hostprep,
+    make_source,
+    rewrite,
+    run_hostprep,
+    snapshot,
+)
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    return make_source(safe_dir / "data")
+
+
+@pytest.fixture
+def target(safe_dir: Path) -> Path:
+    return safe_dir / "fast"
+
+
+def digest_of(tree: Path) -> str:
+    """Return the digest of what is there, by staging it as it is."""
+    other = tree.parent / "to take its digest"
+    found = hostprep("stage", tree, "--to", other, "--name", "probe")
+    hostprep("unstage", other / "probe")
+    os.rmdir(other)
+    digest: str = found["digest"]
+    return digest
+
+
+def visible(tree: Path) -> tuple[int, int]:
+    """Return how many files and symlinks there are, and their bytes."""
+    found = [p for p in tree.rglob("*") if p.is_symlink() or p.is_file()]
+    return len(found), sum(os.lstat(path).st_size for path in found)
+
+
+def stage_while(
+    source: Path, target: Path, meanwhile: Callable[[], object], **options: Any
+) -> StageResult:
+    """Stage; ``meanwhile`` happens after the source was scanned and before it is copied."""
+    request = StageRequest(
+        source=str(source),
+        name=source.name,
+        parent=str(target),
+        volume_size_bytes=None,
+        **options,
+    )
+    with plan_stage(request, Silent()) as plan:
+        meanwhile()
+        return carry_out(plan, Silent())
+
+
+def failures(result: StageResult) -> dict[str, str]:
+    return {item.path: item.reason for item in result.skipped if item.failed}
+
+
+# -- the source changes while it is copied
+
+
+def test_a_file_that_vanishes_is_reported_and_nothing_is_published(
+    source: Path, target: Path
+) -> None:
+    gone = source / "class-1/images/003.bin"
+    result = stage_while(source, target, gone.unlink)
+    assert failures(result) == {"class-1/images/003.bin": os.strerror(errno.ENOENT)}
+    assert not result.published and not (target / "data").exists()
+    again = hostprep("stage", source, "--to", target)
+    assert again["resumed_files"] == again["files"] - again["copied_files"] > 100
+    assert differences(source, target / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("size", [5, 0, 60_000, 2 << 20, 65 << 20])
+def test_a_file_that_changed_since_the_scan_is_copied_as_it_is_then(
+    size: int, source: Path, target: Path
+) -> None:
+    file = source / "class-1/images/003.bin"
+    result = stage_while(source, target, lambda: file.write_bytes(os.urandom(size)))
+    assert result.published and failures(result) == {}
+    assert differences(source, target / "data", owners=True) == []
+    assert result.digest == digest_of(target / "data")
+    assert (result.files, result.bytes) == visible(target / "data")
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+
+
+@pytest.mark.parametrize("size", [1, 3 << 20, 66 << 20, 130 << 20])
+def test_a_large_file_that_changed_since_the_scan_is_copied_once_more(
+    size: int, source: Path, target: Path
+) -> None:
+    file = source / "large"
+    file.write_bytes(os.urandom(1 << 20) * 100)
+    result = stage_while(source, target, lambda: file.write_bytes(os.urandom(size)))
+    again = hostprep("stage", source, "--to", target)
+    if result.published:
+        assert again["changed"] is False
+        assert result.digest == digest_of(target / "data")
+        assert (result.files, result.bytes) == visible(target / "data")
+    else:
+        assert "large" in failures(result)
+    assert differences(source, target / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("size", [48 << 20, 66 << 20], ids=["at once", "in ranges"])
+def test_a_file_that_never_rests_is_reported(size: int, source: Path, target: Path) -> None:
+    file = source / "growing"
+    file.write_bytes(bytes(size))
+    grow = "import sys\nwith open(sys.argv[1], 'ab', buffering=0) as f:\n while True: f.write(b'x')"
+    with subprocess.Popen([sys.executable, "-c", grow, str(file)]) as writer:
+        try:
+            before = file.stat().st_size
+            while file.stat().st_size == before:
+                time.sleep(0.001)
+            result = stage_while(source, target, lambda: None)
+        finally:
+            writer.kill()
+    assert failures(result) == {"growing": "changed while it was copied, twice"}
+    assert not result.published and not (target / "data").exists()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_directory_replaced_by_a_symlink_is_not_followed(
+    source: Path, target: Path, safe_dir: Path
+) -> None:
+    outside = safe_dir / "outside"
+    shutil.copytree(source / "class-2/images", outside, copy_function=shutil.copy2)
+    for file in outside.iterdir():
+        rewrite(file, b"SECRET" * 10, keep_times=True)
+
+    def replace() -> None:
+        (source / "class-2/images").rename(safe_dir / "moved")
+        (source / "class-2/images").symlink_to(outside)
+
+    result = stage_while(source, target, replace)
+    assert len(failures(result)) == 20
+    assert all(path.startswith("class-2/images/") for path in failures(result))
+    assert not result.published
+    copies = [p for p in (target / ".hostprep-data").rglob("*") if p.is_file()]
+    assert copies and not any(b"SECRET" in path.read_bytes() for path in copies)
+    hostprep("stage", source, "--to", target)
+    assert os.readlink(target / "data/class-2/images") == str(outside)
+    assert differences(source, target / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("what", ["fifo", "symlink", "directory", "device"])
+def test_a_file_replaced_by_something_else_is_reported(
+    what: str, source: Path, target: Path
+) -> None:
+    path = source / "class-1/images/003.bin"
+
+    def replace() -> None:
+        path.unlink()
+        if what == "fifo":
+            os.mkfifo(path)
+        elif what == "symlink":
+            path.symlink_to("/etc/passwd")
+        elif what == "directory":
+            path.mkdir()
+        else:
+            os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))
+
+    result = stage_while(source, target, replace)
+    assert list(failures(result)) == ["class-1/images/003.bin"]
+    assert not result.published
+    found = hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+    assert len(found["skipped"]) == (what in ("fifo", "device"))
+
+
+def test_a_whole_directory_that_vanishes_is_reported(source: Path, target: Path) -> None:
+    result = stage_while(source, target, lambda: shutil.rmtree(source / "class-2"))
+    assert len(failures(result)) == 20 and not result.published
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_linked_file_replaced_by_another_does_not_pass_for_its_old_links(
+    source: Path, target: Path
+) -> None:
+    first, second = source / "class-0/images/001.bin", source / "hard"
+
+    def replace() -> None:
+        # The one that is copied, whichever that is: the other would be linked to it.
+        at = first.stat().st_mtime_ns
+        for path in (first, second):
+            new = source / "new"
+            new.write_bytes(os.urandom(first.stat().st_size))
+            os.utime(new, ns=(at, at))
+            os.replace(new, path)
+
+    stage_while(source, target, replace)
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_an_update_of_what_vanishes_leaves_the_published_as_it_is(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    before = snapshot(target / "data")
+    rewrite(source / "class-1/images/002.bin", b"new")
+    rewrite(source / "class-1/images/003.bin", b"new too")
+    (source / "class-1/images/004.bin").unlink()
+    result = stage_while(source, target, (source / "class-1/images/003.bin").unlink)
+    assert list(failures(result)) == ["class-1/images/003.bin"] and not result.published
+    assert snapshot(target / "data") == before
+    found = hostprep("stage", source, "--to", target)
+    assert (found["resumed_files"], found["copied_files"], found["deleted_files"]) == (1, 0, 2)
+    assert differences(source, target / "data", owners=True) == []
+
+
+# -- the source cannot be read in places
+
+
+@pytest.fixture
+def fs(source: Path, safe_dir: Path) -> Iterator[FailingFs]:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    with failing_fs(source, read_only=True, where=safe_dir) as fs:
+        yield fs
+
+
+def stage_failing(fs: FailingFs, target: Path, *words: str, expect: int = 0) -> dict[str, Any]:
+    return hostprep("stage", fs.mount, "--to", target, "--name", "data", *words, expect=expect)
+
+
+def failed(found: dict[str, Any]) -> set[str]:
+    return {item["path"] for item in found["skipped"] if item["failed"]}
+
+
+BAD_FILES = (
+    Rule("/class-1/images/003.bin", "open"),
+    Rule("/class-1/images/004.bin", "read"),
+    Rule("/class-2/images/*5.bin", "read", after_bytes=1),
+    Rule("/class-3/images", "readdir"),
+    Rule("/class-0/images/001.bin", "read"),  # one of two hard links,
+    Rule("/hard", "read"),  # and the other
+)
+BAD_NAMES = {
+    "class-1/images/003.bin",
+    "class-1/images/004.bin",
+    "class-2/images/005.bin",
+    "class-2/images/015.bin",
+    "class-3/images",
+    "class-0/images/001.bin",
+    "hard",
+}
+
+
+def test_what_cannot_be_read_stops_publishing_but_not_the_rest(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    fs.tell(*BAD_FILES)
+    found = stage_failing(fs, target, expect=1)
+    assert failed(found) == BAD_NAMES
+    assert found["published"] is False and not (target / "data").exists()
+    done = run_hostprep("stage", fs.mount, "--to", target, "--name", "data")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "not staged: class-1/images/003.bin: Input/output error" in done.stderr
+    assert "nothing was published" in done.stderr and "--partial" in done.stderr
+    fs.tell()
+    mended = stage_failing(fs, target)
+    assert mended["resumed_files"] > 60 and failed(mended) == set()
+    assert differences(source, target / "data", owners=True) == []
+    assert mended["digest"] == digest_of(source)
+
+
+def test_partial_publishes_the_rest_and_remembers_what_is_missing(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    fs.tell(*BAD_FILES)
+    found = stage_failing(fs, target, "--partial")
+    staged = target / "data"
+    assert found["published"] is True and failed(found) == BAD_NAMES
+    for name in BAD_NAMES - {"class-3/images"}:
+        assert not (staged / name).exists()
+    assert os.listdir(staged / "class-3/images") == []
+    assert (found["files"], found["bytes"]) == visible(staged)
+    assert found["digest"] == digest_of(staged)
+    (status,) = hostprep("status")["datasets"]
+    assert status["state"] == "partial" and set(status["failed"]) == BAD_NAMES
+    again = stage_failing(fs, target, expect=1)
+    assert failed(again) == BAD_NAMES and (staged / "class-0/images/002.bin").exists()
+    fs.tell()
+    mended = stage_failing(fs, target)
+    assert failed(mended) == set() and mended["kept_files"] == found["files"]
+    assert differences(source, staged, owners=True) == []
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+
+
+def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    (source / "class-3/images/below").mkdir()
+    (source / "class-3/images/below/file").write_bytes(b"below what cannot be read")
+    first = stage_failing(fs, target)
+    staged = target / "data"
+    old = {name: (staged / name).read_bytes() for name in BAD_NAMES - {"class-3/images"}}
+    for name in old:
+        rewrite(source / name, os.urandom(2000))
+    os.link(source / "hard", source / "also hard")
+    rewrite(source / "class-5/images/000.bin", b"new")
+    fs.tell(*BAD_FILES, Rule("/also hard", "read"))
+    found = stage_failing(fs, target, "--partial")
+    assert failed(found) == BAD_NAMES | {"also hard"}
+    assert {name: (staged / name).read_bytes() for name in old} == old
+    assert (staged / "class-5/images/000.bin").read_bytes() == b"new"
+    assert not (staged / "also hard").exists()
+    assert (found["files"], found["bytes"]) == visible(staged)
+    assert found["digest"] == digest_of(staged) != first["digest"]
+    assert found["left"] == []
+    fs.tell()
+    mended = stage_failing(fs, target)
+    assert failed(mended) == set() and mended["left"] == []
+    assert differences(source, staged, owners=True) == []
+    assert mended["digest"] == digest_of(staged)
+    assert mended["copied_files"] == len(old) + 1  # and what is linked anew
+    assert hostprep("unstage", "data")["left"] == []
+
+
+def test_a_large_file_that_fails_in_its_last_range(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    (source / "large").write_bytes(os.urandom(1 << 20) * 70)
+    fs.tell(Rule("/large", "read", after_bytes=65 << 20))
+    found = stage_failing(fs, target, "--partial")
+    assert failed(found) == {"large"}
+    assert (found["files"], found["bytes"]) == visible(target / "data")
+    assert not (target / "data/large").exists()
+    assert found["digest"] == digest_of(target / "data")
+    fs.tell(Rule("/large", "read", after_bytes=65 << 20, times=1))
+    assert failed(stage_failing(fs, target, expect=1)) == {"large"}
+    mended = stage_failing(fs, target)
+    assert (mended["files"], mended["bytes"]) == visible(target / "data")
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_short_reads_are_read_on(fs: FailingFs, source: Path, target: Path) -> None:
+    fs.tell(Rule("*", "read", None, short_bytes=777))
+    stage_failing(fs, target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_root_that_cannot_be_read_is_an_error_before_anything(
+    fs: FailingFs, target: Path
+) -> None:
+    fs.tell(Rule("/", "readdir"))
+    found = stage_failing(fs, target, "--partial", expect=1)
+    assert "nothing was changed" in found["error"]["message"]
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    "operation", ["listxattr", "getattr", "readlink"], ids=lambda name: str(name)
+)
+def test_other_operations_that_fail_are_reported_by_name(
+    operation: str, fs: FailingFs, source: Path, target: Path
+) -> None:
+    path = "link" if operation == "readlink" else "class-1/images/003.bin"
+    fs.tell(Rule(f"/{path}", operation))
+    found = stage_failing(fs, target, expect=1)
+    assert found["error"]["code"] == "incomplete"
+    assert failed(found) & {path, path.rpartition("/")[0]}
+    assert not (target / "data").exists()
+    fs.tell()
+    stage_failing(fs, target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_directory_that_is_closed_to_us_as_an_ordinary_user(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "class-1").chmod(0o700)
+    (source / "class-2/images/003.bin").chmod(0o600)
+    (source / "class-4/images").chmod(0o555)
+    home = safe_dir / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", f"{home}/state")
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", f"{home}/run")
+    prefix = NOBODY
+    words = ("stage", source, "--to", home / "fast")
+    found = hostprep(*words, prefix=prefix, expect=1)
+    closed = {"class-1", "class-2/images/003.bin"}
+    assert failed(found) == closed and not found["published"]
+    assert not (home / "fast/data").exists()
+    found = hostprep(*words, "--partial", prefix=prefix)
+    assert failed(found) == closed and found["published"]
+    (source / "class-1").chmod(0o755)
+    (source / "class-2/images/003.bin").chmod(0o644)
+    mended = hostprep(*words, prefix=prefix)
+    assert mended["changed"] and failed(mended) == set()
+    assert differences(source, home / "fast/data", owners=False) == []
+    # Directories that their owner cannot write do not keep an update out.
+    (source / "class-4/images").chmod(0o755)
+    rewrite(source / "class-4/images/001.bin", b"new")
+    (source / "class-4/images/002.bin").unlink()
+    (source / "class-4/images/new").mkdir()
+    (source / "class-4/images").chmod(0o555)
+    hostprep(*words, prefix=prefix)
+    assert differences(source, home / "fast/data", owners=False) == []
+    assert hostprep(*words, prefix=prefix)["changed"] is False
+    assert hostprep("unstage", "data", prefix=prefix)["left"] == []
+    assert os.listdir(home / "fast") == []
+
+
+# -- the target fails
+
+
+@pytest.fixture
+def small(safe_dir: Path) -> Iterator[Path]:
+    point = safe_dir / "small"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=220m,mode=755", "t", point], check=True)
+    yield point
+
+
+def test_a_target_that_fills_up_ends_the_run_and_the_next_one_goes_on(
+    source: Path, small: Path
+) -> None:
+    for number in range(200):
+        (source / f"file-{number}").write_bytes(os.urandom(1 << 20))
+    line = [*HOSTPREP, "stage", str(source), "--to", str(small)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not list(small.glob(".hostprep-data/tree/*")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.001)
+    with (small / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(1 << 20))
+    out, said = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, ""), said
+    assert "the target is full; nothing was published" in said
+    assert not (small / "data").exists()
+    assert (small / "filler").exists(), "somebody else's file was touched"
+    (small / "filler").unlink()
+    found = hostprep("stage", source, "--to", small)
+    assert found["resumed_files"] > 0
+    assert differences(source, small / "data", owners=True) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Rule("*/tree/class-1/images/003.bin", "write", errno.ENOSPC), "the target is full"),
+        (Rule("*/tree/class-3*", "mkdir", errno.EDQUOT), "the target is full"),
+        (Rule("*/tree/class-1/images/003.bin", "create", errno.EROFS), "Read-only file system"),
+        (Rule("*/tree/class-1/images/003.bin", "write", errno.EIO), "class-1/images/003.bin"),
+        (Rule("*/tree/class-1/images/003.bin", "read", errno.EIO), "class-1/images/003.bin"),
+        (Rule("*/journal.*", "write", errno.ENOSPC), "the target is full"),
+        (Rule("/data", "rename", errno.EIO), "Input/output error"),
+        (Rule("*/tree/class-0/images/001.bin", "link", errno.ENOSPC), "001.bin"),
+    ],
+    ids=str,
+)
+def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
+    rule: Rule, words: str, source: Path, safe_dir: Path
+) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        fs.tell(rule)
+        done = run_hostprep("stage", source, "--to", fs.mount)
+        assert fs.injected(), "the rule was never met"
+        assert done.returncode == 1, done.stderr
+        assert words in done.stderr and "Traceback" not in done.stderr
+        assert "this is a bug" not in done.stderr, done.stderr
+        assert not (fs.mount / "data").exists()
+        fs.tell()
+        hostprep("stage", source, "--to", fs.mount)
+        assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+def test_full_check_finds_what_lstat_cannot(source: Path, target: Path) -> None:
+    first = hostprep("stage", source, "--to", target)
+    staged = target / "data"
+    flip_bit(staged / "class-1/images/003.bin", 7)
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    mended = hostprep("stage", source, "--to", target, "--full-check")
+    assert (mended["changed"], mended["copied_files"]) == (True, 1)
+    assert mended["digest"] == first["digest"]
+    assert differences(source, staged, owners=True) == []
+    flip_bit(source / "class-2/images/004.bin")
+    flip_bit(source / "hard")
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    mended = hostprep("stage", source, "--to", target, "--full-check")
+    assert mended["changed"] is True and mended["copied_files"] == 3  # two of them linked
+    assert mended["digest"] == digest_of(source) != first["digest"]
+    assert differences(source, staged, owners=True) == []
+    assert hostprep("stage", source, "--to", target, "--full-check")["changed"] is False
