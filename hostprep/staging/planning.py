@@ -26,13 +26,21 @@ from hostprep.staging.manifest import (
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan, plan_fresh, plan_update
-from hostprep.staging.private import TREE, look
+from hostprep.staging.private import TREE, footprint, look
 from hostprep.staging.publish import open_published
 from hostprep.staging.reading import Reading, choose_reading
 from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan, scan_tree
 from hostprep.staging.source import check_apart, open_source
-from hostprep.staging.space import Space, check_space, directory_space, volume_request, volume_space
+from hostprep.staging.space import (
+    Space,
+    check_space,
+    directory_space,
+    fits,
+    reclaiming,
+    volume_request,
+    volume_space,
+)
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.volumes.facts import gather
 from hostprep.volumes.plan import VolumePlan, plan_volume
@@ -141,6 +149,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
             refusal = refusal or volume.refusal
         else:
             space = directory_space(request, files)
+        if parent_fd is not None and not fits(space):
+            space = reclaiming(space, *footprint(parent_fd, request.name), files)
         refusal = refusal or check_space(request, space)
         yield StagePlan(
             request=request,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hostprep.errors import Refused
 from hostprep.staging.manifest import FORMAT
-from hostprep.staging.tree import DIRECTORY_FLAGS, remove_tree
+from hostprep.staging.tree import DIRECTORY_FLAGS, remove_tree, walk
 
 PREFIX = ".hostprep-"
 TREE = "tree"
@@ -114,6 +114,24 @@ def _forget_default_acl(descriptor: int) -> None:
         os.removexattr(descriptor, "system.posix_acl_default")
     except OSError:
         pass  # it has none, or its file system knows none
+
+
+def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
+    """Return (bytes, inodes) that a data set's private directory takes, (0, 0) without one."""
+    try:
+        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except OSError:
+        return 0, 0
+    size_bytes = inodes = 0
+    try:
+        for _, entries in walk(descriptor):
+            inodes += len(entries)
+            size_bytes += sum(entry.blocks * 512 // entry.nlink for entry in entries)
+    except OSError:
+        pass  # what cannot be looked at is not counted on
+    finally:
+        os.close(descriptor)
+    return size_bytes, inodes
 
 
 def sweep(parent: str, dataset: str) -> None:

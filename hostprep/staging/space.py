@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plan import CopyPlan
-from hostprep.units import GIB, format_bytes, format_count
+from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.model import LiveVolume, VolumeRequest
 from hostprep.volumes.plan import VolumePlan
 
@@ -78,6 +78,23 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",
+    )
+
+
+def fits(space: Space) -> bool:
+    """Whether bytes and inodes suffice."""
+    enough = space.free_inodes is None or space.needed_inodes <= space.free_inodes
+    return enough and space.needed_bytes <= space.free_bytes
+
+
+def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> Space:
+    """Count what an unfinished run left, less what is taken up of it, as free: it goes first."""
+    size_bytes -= files.resumed.bytes + files.resumed.files * PAGE_BYTES
+    inodes -= files.resumed.files
+    return replace(
+        space,
+        free_bytes=space.free_bytes + max(0, size_bytes),
+        free_inodes=None if space.free_inodes is None else space.free_inodes + max(0, inodes),
     )
 
 
