@@ -54,7 +54,9 @@ def list_samples(directory: str, seed: int = 0) -> Listing:
     by_kind: dict[str, list[str]] = {}
     for name in names:
         by_kind.setdefault(_kind(name), []).append(name)
-    aside = by_kind.pop("aside", []) if len(by_kind) > 1 else []
+    aside = by_kind.pop("aside", [])
+    if aside and not by_kind:
+        by_kind, aside = {"bytes": aside}, []
     if not by_kind:
         raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
     kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))

@@ -20,10 +20,9 @@ from hostprep.loading.model import (
 )
 from hostprep.system.run import CommandFailed, Running, start
 
-WINDOW_SECONDS = 2.5
 _OPENING_SECONDS = 60.0
 # A batch that is under way when time is over may still come; then the child ends by itself.
-_GRACE_SECONDS = 8.0
+_GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 3.0
 # Workers that are told to stop tidy up; those that are killed cannot.
 _TIDYING_SECONDS = 1.0
@@ -43,7 +42,8 @@ class Measurer:
     """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample.
 
     ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
-    ``cpus`` are the processors to measure on, None for all that this process may use.
+    The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
+    on, None for all that this process may use.
     """
 
     source: dict[str, Any]
@@ -51,6 +51,7 @@ class Measurer:
     batch_size: int | None
     host: HostShare
     deadline: float
+    window_seconds: float
     observer: Observer
     cpus: list[int] | None = None
     first: int = 0
@@ -126,7 +127,7 @@ class Measurer:
             "workers": workers,
             "prefetch_factor": prefetch_factor,
             "first": self.first,
-            "seconds": WINDOW_SECONDS,
+            "seconds": self.window_seconds,
             "limit_seconds": limit,
             "ready": ready,
             "background": background,

@@ -23,6 +23,10 @@ from hostprep.loading.session import DEFAULT_BATCH, PROBE_PREFETCH, Run
 from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
 
 _STAGES_SHARE = 0.12
+# A probe's clock runs for this share of the budget, within limits: long enough for whole rounds of
+# many workers, short enough for eight probes.
+_WINDOW_SHARE = 0.05
+_WINDOW_SECONDS = (0.8, 2.5)
 
 
 def from_host(host: HostShare, *, gpus: int) -> Report:
@@ -118,12 +122,14 @@ def _measurer(
     observer: Observer,
     began: float,
 ) -> Measurer:
+    shortest, longest = _WINDOW_SECONDS
     return Measurer(
         source=source,
         what=what,
         batch_size=wish.batch_size,
         host=host,
         deadline=began + wish.seconds,
+        window_seconds=min(max(_WINDOW_SHARE * wish.seconds, shortest), longest),
         observer=observer,
         cpus=share_of_cpus(host),
     )

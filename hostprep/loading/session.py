@@ -14,7 +14,7 @@ from hostprep.loading.bounds import MOST_WORKERS, bounds
 from hostprep.loading.curve import Curve, curve_of
 from hostprep.loading.failures import WorkersFailed
 from hostprep.loading.files import Listing
-from hostprep.loading.measure import WINDOW_SECONDS, Measurer
+from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
     Binding,
     Bound,
@@ -65,7 +65,9 @@ class Run:
             return
         alone, self.cost = found
         ready_workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
-        if ready_workers and measurer.left() > 2 * (measurer.opening_seconds + WINDOW_SECONDS):
+        if ready_workers and measurer.left() > 2 * (
+            measurer.opening_seconds + measurer.window_seconds
+        ):
             try:
                 self.transport = measurer.transport(ready_workers)
             except WorkersFailed as error:
@@ -210,7 +212,7 @@ class Run:
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
         assert self.cost is not None and self.curve is not None
         discarded = (2 * workers + 4) * self.cost.batch_size
-        needed = 1.3 * discarded / self.curve.rate(workers) + WINDOW_SECONDS
+        needed = 1.3 * discarded / self.curve.rate(workers) + self.measurer.window_seconds
         if self.measurer.left() < needed + self.measurer.opening_seconds:
             return None
         try:

@@ -69,7 +69,7 @@ def time_loader(
     memory_before = processes.proportional_memory(workers[0]) if workers else None
     delay_before = processes.thread_delay_seconds()
     before = processes.usage(workers)
-    marks = _clock(iterator, opened, job, deadline)
+    marks = _clock(iterator, opened, job, deadline, discarded)
     after = processes.usage(workers)
     delay = processes.thread_delay_seconds() - delay_before
     memory = processes.proportional_memory(workers[0]) if workers else None
@@ -130,13 +130,15 @@ def time_loader(
     return found, (iterator, threads, built)
 
 
-def _clock(iterator: Iterator[Any], opened: Opened, job: ProbeJob, deadline: float) -> list[float]:
+def _clock(
+    iterator: Iterator[Any], opened: Opened, job: ProbeJob, deadline: float, came: int
+) -> list[float]:
     """Return when each batch came, the first mark being the start of the clock."""
     step = max(1, job.workers)
     least = max(_LEAST_BATCHES, _LEAST_ROUNDS * step)
     marks = [time.perf_counter()]
     while True:
-        _next(iterator, opened, len(marks))
+        _next(iterator, opened, came + len(marks) - 1)
         marks.append(time.perf_counter())
         batches, elapsed = len(marks) - 1, marks[-1] - marks[0]
         if elapsed >= job.seconds and batches >= least and batches % step == 0:

@@ -50,12 +50,9 @@ def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Vari
         elif name == "simplejpeg" and not jpeg:
             found.append(Variant("decoder", name, None, None, "reads JPEG alone"))
         else:
-            found.append(_in_memory(measurer, "decoder", name, "as_is", name, workers))
+            found.append(_decoder(measurer, name, workers))
     if "pillow" in usable:
-        found += [
-            _in_memory(measurer, "form", form, form, "pillow", workers)
-            for form in ("jpeg", "png", "npy")
-        ]
+        found += [_form(measurer, form, workers) for form in ("jpeg", "png", "npy")]
     return tuple(found)
 
 
@@ -91,16 +88,24 @@ def winners(variants: tuple[Variant, ...]) -> tuple[Winner, ...]:
     return tuple(found)
 
 
-def _in_memory(
-    measurer: Measurer, group: str, name: str, form: str, decoder: str, workers: int
-) -> Variant:
-    source: dict[str, Any] = {**measurer.source, "form": form, "decoder": decoder}
-    with_it = replace(measurer, source=source, what=f"{name} in memory", first=0)
+def _decoder(measurer: Measurer, name: str, workers: int) -> Variant:
+    with_it = _in_memory(measurer, "as_is", name)
     alone, problem = _timed(lambda: _rate(with_it, 0))
     peak = alone
     if workers and problem is None:
         peak, problem = _timed(lambda: _rate(with_it, workers))
-    return Variant(group, name, alone, peak, problem)
+    return Variant("decoder", name, alone, peak, problem)
+
+
+def _form(measurer: Measurer, form: str, workers: int) -> Variant:
+    with_it = _in_memory(measurer, form, "pillow")
+    peak, problem = _timed(lambda: _rate(with_it, workers))
+    return Variant("form", form, None, peak, problem)
+
+
+def _in_memory(measurer: Measurer, form: str, decoder: str) -> Measurer:
+    source: dict[str, Any] = {**measurer.source, "form": form, "decoder": decoder}
+    return replace(measurer, source=source, what=f"{decoder} on {form} in memory", first=0)
 
 
 def _rate(measurer: Measurer, workers: int, *, background: bool = False) -> float:

@@ -1,0 +1,142 @@
+"""Loaders as users have them, good and bad, for ``hostprep recommend --loader``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+print("somebody's module prints when it is imported")
+
+
+class Waiting(Dataset[torch.Tensor]):
+    """20,000 samples, each three milliseconds of waiting, as from a network."""
+
+    size = 20_000
+    floats = 100
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.003)
+        return torch.zeros(self.floats)
+
+
+class Ready(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(self.floats)
+
+
+class Working(Waiting):
+    """About two milliseconds of one processor a sample."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        total = sum(number * number for number in range(20_000))
+        return torch.full((self.floats,), float(total % 7))
+
+
+class Large(Waiting):
+    """Six hundred kilobytes a sample, as an image for a network has."""
+
+    floats = 150_528
+
+
+class Huge(Waiting):
+    """Three megabytes a sample: one batch of 32 is more than 64 MB."""
+
+    floats = 786_432
+
+
+class Raises(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise KeyError("label")
+
+
+class RaisesInWorkers(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if torch.utils.data.get_worker_info() is not None:
+            raise KeyError("label")
+        return super().__getitem__(index)
+
+
+class Hangs(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        signal.pause()
+        raise AssertionError
+
+
+class HangsInWorkers(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if torch.utils.data.get_worker_info() is not None:
+            signal.pause()
+        return super().__getitem__(index)
+
+
+class Dies(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        raise AssertionError
+
+
+class NeedsGpu(Waiting):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.zeros(3, device="cuda")
+
+
+class Prints(Waiting):
+    """Prints to stdout by every way there is, from workers, too."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        print('{"not": "the document"}')
+        os.write(1, b"bytes for descriptor 1\n")
+        sys.stdout.flush()
+        return super().__getitem__(index)
+
+
+def empty() -> Waiting:
+    data = Waiting()
+    data.size = 0
+    return data
+
+
+def three() -> Waiting:
+    data = Waiting()
+    data.size = 3
+    return data
+
+
+def prints_unpicklable() -> Waiting:
+    data = Prints()
+    data.transform = lambda sample: sample  # type: ignore[attr-defined]
+    return data
+
+
+def unpicklable_spawned() -> DataLoader[torch.Tensor]:
+    return DataLoader(
+        prints_unpicklable(), batch_size=8, num_workers=2, multiprocessing_context="spawn"
+    )
+
+
+def good_already() -> DataLoader[torch.Tensor]:
+    return DataLoader(Ready(), batch_size=16, num_workers=0)
+
+
+def pipeline() -> Iterator[dict[str, Any]]:
+    """Make batches the way tf.data or DALI would: an iterable that is no DataLoader."""
+    while True:
+        time.sleep(0.01)
+        yield {"image": torch.zeros(16, 3, 8, 8)}
+
+
+def broken() -> Dataset[torch.Tensor]:
+    raise FileNotFoundError("/data/train.lmdb")
+
+
+constant = 5

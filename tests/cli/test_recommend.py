@@ -1,0 +1,322 @@
+"""``hostprep recommend`` on the command line: all modes, all ends, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hostprep.cli.main import run as run_cli
+
+ROOT = Path(__file__).parents[2]
+CONTRACT = {
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "binding",
+    "expected_samples_per_s",
+    "evidence",
+}
+MARK = "HOSTPREP_TEST_MARK"
+NO_RANKS = {"LOCAL_WORLD_SIZE": "", "SLURM_NTASKS_PER_NODE": "", "OMPI_COMM_WORLD_LOCAL_SIZE": ""}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "hostprep", "recommend", *arguments]
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that carry a mark in their environment."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if f"{MARK}={mark}".encode() in Path(f"/proc/{name}/environ").read_bytes():
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def gone(mark: str, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while marked(mark):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def hostprep(
+    *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    mark = uuid.uuid4().hex
+    done = subprocess.run(
+        command(*arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        env={**os.environ, **NO_RANKS, MARK: mark, **(env or {})},
+        check=False,
+    )
+    assert gone(mark), f"left running: {marked(mark)}"
+    return done
+
+
+def loader(name: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    spec = f"tests.cli.recommend_loaders:{name}"
+    seconds = () if "--seconds" in arguments else ("--seconds", "10")
+    done = hostprep("--loader", spec, *seconds, *arguments, "--json")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "hostprep.recommend/1"
+    assert document["ok"] is (done.returncode == 0)
+    return done.returncode, document, done.stderr
+
+
+def test_from_the_host_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["recommend", "--ranks", "1", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) >= CONTRACT
+    assert document["mode"] == "host"
+    assert document["num_workers"] >= 1
+    assert document["expected_samples_per_s"] is None
+    assert document["confirmed"] is False
+    assert document["evidence"]["host"]["affinity_cpus"] == len(os.sched_getaffinity(0))
+
+
+def test_host_alone_for_people_is_called_a_starting_point(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(["recommend"]) == 0
+    text = capsys.readouterr().out
+    assert "starting point, not a measurement" in text
+    assert "DataLoader(dataset, " in text
+
+
+def test_ranks_come_from_the_launcher(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert run_cli(["recommend", "--json"]) == 0
+    host = json.loads(capsys.readouterr().out)["evidence"]["host"]
+    assert (host["ranks"], host["ranks_from"]) == (4, "$LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--dataset", "/tmp", "--loader", "a:b"),
+        ("--loader", "a:b", "--no-measure"),
+        ("--gpu-rate", "0"),
+        ("--gpu-rate", "nan"),
+        ("--batch-size", "0"),
+        ("--dataset", "/nowhere/at/all"),
+    ],
+)
+def test_usage_errors(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(["recommend", *arguments, "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "usage"
+
+
+def test_a_loader_that_waits_gets_more_workers_than_there_are_processors() -> None:
+    status, found, _ = loader("Waiting", "--seconds", "16")
+    assert status == 0
+    assert set(found) >= CONTRACT
+    assert found["num_workers"] > (os.cpu_count() or 1)
+    assert found["confirmed"]
+    evidence = found["evidence"]
+    assert evidence["sample"]["waiting_seconds"] > evidence["sample"]["cpu_seconds"]
+    probes = evidence["probes"]
+    assert probes[0]["workers"] == 0
+    assert all(probe["discarded_batches"] >= 2 * probe["workers"] + 4 for probe in probes[1:])
+    at_best = [p for p in evidence["points"] if p["workers"] == found["num_workers"]]
+    assert at_best[0]["probes"] >= 1
+    assert found["expected_samples_per_s"] == pytest.approx(at_best[0]["rate"])
+
+
+def test_ready_samples_get_none_and_what_is_set_already_may_stay() -> None:
+    status, found, _ = loader("good_already")
+    assert status == 0
+    assert found["num_workers"] == 0
+    assert found["prefetch_factor"] is None
+    assert found["change_needed"] is False
+    assert found["verdict"].startswith("no change needed")
+    assert found["evidence"]["sample"]["batch_size"] == 16
+
+
+def test_a_slow_gpu_is_fed_by_few() -> None:
+    status, found, _ = loader("Waiting", "--gpu-rate", "400")
+    assert status == 0
+    assert 1 <= found["num_workers"] <= 4
+    assert found["binding"] == "gpu"
+    assert found["expected_samples_per_s"] == 400
+
+
+def test_prints_of_the_loader_stay_out_of_the_document() -> None:
+    status, found, _ = loader("prints_unpicklable")
+    assert status == 0
+    assert found["num_workers"] is not None
+    assert "not" not in found
+    # It cannot be pickled, either: a warning where workers are forked.
+    assert "unpicklable" in {hazard["code"] for hazard in found["hazards"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "words"),
+    [
+        ("Raises", 1, "raised while it made a batch: KeyError"),
+        ("RaisesInWorkers", 1, "KeyError: 'label'"),
+        ("Dies", 1, "SIGSEGV"),
+        ("NeedsGpu", 4, "needs a GPU"),
+        ("empty", 4, "is empty"),
+        ("three", 4, "has 3 samples, 1 batch of 32"),
+        ("unpicklable_spawned", 1, "cannot be sent to its workers"),
+        ("broken", 1, "could not be opened: FileNotFoundError: /data/train.lmdb"),
+        ("constant", 2, "is no loader"),
+        ("absent", 2, "has no absent"),
+    ],
+)
+def test_bad_loaders_end_in_a_sentence(name: str, status: int, words: str) -> None:
+    if name == "NeedsGpu":
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU here, so nothing is missing")
+    ended, found, stderr = loader(name)
+    assert ended == status
+    assert words in found["error"]["message"]
+    assert words in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("name", ["Hangs", "HangsInWorkers"])
+def test_a_loader_that_hangs_is_killed(name: str) -> None:
+    status, found, _ = loader(name, "--seconds", "8")
+    assert status == 1
+    assert "it hangs, or is slower than that; it was killed" in found["error"]["message"]
+
+
+def test_any_other_iterable_is_timed_as_it_is() -> None:
+    status, found, _ = loader("pipeline", "--gpu-rate", "100")
+    assert status == 0
+    assert found["num_workers"] is None
+    assert found["binding"] == "gpu"
+    assert found["expected_samples_per_s"] > 100
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [("nocolon", "names no loader"), ("no.such.module:x", "there is no module no")],
+)
+def test_names_of_nothing(spec: str, words: str) -> None:
+    done = hostprep("--loader", spec)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_worker_outlives_hostprep_however_it_ends(ending: signal.Signals) -> None:
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        command("--loader", "tests.cli.recommend_loaders:HangsInWorkers", "--seconds", "60"),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, MARK: mark},
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while len(marked(mark)) < 4 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(marked(mark)) >= 4  # hostprep, the measuring child and its workers
+        process.send_signal(ending)
+        status = process.wait(15)
+    finally:
+        process.kill()
+        process.wait()
+    assert status == (-signal.SIGKILL if ending == signal.SIGKILL else 130)
+    assert gone(mark), f"left running: {marked(mark)}"
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """A Python path on which torch cannot be imported, as where it was never installed."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    return {"PYTHONPATH": str(hook)}
+
+
+@pytest.fixture
+def arrays(tmp_path: Path) -> Path:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    for number in range(300):
+        np.save(folder / f"{number}.npy", np.full((32, 32, 3), number % 256, np.uint8))
+    return folder
+
+
+def test_without_torch_the_loader_mode_names_the_extra(without_torch: dict[str, str]) -> None:
+    done = hostprep("--loader", "tests.cli.recommend_loaders:Ready", env=without_torch)
+    assert done.returncode == 1
+    assert "torch is not installed" in done.stderr
+    assert "hostprep[torch]" in done.stderr
+
+
+def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays: Path) -> None:
+    assert hostprep("--json", env=without_torch).returncode == 0
+    done = hostprep("--dataset", str(arrays), "--json", env=without_torch)
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert found["num_workers"] is not None
+    assert found["confirmed"] is False
+    assert found["evidence"]["stages"]["kind"] == "npy"
+    assert any("torch is not installed" in note for note in found["notes"])
+
+
+def test_from_files_with_real_loaders(arrays: Path) -> None:
+    done = hostprep("--dataset", str(arrays), "--seconds", "10", "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert set(found) >= CONTRACT
+    evidence = found["evidence"]
+    assert evidence["files"]["count"] == 300
+    assert {stage["name"] for stage in evidence["stages"]["stages"]} >= {"read_cold", "decode"}
+    assert evidence["transport"]["samples_per_s"] > 0
+    assert evidence["sample"]["sample_bytes"] == 32 * 32 * 3
+    assert evidence["probes"]
+
+
+def test_files_without_a_measurement_are_modelled(arrays: Path) -> None:
+    done = hostprep("--dataset", str(arrays), "--no-measure")
+    assert done.returncode == 0
+    assert "by the model, not confirmed" in done.stdout
+
+
+def test_side_by_side(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for number in range(140):
+        Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"{number}.jpg")
+    done = hostprep("--dataset", str(tmp_path), "--seconds", "5", "--compare", "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)["evidence"]
+    rows = {(row["group"], row["name"]): row for row in found["comparison"]}
+    assert rows["decoder", "pillow"]["peak_samples_per_s"] > 0
+    assert rows["decoder", "opencv"]["peak_samples_per_s"] > 0
+    assert {name for group, name in rows if group == "form"} == {"jpeg", "png", "npy"}
+    assert any(group == "prefetching" for group, _ in rows)
+    for row in rows.values():
+        assert (row["problem"] is None) is (row["peak_samples_per_s"] is not None)
+    assert {winner["group"] for winner in found["winners"]} >= {"decoder", "form"}
+    assert all(winner["factor"] >= 1 for winner in found["winners"])

@@ -1,0 +1,135 @@
+"""Which files are samples, and how they become arrays."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hostprep.errors import Inconclusive, UsageError
+from hostprep.loading import decoders
+from hostprep.loading.files import (
+    FileSamples,
+    collate_arrays,
+    collate_tensors,
+    in_memory,
+    list_samples,
+)
+from hostprep.loading.stages import time_stages
+
+
+def picture(seed: int = 0) -> Image.Image:
+    dice = np.random.default_rng(seed)
+    small = dice.integers(0, 255, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((80, 60), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    for number in range(20):
+        folder = tmp_path / f"class{number % 3}"
+        folder.mkdir(exist_ok=True)
+        picture(number).save(folder / f"{number}.jpg", quality=95)
+    (tmp_path / "labels.txt").write_text("0 1 2\n")
+    (tmp_path / ".hidden.jpg").write_bytes(b"")
+    return tmp_path
+
+
+def test_images_are_samples_and_labels_are_not(images: Path) -> None:
+    listing = list_samples(str(images))
+    assert (listing.kind, len(listing.names), listing.others) == ("image", 20, 0)
+    assert listing.jpeg
+    assert listing.whole
+    assert listing.mean_bytes > 100
+
+
+def test_the_kind_of_most_files_wins_and_the_rest_is_counted(images: Path) -> None:
+    for number in range(5):
+        np.save(images / f"{number}.npy", np.zeros(3))
+    (images / "a.webp").write_bytes(b"x")
+    listing = list_samples(str(images))
+    assert (listing.kind, listing.others, listing.jpeg) == ("image", 5, False)
+
+
+def test_odd_directories(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        list_samples(str(tmp_path / "absent"))
+    with pytest.raises(Inconclusive, match="no files"):
+        list_samples(str(tmp_path))
+    with open(tmp_path / "shard.tar", "wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(Inconclusive, match=r"1\.00 GiB on the mean"):
+        list_samples(str(tmp_path))
+
+
+def test_text_alone_is_samples(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    assert list_samples(str(tmp_path)).kind == "bytes"
+
+
+@pytest.mark.parametrize("decoder", decoders.installed())
+def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
+    target = io.BytesIO()
+    picture().save(target, "jpeg", quality=95)
+    image = decoders.decode(target.getvalue(), decoder)
+    reference = np.asarray(picture()).astype(int)
+    assert image.shape == reference.shape
+    assert np.abs(image - reference).mean() < 8
+    ready = decoders.resize(image, 32, decoder)
+    assert (ready.shape, ready.dtype) == ((3, 32, 32), np.float32)
+    assert 0 <= ready.min() < ready.max() <= 1
+
+
+@pytest.mark.parametrize("decoder", decoders.installed())
+def test_what_is_no_image_is_an_error(decoder: str) -> None:
+    with pytest.raises((ValueError, OSError)):
+        decoders.decode(b"no image at all", decoder)
+
+
+@pytest.mark.parametrize("form", ["jpeg", "png", "npy"])
+def test_forms_hold_the_same_picture(images: Path, form: str) -> None:
+    listing = list_samples(str(images))
+    files = FileSamples(listing.names, "image", "pillow", 32)
+    kept = in_memory(files, form, "pillow")
+    assert len(kept) == 20_000
+    assert np.abs(kept[3] - files[3]).mean() < 0.02
+
+
+def test_batches_of_arrays_and_of_bytes() -> None:
+    same = [np.zeros((2, 2)), np.ones((2, 2))]
+    assert collate_arrays(same).shape == (2, 2, 2)
+    assert tuple(collate_tensors(same).shape) == (2, 2, 2)
+    odd = [np.zeros(3, np.uint8), np.ones(4, np.uint8)]
+    assert tuple(collate_tensors(odd).shape) == (7,)
+    assert collate_tensors([b"abc", b"de"]).tolist() == [97, 98, 99, 100, 101]
+    assert collate_tensors([b"", b""]).numel() == 0
+
+
+def test_stages_of_images_are_all_timed(images: Path) -> None:
+    (images / "class0" / "broken.jpg").write_bytes(b"no image")
+    listing = list_samples(str(images))
+    stages = time_stages(FileSamples(listing.names, "image", "pillow", 32), 4, 0.2, 0)
+    assert stages.samples >= 10
+    assert stages.sample_bytes == 3 * 32 * 32 * 4
+    assert {stage.name for stage in stages.stages} == {
+        "read_as_is",
+        "read_cold",
+        "read_warm",
+        "decode",
+        "resize",
+        "collate",
+    }
+    assert all(stage.seconds > 0 for stage in stages.stages)
+    # On one core the processor's time is part of the time; clocks differ by their resolution.
+    assert all(stage.cpu_seconds <= stage.seconds * 1.5 + 1e-3 for stage in stages.stages)
+
+
+def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(b"no image")
+    names = [str(path) for path in tmp_path.iterdir()]
+    with pytest.raises(Inconclusive, match="no file could be read"):
+        time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2, 0)

@@ -1,0 +1,158 @@
+"""Real DataLoaders timed in this process: the discards, the rounds, the unseen samples."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from hostprep.errors import Inconclusive
+from hostprep.loading.building import ProbeJob, UnseenBatches, UnseenIndices, build
+from hostprep.loading.opening import Opened
+from hostprep.loading.timing import measure_batch, time_iterable, time_loader
+
+
+class Sleepy:
+    """4,000 samples, each a millisecond of waiting."""
+
+    def __init__(self, seconds: float = 0.001) -> None:
+        self.seconds = seconds
+        self.asked: list[int] = []
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds)
+        self.asked.append(index)
+        return torch.zeros(10)
+
+
+def opened(dataset: Any, loader: Any = None, kind: str = "dataset") -> Opened:
+    collate = None if loader is None else loader.collate_fn
+    return Opened(dataset, loader, None, collate, 8, kind, "mine")
+
+
+def job(workers: int, **changed: Any) -> ProbeJob:
+    fields: dict[str, Any] = {
+        "workers": workers,
+        "prefetch_factor": 2,
+        "batch_size": 8,
+        "first": 0,
+        "seconds": 0.3,
+        "limit_seconds": 10.0,
+    }
+    return ProbeJob(**{**fields, **changed})
+
+
+def test_without_workers_waiting_is_told_from_work() -> None:
+    found, _ = time_loader(opened(Sleepy()), job(0), lambda event: None)
+    cost = found["cost"]
+    assert cost["waiting_seconds"] > 0.5 * cost["seconds"]
+    assert cost["cpu_seconds"] < 0.5 * cost["seconds"]
+    assert cost["sample_bytes"] == 40
+    assert found["probe"]["discarded_batches"] == 4
+
+
+def test_workers_discard_and_stop_after_whole_rounds() -> None:
+    events: list[str] = []
+    found, keep = time_loader(opened(Sleepy()), job(3), events.append)
+    probe = found["probe"]
+    assert probe["discarded_batches"] == 10
+    assert probe["samples"] % (3 * 8) == 0
+    assert probe["samples"] / probe["seconds"] == pytest.approx(probe["samples_per_s"])
+    assert probe["worker_memory_bytes"] > 1 << 20
+    assert events == ["first_batch"]
+    del keep
+
+
+def test_the_next_probe_begins_where_this_one_ended() -> None:
+    data = Sleepy(0.0)
+    found, _ = time_loader(opened(data), job(0, seconds=0.01), lambda event: None)
+    first = set(data.asked)
+    data.asked.clear()
+    time_loader(opened(data), job(0, seconds=0.01, first=found["next"]), lambda event: None)
+    assert len(first) > 32
+    if found["next"] < 2000:
+        assert not first & set(data.asked[:64])
+
+
+def test_every_sample_comes_once_before_any_comes_twice() -> None:
+    for shuffled in (True, False):
+        order = UnseenIndices(100, 30, shuffled)
+        taken = list(itertools.islice(order, 100))
+        assert sorted(taken) == list(range(100))
+        assert (taken == [*range(30, 100), *range(30)]) is not shuffled
+        assert order.taken == 100
+
+
+def test_very_long_data_sets_have_no_permutation_in_memory() -> None:
+    taken = list(itertools.islice(UnseenIndices(10**12, 0, True), 10_000))
+    assert len(set(taken)) == 10_000
+    assert max(taken) > 10**11
+
+
+def test_the_users_own_batches_are_kept_and_go_on() -> None:
+    order = UnseenBatches([[0, 1], [2], [3, 4, 5]], batch_size=2, first=2)
+    assert list(itertools.islice(order, 4)) == [[2], [3, 4, 5], [0, 1], [2]]
+    assert list(UnseenBatches([], 2, 0)) == []
+
+
+def test_their_loader_keeps_its_collate_and_its_start_method() -> None:
+    def double(samples: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(samples) * 2
+
+    theirs = DataLoader(
+        Sleepy(),  # type: ignore[arg-type]
+        batch_size=8,
+        collate_fn=double,
+        num_workers=1,
+        multiprocessing_context="spawn",
+    )
+    built = build(opened(theirs.dataset, theirs, "dataloader"), job(2)).loader
+    assert built.collate_fn is double
+    assert built.multiprocessing_context.get_start_method() == "spawn"
+    assert built.num_workers == 2
+    assert [i for i, _ in zip(built.sampler, range(3), strict=False)] == [0, 1, 2]  # not shuffled
+
+
+def test_data_sets_that_make_whole_batches_stay_so() -> None:
+    theirs = DataLoader(Sleepy(), batch_size=None)  # type: ignore[arg-type]
+    assert build(opened(theirs.dataset, theirs, "dataloader"), job(0)).loader.batch_size is None
+
+
+def test_a_stream_that_ends_is_inconclusive() -> None:
+    class Short(IterableDataset[int]):
+        def __iter__(self) -> Any:
+            return iter(range(40))
+
+    with pytest.raises(Inconclusive, match="ended after 5 batches"):
+        time_loader(opened(Short(), kind="stream"), job(0), lambda event: None)
+
+
+def test_too_slow_to_be_timed_is_inconclusive() -> None:
+    with pytest.raises(Inconclusive, match="first 8 do not count") as caught:
+        time_loader(opened(Sleepy(0.02)), job(2, limit_seconds=0.4), lambda event: None)
+    assert "--seconds" in (caught.value.hint or "")
+
+
+def test_any_iterable_is_timed_by_its_rows() -> None:
+    def batches() -> Any:
+        while True:
+            time.sleep(0.01)
+            yield {"image": torch.zeros(16, 3), "label": [1] * 16}
+
+    iterable = Opened(None, None, batches(), None, 1, "iterable", "mine")
+    found = time_iterable(iterable, 0.3, 5.0)
+    assert found["rows"] == 16
+    assert 100 < found["samples_per_s"] < 1600
+
+
+def test_bytes_of_nested_batches() -> None:
+    batch = {"x": torch.zeros(4, 10), "y": [torch.zeros(3), ("name", torch.zeros(1))]}
+    assert measure_batch(batch) == (4 * 44, 3)
+    assert measure_batch(b"abc") == (3, 0)
