@@ -117,11 +117,11 @@ def against_fio(where: Path, rounds: int, seconds: float) -> list[Row]:
                 first = fio.measure(job).bytes_per_s
                 hand = [by_hand(file.path, pattern, block, depth, seconds) for _ in range(2)]
                 said = first + fio.measure(job).bytes_per_s
-                pairs.append((said / 2e6, sum(hand) / 2e6))
-                control.append((hand[0] / 1e6, hand[1] / 1e6))
+                pairs.append((said / 2e3, sum(hand) / 2e3))
+                control.append((hand[0] / 1e3, hand[1] / 1e3))
             what = f"{pattern}, {block} bytes, depth {depth}"
-            rows.append(row(what, pairs, "MB/s", 0.05))
-            rows.append(row(f"{what}: control, hand and hand", control, "MB/s", 1.0))
+            rows.append(row(what, pairs, "kB/s", 0.05))
+            rows.append(row(f"{what}: control, hand and hand", control, "kB/s", 1.0))
     return rows
 
 
