@@ -73,10 +73,10 @@ class Measurer:
         cost = SampleCost(**result["cost"])
         # Under a quota of less than one processor the rest of the time is no waiting for data.
         busy = cost.cpu_seconds / min(1.0, self.host.capacity_per_rank)
-        waiting = min(cost.waiting_seconds, max(0.0, cost.seconds - busy))
+        waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
         probe = self._probe_of(result)
         seconds = 1 / probe.undisturbed_samples_per_s
-        return probe, replace(cost, seconds=seconds, waiting_seconds=min(waiting, seconds))
+        return probe, replace(cost, seconds=seconds, waiting_seconds=waiting)
 
     def transport(self, workers: int) -> Transport:
         """Time ready samples through ``workers`` workers."""
@@ -185,7 +185,7 @@ class Measurer:
             workers=found["workers"],
             own_cpus=found["own_cpus"],
             runnable_cpus=found["runnable_cpus"],
-            others_cpus=found["others_cpus"],
+            others_cpus=min(found["others_cpus"], found["others_before_cpus"]),
             cpus=schedulable,
         )
         self.seen_before = self.seen_before or found["seen_before"]

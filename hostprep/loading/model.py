@@ -58,12 +58,15 @@ class HostShare:
 class SampleCost:
     """What a sample takes in the main process, without workers, per sample unless it says batch.
 
-    ``waiting_seconds`` is time that no processor was wanted: storage, network, sleep.
+    ``seconds`` is as it was; the others are with torch on one thread, as in a worker, where it
+    took ``worker_seconds``. ``waiting_seconds`` is time that no processor was wanted: storage,
+    network, sleep.
     ``batch_p99_over_mean`` tells how uneven the batches are.
     """
 
     batch_size: int
     seconds: float
+    worker_seconds: float
     cpu_seconds: float
     waiting_seconds: float
     collate_seconds: float
@@ -87,11 +90,13 @@ class Probe:
     """One real DataLoader, timed in a process of its own.
 
     ``samples_per_s`` is what the clock said. ``undisturbed_samples_per_s`` is what it would have
-    been, had other programs not taken processor time meanwhile (``others_cpus``): the same where
-    they took none. ``relative_error`` is the standard error of the mean of its rounds.
-    ``own_cpus``, ``main_cpus`` and ``runnable_cpus`` are processors' worth of time used by all its
-    processes, used by the main one, and used or waited for. ``discarded_batches`` came before the
-    clock was started. ``seen_before`` tells that the data set was too short for fresh samples.
+    been, had other programs not taken processor time meanwhile: the same where they took none.
+    ``others_cpus`` is what they took. More than they took before the probe began, in
+    ``others_before_cpus``, they took on its behalf, as a file server does.
+    ``relative_error`` is the standard error of the mean of its rounds. ``own_cpus``, ``main_cpus``
+    and ``runnable_cpus`` are processors' worth of time used by all its processes, used by the main
+    one, and used or waited for. ``discarded_batches`` came before the clock was started.
+    ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
     workers: int
@@ -107,6 +112,7 @@ class Probe:
     main_cpus: float
     runnable_cpus: float
     others_cpus: float
+    others_before_cpus: float
     worker_memory_bytes: int | None
     worker_growth_bytes_per_s: float | None
     worker_threads: int | None

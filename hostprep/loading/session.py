@@ -257,7 +257,7 @@ class Run:
     def _caveats(self, probes: Sequence[Probe]) -> list[str]:
         notes = []
         if any(probe.disturbed for probe in probes):
-            worst = max(probe.others_cpus for probe in probes)
+            worst = max(probe.others_cpus for probe in probes if probe.disturbed)
             notes.append(
                 f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
                 " remains without them, and less certain for it"
@@ -285,6 +285,7 @@ def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
     return SampleCost(
         batch_size=batch_size,
         seconds=seconds,
+        worker_seconds=seconds,
         cpu_seconds=cpu_seconds,
         waiting_seconds=max(0.0, read.seconds - read.cpu_seconds),
         collate_seconds=collate.seconds,

@@ -16,11 +16,12 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
-from hostprep.loading.building import ProbeJob, build
+from hostprep.loading.building import ProbeJob, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
 
 _LEAST_BATCHES = 8
+_LEAST_ALONE = 3
 _LEAST_ROUNDS = 2
 _BLOCKS = 8
 _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
@@ -34,6 +35,7 @@ def time_loader(
     ``told`` hears of ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
     """
     built = build(opened, job)
+    others_before = processes.others_now()
     begin = time.perf_counter()
     deadline = begin + job.limit_seconds
     iterator: Iterator[Any] = iter(built.loader)
@@ -52,11 +54,7 @@ def time_loader(
     while discarded < discard and time.perf_counter() < deadline:
         _next(iterator, opened, discarded)
         discarded += 1
-        if (
-            not job.workers
-            and discarded >= 2
-            and time.perf_counter() - begin > job.limit_seconds / 3
-        ):
+        if not job.workers and discarded >= 2 and time.perf_counter() - begin > job.seconds:
             break  # nothing is made ahead without workers; these only warmed up
     if discarded < discard and job.workers:
         raise Inconclusive(
@@ -64,14 +62,10 @@ def time_loader(
             f" first {discard} do not count, so no rate could be taken.",
             "give it more time (--seconds), or a smaller --batch-size",
         )
-    if built.collate is not None:
-        built.collate.seconds = built.collate.cpu_seconds = 0.0
     memory_before = processes.proportional_memory(workers[0]) if workers else None
-    delay_before = processes.thread_delay_seconds()
     before = processes.usage(workers)
     marks = _clock(iterator, opened, job, deadline, discarded)
     after = processes.usage(workers)
-    delay = processes.thread_delay_seconds() - delay_before
     memory = processes.proportional_memory(workers[0]) if workers else None
     batches = len(marks) - 1
     seconds = marks[-1] - marks[0]
@@ -101,6 +95,7 @@ def time_loader(
         "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
         "runnable_cpus": runnable,
         "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
+        "others_before_cpus": others_before,
         "worker_memory_bytes": memory,
         "worker_growth_bytes_per_s": growth,
         "worker_threads": threads_of_worker,
@@ -109,25 +104,60 @@ def time_loader(
         "seen_before": not job.ready
         and (built.order is None or (length is not None and taken > length)),
     }
-    found: dict[str, Any] = {"probe": probe, "next": taken}
-    if not job.workers and built.collate is not None:
-        # Other threads of this process (decoders with their own) count as processor time, too.
-        cpu_seconds = (after.own_cpu - before.own_cpu) / samples
-        wanted = (after.main_cpu - before.main_cpu + delay) / samples
+    found: dict[str, Any] = {"probe": probe}
+    if built.collate is not None:
+        one_thread = _on_one_thread(iterator, opened, job, built.collate, deadline)
         found["cost"] = asdict(
             SampleCost(
                 batch_size=job.batch_size,
                 seconds=1 / rate,
-                cpu_seconds=cpu_seconds,
-                waiting_seconds=max(0.0, 1 / rate - wanted),
-                collate_seconds=built.collate.seconds / samples,
-                collate_cpu_seconds=built.collate.cpu_seconds / samples,
                 sample_bytes=size_bytes // job.batch_size,
                 tensors_per_batch=tensors,
                 batch_p99_over_mean=_p99_over_mean(marks),
+                **one_thread,
             )
         )
+    found["next"] = 0 if built.order is None else job.first + built.order.taken
     return found, (iterator, threads, built)
+
+
+def _on_one_thread(
+    iterator: Iterator[Any],
+    opened: Opened,
+    job: ProbeJob,
+    collate: TimedCollate,
+    deadline: float,
+) -> dict[str, float]:
+    """Return what a sample takes with torch on one thread, as workers have it.
+
+    With more threads torch is faster without workers, and burns processor time while its threads
+    wait for each other, which workers would not. Threads of other libraries remain and count.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    collate.seconds = collate.cpu_seconds = 0.0
+    delay_before = processes.thread_delay_seconds()
+    before = processes.usage(())
+    batches = 0
+    while True:
+        _next(iterator, opened, batches)
+        batches += 1
+        now = time.perf_counter()
+        if batches >= _SLOW_BATCHES and (now - before.at > job.seconds / 2 or now > deadline):
+            break
+    after = processes.usage(())
+    delay = processes.thread_delay_seconds() - delay_before
+    samples = batches * job.batch_size
+    seconds = (after.at - before.at) / samples
+    cpu_seconds = (after.main_cpu - before.main_cpu) / samples
+    return {
+        "worker_seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "waiting_seconds": max(0.0, seconds - cpu_seconds - delay / samples),
+        "collate_seconds": collate.seconds / samples,
+        "collate_cpu_seconds": collate.cpu_seconds / samples,
+    }
 
 
 def _clock(
@@ -135,7 +165,8 @@ def _clock(
 ) -> list[float]:
     """Return when each batch came, the first mark being the start of the clock."""
     step = max(1, job.workers)
-    least = max(_LEAST_BATCHES, _LEAST_ROUNDS * step)
+    # Without workers batches come one by one, and where they come slowly three tell enough.
+    least = max(_LEAST_BATCHES, _LEAST_ROUNDS * step) if job.workers else _LEAST_ALONE
     marks = [time.perf_counter()]
     while True:
         _next(iterator, opened, came + len(marks) - 1)

@@ -117,9 +117,9 @@ def what_binds(known: Known, point: Point) -> Binding:
     others = sum(probe.others_cpus for probe in probes) / len(probes)
     if point.workers == 0:
         busiest = max(known.cost.waiting_seconds, known.cost.collate_seconds)
-        if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.seconds:
+        if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds:
             return Binding.READ if known.stages else Binding.WAITING
-        if busiest > _WAITING_SHARE * known.cost.seconds:
+        if busiest > _WAITING_SHARE * known.cost.worker_seconds:
             return Binding.COLLATE
         # Workers were tried and gave less, though there were processors for them: what they add
         # is the way to the main process.

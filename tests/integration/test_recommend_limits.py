@@ -108,7 +108,7 @@ def test_a_quota_is_seen_and_followed(cpus: float) -> None:
         assert found["binding"] == "cpu"
         # What is throttled is not taken for waiting, and no number of workers makes it faster.
         sample = found["evidence"]["sample"]
-        assert sample["waiting_seconds"] < 0.3 * sample["seconds"]
+        assert sample["waiting_seconds"] < 0.3 * sample["worker_seconds"]
         assert found["num_workers"] <= 4
         follow(found, "Working", 6, before=enter)
 

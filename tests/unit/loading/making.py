@@ -23,6 +23,7 @@ def probe(workers: int, rate: float, **changed: Any) -> Probe:
         "main_cpus": 0.2,
         "runnable_cpus": 1.0,
         "others_cpus": 0.0,
+        "others_before_cpus": 0.0,
         "worker_memory_bytes": 100 << 20 if workers else None,
         "worker_growth_bytes_per_s": 0.0 if workers else None,
         "worker_threads": 2 if workers else None,
@@ -37,6 +38,7 @@ def cost(**changed: Any) -> SampleCost:
     fields: dict[str, Any] = {
         "batch_size": 32,
         "seconds": 0.002,
+        "worker_seconds": 0.002,
         "cpu_seconds": 0.002,
         "waiting_seconds": 0.0,
         "collate_seconds": 0.0001,
