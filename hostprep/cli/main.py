@@ -30,7 +30,6 @@ def run(argv: list[str]) -> int:
         code = app(args=argv, prog_name="hostprep", standalone_mode=False)
         if code == Interrupted.exit_code:  # Typer has swallowed Ctrl-C and left only the status
             raise KeyboardInterrupt
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HostprepError as error:
         emit_error(command, error, as_json=as_json)
@@ -40,11 +39,6 @@ def run(argv: list[str]) -> int:
         return Interrupted.exit_code
     except typer.Exit as stop:
         return stop.exit_code
-    except BrokenPipeError:
-        # The reader (`| head`) has gone. Point stdout elsewhere, or the interpreter complains
-        # once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
             return _usage(command, error, as_json=as_json)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from hostprep.errors import HostprepError
 
 
 def say(message: str = "") -> None:
     """Print words for people on stderr."""
-    print(message, file=sys.stderr, flush=True)
+    _print(message, sys.stderr)
 
 
 def emit_text(text: str) -> None:
     """Print a result for people on stdout."""
-    print(text)
+    _print(text, sys.stdout)
 
 
 def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
@@ -27,7 +27,20 @@ def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
     document pure ASCII and lets Python give the bytes back.
     """
     document = {"schema": f"hostprep.{command}/1", "ok": ok, **fields}
-    print(json.dumps(document, indent=2))
+    _print(json.dumps(document, indent=2), sys.stdout)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    """Print; where the reader (`| head`) has gone, the work and its exit code stay what they are.
+
+    The stream leads elsewhere from then on, or the interpreter would complain when it ends.
+    """
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        elsewhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(elsewhere, stream.fileno())
+        os.close(elsewhere)
 
 
 def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:

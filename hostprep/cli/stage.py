@@ -112,7 +112,7 @@ def stage(
         real = real_source(path)
         request = StageRequest(
             source=real,
-            name=check_name(name or spec_name or os.path.basename(real)),
+            name=check_name(name if name is not None else spec_name or os.path.basename(real)),
             parent=parent,
             volume_size_bytes=size_bytes,
             verify=Verify(verify),

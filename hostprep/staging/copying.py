@@ -230,6 +230,9 @@ def copy_range(
                 hasher.update(piece)
             _write_fully(target, piece, position)
             position += len(piece)
+        if sparse and data_start < data_end:
+            # XFS allocates ahead of what is written, and would keep it once the file is longer.
+            os.ftruncate(target, position)
     if hasher is None:
         return b""
     digest = hasher.digest()

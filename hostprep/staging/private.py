@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from hostprep.errors import Refused
 from hostprep.staging.manifest import FORMAT
-from hostprep.staging.tree import DIRECTORY_FLAGS, remove_tree, walk
+from hostprep.staging.tree import DIRECTORY_FLAGS, names_in, remove_tree, walk
 
 PREFIX = ".hostprep-"
 TREE = "tree"
@@ -33,12 +33,12 @@ class PrivateDir:
 
     def journals(self) -> list[str]:
         """Return paths under which the journals in it can be opened."""
-        names = sorted(name for name in os.listdir(self.fd) if name.startswith("journal."))
+        names = sorted(name for name in names_in(self.fd) if name.startswith("journal."))
         return [f"/proc/self/fd/{self.fd}/{name}" for name in names]
 
     def replace_journals(self, lines: Iterable[bytes]) -> None:
         """Put one journal in place of all: what of an earlier run's work still counts."""
-        old = [name for name in os.listdir(self.fd) if name.startswith("journal.")]
+        old = [name for name in names_in(self.fd) if name.startswith("journal.")]
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open("resumed", flags, 0o600, dir_fd=self.fd), "wb") as file:
             for line in lines:

@@ -103,6 +103,20 @@ def join(directory: str, name: str) -> str:
 Plain = tuple[str, int, int, int, int, int, int, int, int, int]
 
 
+def rewind(descriptor: int) -> None:
+    """Begin at the first entry: a listing of an open directory goes on where the last one ended.
+
+    Without it Btrfs shows only what was there when the directory was opened.
+    """
+    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def names_in(descriptor: int) -> list[str]:
+    """Return the names in an open directory as it is now."""
+    rewind(descriptor)
+    return os.listdir(descriptor)
+
+
 def list_directory(descriptor: int, *, by_inode: bool = False) -> list[Plain]:
     """Return the entries of a directory as plain tuples in the order of ``Entry``.
 
@@ -112,6 +126,7 @@ def list_directory(descriptor: int, *, by_inode: bool = False) -> list[Plain]:
     An entry that vanishes between the listing and its lstat was never there.
     """
     entries = []
+    rewind(descriptor)
     with os.scandir(descriptor) as listing:
         for item in sorted(listing, key=_inode) if by_inode else listing:
             try:

@@ -20,6 +20,7 @@ from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.stage import carry_out
 from tests.kit import failing_fs as failing
+from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import FailingFs, Rule, failing_fs
 from tests.kit.stagecraft import (
@@ -513,6 +514,45 @@ def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
         fs.tell()
         hostprep("stage", source, "--to", fs.mount)
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+class Vandal(Silent):
+    """An observer that changes a bit of a copy when it is about to be read back."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        self.done = 0
+
+    def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        if name == "verify":
+            for file in ("class-1/images/003.bin", "large", "hard"):
+                flip_bit(self.tree / file)
+                self.done += 1
+
+
+@pytest.mark.parametrize("kind", ["ext4", "btrfs"])
+def test_what_a_disk_gives_back_differently_is_copied_again(
+    kind: loops.Kind, source: Path, safe_dir: Path
+) -> None:
+    if reason := loops.unavailable(kind):
+        pytest.skip(reason)
+    (source / "large").write_bytes(os.urandom(1 << 20) * 65)
+    with loops.loop_filesystem(kind, 512 << 20, safe_dir) as disk:
+        request = StageRequest(str(source), "data", str(disk / "fast"), None)
+        vandal = Vandal(disk / "fast/.hostprep-data/tree")
+        with plan_stage(request, Silent()) as plan:
+            result = carry_out(plan, vandal)
+        assert vandal.done == 3
+        assert result.published and result.verified and failures(result) == {}
+        assert differences(source, disk / "fast/data", owners=True) == []
+        assert (result.files, result.bytes) == visible(disk / "fast/data")
+        assert result.digest == digest_of(source)
+        # An update too: what was made after a directory was opened must be seen.
+        for path in ("class-1/images/003.bin", "hard", "new"):
+            (source / path).write_bytes(os.urandom(5000))
+        found = hostprep("stage", source, "--to", disk / "fast")
+        assert differences(source, disk / "fast/data", owners=True) == []
+        assert found["digest"] == digest_of(disk / "fast/data")
 
 
 def test_full_check_finds_what_lstat_cannot(source: Path, target: Path) -> None:

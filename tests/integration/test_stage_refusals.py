@@ -1,0 +1,533 @@
+"""What ``stage`` refuses and how it says so: exit codes, one document, nothing changed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit import loops
+from tests.kit.compare import differences
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    NOBODY,
+    hostprep,
+    make_source,
+    rewrite,
+    run_hostprep,
+    snapshot,
+)
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    return make_source(safe_dir / "data", directories=2, files=5)
+
+
+@pytest.fixture
+def target(safe_dir: Path) -> Path:
+    return safe_dir / "fast"
+
+
+def refused(*words: str | Path, code: int = 5) -> str:
+    """Insist on the refusal, with and without --dry-run and --json; return its message."""
+    texts = set()
+    for extra in ((), ("--dry-run",)):
+        found = hostprep(*words, *extra, expect=code)
+        assert found["error"]["code"] == {5: "refused", 2: "usage", 1: "failed"}[code]
+        texts.add(found["error"]["message"])
+        done = run_hostprep(*words, *extra)
+        assert done.returncode == code
+        assert texts <= {done.stderr.partition("hostprep: ")[2].partition("\n")[0]}
+    (text,) = texts
+    return text
+
+
+def somebody(kind: str, path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if kind == "directory":
+        path.mkdir()
+        (path / "file").write_bytes(b"somebody's")
+    elif kind == "empty directory":
+        path.mkdir()
+    elif kind == "file":
+        path.write_bytes(b"somebody's")
+    elif kind == "symlink":
+        path.symlink_to("/etc")
+    else:
+        os.mkfifo(path)
+
+
+@pytest.mark.parametrize("kind", ["directory", "empty directory", "file", "symlink", "fifo"])
+def test_what_somebody_has_put_there_is_refused_and_left(
+    kind: str, source: Path, target: Path, safe_dir: Path
+) -> None:
+    somebody(kind, target / "data")
+    before = snapshot(safe_dir)
+    message = refused("stage", source, "--to", target)
+    assert "data" in message and "nothing was changed" in message
+    assert snapshot(safe_dir) == before
+
+
+def test_what_appears_there_while_we_stage_is_left(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    hostprep("unstage", "data")
+    somebody("directory", target / "data")
+    before = snapshot(target)
+    refused("stage", source, "--to", target)
+    assert snapshot(target) == before
+
+
+@pytest.mark.parametrize("inside", ["", "sub", "class-0/images"])
+def test_a_target_inside_the_source_is_refused(inside: str, source: Path) -> None:
+    before = snapshot(source)
+    assert "inside the source" in refused("stage", source, "--to", source / inside)
+    link = source.parent / "link"
+    link.symlink_to(source)
+    assert "inside the source" in refused("stage", source, "--to", link / inside)
+    assert "inside the source" in refused("stage", link, "--to", source / inside)
+    assert snapshot(source) == before
+
+
+def test_a_source_inside_the_target_is_refused(source: Path, safe_dir: Path) -> None:
+    message = refused("stage", source / "class-0", "--to", safe_dir, "--name", "data")
+    assert "inside the target" in message
+
+
+def test_another_source_under_the_same_name_is_refused(
+    source: Path, target: Path, safe_dir: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    other = make_source(safe_dir / "other", directories=1, files=2, seed=9)
+    before = snapshot(target)
+    message = refused("stage", other, "--to", target, "--name", "data")
+    assert str(source) in message and str(other) in message
+    assert snapshot(target) == before
+
+
+@pytest.mark.parametrize("how", ["mode", "owner", "file", "symlink"])
+def test_a_private_directory_that_is_not_ours_is_refused(
+    how: str, source: Path, target: Path, safe_dir: Path
+) -> None:
+    private = target / ".hostprep-data"
+    target.mkdir()
+    if how == "file":
+        private.write_bytes(b"")
+    elif how == "symlink":
+        (safe_dir / "elsewhere").mkdir(mode=0o700)
+        private.symlink_to(safe_dir / "elsewhere")
+    else:
+        private.mkdir(mode=0o755 if how == "mode" else 0o700)
+        (private / "precious").write_bytes(b"somebody's")
+        if how == "owner":
+            os.chown(private, 1234, 1234)
+    before = snapshot(safe_dir)
+    assert "not a private directory" in refused("stage", source, "--to", target)
+    assert snapshot(safe_dir) == before
+
+
+def test_too_little_space_is_refused_with_the_arithmetic(source: Path, safe_dir: Path) -> None:
+    (source / "large").write_bytes(os.urandom(1 << 20) * 30)
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    with loops.loop_filesystem("ext4", 24 << 20, safe_dir) as small:
+        before = snapshot(small)
+        message = refused("stage", source, "--to", small)
+        for words in ("MiB to copy", "MiB free", "keeps for root", "are missing"):
+            assert words in message
+        assert snapshot(small) == before
+    before = snapshot(safe_dir)
+    message = refused(
+        "stage", source, "--to-tmpfs", "24M", "--at", safe_dir / "v", "--reserve", "0"
+    )
+    assert "does not fit" in message and "a volume of 24.0 MiB" in message
+    assert snapshot(safe_dir) == before, "something was made"
+
+
+def test_a_sparse_file_counts_by_what_it_takes(source: Path, safe_dir: Path) -> None:
+    with (source / "sparse").open("wb") as file:
+        file.truncate(3 << 30)
+        file.write(b"x")
+    at = ("--to-tmpfs", "24M", "--at", safe_dir / "v", "--reserve", "0")
+    assert hostprep("stage", source, *at)["bytes"] > 3 << 30
+    assert differences(source, safe_dir / "v/data", owners=True) == []
+    hostprep("unstage", "data")
+
+
+def test_too_few_inodes_are_refused(source: Path, safe_dir: Path) -> None:
+    for number in range(200):
+        (source / f"file-{number}").write_bytes(b"")
+    small = safe_dir / "small"
+    small.mkdir()
+    options = "size=50m,nr_inodes=100,mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", small], check=True)
+    message = refused("stage", source, "--to", small)
+    assert "too few inodes" in message and "needed" in message and "free" in message
+    assert os.listdir(small) == []
+
+
+def test_the_memory_budget_holds_and_force_overrides_it(source: Path, safe_dir: Path) -> None:
+    at = ("--to-tmpfs", "100%", "--at", safe_dir / "v")
+    before = snapshot(safe_dir)
+    found = hostprep("stage", source, *at, expect=5)
+    assert "reserved for the machine" in found["error"]["message"]
+    assert snapshot(safe_dir) == before
+    assert hostprep("stage", source, *at, "--force")["published"] is True
+    assert hostprep("unstage", "data")["unmounted"] is True
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["symlink", "file", "parent of others"],
+)
+def test_bad_mount_points_are_refused(bad: str, source: Path, safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    if bad == "symlink":
+        point.symlink_to(safe_dir)
+    elif bad == "file":
+        point.write_bytes(b"")
+    else:
+        (safe_dir / "open").mkdir()
+        (safe_dir / "open").chmod(0o777)
+        point = safe_dir / "open/v"
+    before = snapshot(safe_dir)
+    refused("stage", source, "--to-tmpfs", "64M", "--at", point, "--reserve", "0")
+    assert snapshot(safe_dir) == before
+
+
+def test_foreign_entries_in_the_way_of_an_update(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    staged = target / "data"
+    # A file of somebody where the source gets a file: that one is reported.
+    (staged / "taken").write_bytes(b"somebody's")
+    (source / "taken").write_bytes(b"ours")
+    found = hostprep("stage", source, "--to", target, expect=1)
+    assert [item["path"] for item in found["skipped"] if item["failed"]] == ["taken"]
+    assert found["published"] is False
+    assert (staged / "taken").read_bytes() == b"somebody's"
+    found = hostprep("stage", source, "--to", target, "--partial")
+    assert (staged / "taken").read_bytes() == b"somebody's"
+    (staged / "taken").unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, staged, owners=True) == []
+    # One where the source gets a directory, and one in a directory that becomes a file: refused.
+    (staged / "place").write_bytes(b"somebody's")
+    (source / "place").mkdir()
+    (source / "place/file").write_bytes(b"ours")
+    before = snapshot(target)
+    assert "place" in refused("stage", source, "--to", target)
+    assert snapshot(target) == before
+    (staged / "place").unlink()
+    (staged / "class-1/images/added").write_bytes(b"somebody's")
+    shutil.rmtree(source / "class-1")
+    (source / "class-1").write_bytes(b"a file now")
+    before = snapshot(target)
+    assert "class-1/images/added" in refused("stage", source, "--to", target)
+    assert snapshot(target) == before
+    (staged / "class-1/images/added").unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, staged, owners=True) == []
+
+
+@pytest.mark.parametrize("what", ["file", "symlink", "directory"])
+def test_what_somebody_added_survives_updates_and_is_named(
+    what: str, source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    added = target / "data/class-1/images/added"
+    somebody(what, added)
+    (source / "new").write_bytes(b"new")
+    found = hostprep("stage", source, "--to", target)
+    assert "class-1/images/added" in [name.rstrip("/") for name in found["left"]]
+    shutil.rmtree(source / "class-1")
+    found = hostprep("stage", source, "--to", target)
+    assert os.path.lexists(added)
+    assert sorted(os.listdir(added.parent)) == ["added"]
+    again = hostprep("stage", source, "--to", target)
+    assert again["changed"] is False and os.path.lexists(added)
+
+
+# -- usage
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("stage", "{source}"),
+        ("stage", "{source}", "--to", "{target}", "--to-tmpfs", "1G"),
+        ("stage", "{source}", "--to", "{target}", "--at", "/mnt/x"),
+        ("stage", "{source}", "--to", "{target}", "--fstab"),
+        ("stage", "{source}/none", "--to", "{target}"),
+        ("stage", "{source}/class-0/images/000.bin", "--to", "{target}"),
+        ("stage", "{source}", "--to", "{target}", "--name", "a/b"),
+        ("stage", "{source}", "--to", "{target}", "--name", ".."),
+        ("stage", "{source}", "--to", "{target}", "--name", ""),
+        ("stage", "{source}", "--to", "{target}", "--name", ".hidden"),
+        ("stage", "{source}", "--to", "{target}", "--name", "new\nline"),
+        ("stage", "{source}", "--to", "{target}", "--name", "x" * 201),
+        ("stage", "/", "--to", "{target}"),
+        ("stage", "{source}", "--to", "{target}", "--verify", "twice"),
+        ("stage", "{source}", "--to", "{target}", "--order", "random"),
+        ("stage", "{source}", "--to", "{target}", "--readers", "0"),
+        ("stage", "{source}", "--to-tmpfs", "1.5G"),
+        ("stage", "{source}", "--to-tmpfs", "-1"),
+        ("stage", "{source}", "--to-tmpfs", "1G", "--reserve", "some"),
+        ("unstage", "nothing of that name"),
+    ],
+)
+def test_usage_errors_change_nothing(
+    words: tuple[str, ...], source: Path, target: Path, safe_dir: Path
+) -> None:
+    before = snapshot(safe_dir)
+    line = [word.format(source=source, target=target) for word in words]
+    found = hostprep(*line, expect=2)
+    assert found["error"]["code"] == "usage" and found["error"]["message"]
+    assert snapshot(safe_dir) == before
+
+
+# -- dry run
+
+
+@pytest.mark.parametrize("where", ["--to", "--to-tmpfs"])
+def test_a_dry_run_changes_nothing_and_tells_all(
+    where: str, source: Path, target: Path, safe_dir: Path
+) -> None:
+    os.mkfifo(source / "fifo")
+    to: tuple[str | Path, ...] = ("--to", target)
+    if where == "--to-tmpfs":
+        to = ("--to-tmpfs", "64M", "--at", safe_dir / "v", "--reserve", "0")
+    words = ("stage", source, *to)
+
+    def unchanged(expected: dict[str, object]) -> None:
+        before, mounts = snapshot(safe_dir), Path("/proc/self/mountinfo").read_text()
+        found = hostprep(*words, "--dry-run")
+        said = run_hostprep(*words, "--dry-run")
+        assert said.returncode == 0
+        assert snapshot(safe_dir) == before
+        assert Path("/proc/self/mountinfo").read_text() == mounts
+        assert (found["dry_run"], found["changed"]) == (True, False)
+        assert {name: found[name] for name in expected} == expected
+        assert ("nothing to do" in said.stdout) is not expected["would_change"]
+
+    unchanged({"would_change": True, "copy_files": 11, "keep_files": 0, "delete_files": 0})
+    said = run_hostprep(*words, "--dry-run").stdout
+    for part in ("11 files", "inodes", "left out: fifo (a fifo)", "space:", "dry run"):
+        assert part in said
+    if where == "--to-tmpfs":
+        assert "RAM:" in said and "volume: " in said
+    hostprep(*words)
+    unchanged({"would_change": False, "copy_files": 0, "keep_files": 12})
+    rewrite(source / "class-0/images/000.bin", b"new")
+    (source / "class-0/images/002.bin").unlink()
+    unchanged({"would_change": True, "copy_files": 1, "keep_files": 10, "delete_files": 1})
+    hostprep(*words)
+    hostprep("unstage", "data", "--dry-run")
+    unchanged({"would_change": False})
+    hostprep("unstage", "data")
+
+
+# -- how it is shown
+
+
+def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash in which ``hostprep`` is ours; its exit code is the first command's."""
+    return subprocess.run(
+        ["bash", "-c", f'hostprep() {{ {HOSTPREP[0]} -m hostprep "$@"; }}; {line}'],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_output_can_be_cut_short_and_piped(source: Path, target: Path) -> None:
+    stage = f"hostprep stage {source} --to {target}"
+    done = shell(f"{stage} --dry-run | head -1; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    for line, code in ((stage, 0), (f"{stage} --to-tmpfs 1G", 2), ("hostprep status", 0)):
+        done = shell(f"{line} --json | true; exit ${{PIPESTATUS[0]}}")
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+    (source / "taken").write_bytes(b"ours")
+    (target / "data/taken").write_bytes(b"somebody's")
+    for extra in ("", " --json"):
+        done = shell(f"{stage}{extra} | true; exit ${{PIPESTATUS[0]}}")
+        assert done.returncode == 1, done.stderr
+        assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+    (target / "data/taken").unlink()
+    done = shell(f"{stage} 2>&1 | true; exit ${{PIPESTATUS[0]}}")
+    assert done.returncode == 0
+    assert differences(source, target / "data", owners=True) == [], "head ended the work"
+
+
+def test_results_go_to_stdout_and_everything_else_to_stderr(source: Path, target: Path) -> None:
+    done = run_hostprep("stage", source, "--to", target)
+    assert str(target / "data") in done.stdout.splitlines()[0]
+    assert "digest xxh3sum:" in done.stdout and "digest" not in done.stderr
+    quiet = run_hostprep("stage", source, "--to", target, "--json")
+    assert json.loads(quiet.stdout)["changed"] is False and quiet.stderr == ""
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_on_a_terminal_there_is_progress_and_colour_only_if_wanted(
+    no_color: str, source: Path, target: Path
+) -> None:
+    for number in range(3):
+        (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
+    environment = {"TERM": "xterm-256color", **({"NO_COLOR": no_color} if no_color else {})}
+    line = f"{HOSTPREP[0]} -m hostprep stage {source} --to {target}"
+    done = subprocess.run(
+        ["script", "-qec", line, "/dev/null"],
+        capture_output=True,
+        timeout=60,
+        env={**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **environment},
+    )
+    assert done.returncode == 0
+    assert b"Traceback" not in done.stdout
+    assert b"copying" in done.stdout
+    coloured = b"\x1b[3" in done.stdout or b"\x1b[38" in done.stdout
+    assert coloured is not bool(no_color)
+
+
+def test_names_cannot_write_on_the_terminal(source: Path, target: Path) -> None:
+    os.mkfifo(os.fsencode(source) + b"/\x1b[2Jevil\xff\n")
+    done = run_hostprep("stage", source, "--to", target)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "\\x1b[2Jevil" in done.stdout
+    found = hostprep("stage", source, "--to", target)
+    assert os.fsencode(found["skipped"][0]["path"]) == b"\x1b[2Jevil\xff\n"
+
+
+def test_a_closed_stdin_changes_nothing(source: Path, target: Path) -> None:
+    for _ in range(2):
+        done = shell(f"hostprep stage {source} --to {target} --json <&-")
+        assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["changed"] is False
+    rewrite(source / "class-0/images/000.bin", b"new")
+    assert json.loads(shell(f"hostprep stage {source} --to {target} --json <&-").stdout)["ok"]
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = safe_dir / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
+    found = hostprep("stage", source, "--to-tmpfs", "64M", prefix=NOBODY, expect=1)
+    assert "needs root" in found["error"]["message"]
+    assert "--to /dev/shm/" in found["error"]["hint"]
+    assert os.listdir(home) == []
+    shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
+    try:
+        staged = hostprep("stage", source, "--to", shm, prefix=NOBODY)
+        assert differences(source, shm / "data", owners=False) == []
+        assert (shm / "data/class-0").stat().st_uid == 65534
+        again = hostprep("stage", source, "--to", shm, prefix=NOBODY)
+        assert (again["changed"], again["digest"]) == (False, staged["digest"])
+        assert hostprep("status", prefix=NOBODY)["datasets"][0]["freshness"] == "fresh"
+        hostprep("unstage", "data", prefix=NOBODY)
+        assert os.listdir(shm) == []
+    finally:
+        shutil.rmtree(shm, ignore_errors=True)
+
+
+# -- locks
+
+
+@pytest.fixture
+def held(source: Path, target: Path) -> Iterator[Callable[[], None]]:
+    """Have the target's lock held by a real run; the result lets it go on."""
+    process = subprocess.Popen(
+        [*HOSTPREP, "stage", str(source), "--to", str(target), "--readers", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    lock = Path(os.environ["HOSTPREP_RUN_DIR"])
+    deadline = time.monotonic() + 20
+    while not any(file.stat().st_size for file in lock.glob("*.lock")):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    os.kill(process.pid, 19)
+
+    def go_on() -> None:
+        os.kill(process.pid, 18)
+
+    yield go_on
+    go_on()
+    process.wait(30)
+
+
+def test_a_second_run_waits_and_says_for_whom(
+    source: Path, target: Path, held: Callable[[], None]
+) -> None:
+    refused = run_hostprep("stage", source, "--to", target, "--no-wait")
+    assert refused.returncode == 1
+    assert f"hostprep stage {source}" in refused.stderr and "process" in refused.stderr
+    found = hostprep("stage", source, "--to", target, "--no-wait", expect=1)
+    assert found["error"]["code"] == "locked"
+    second = subprocess.Popen(
+        [*HOSTPREP, "stage", str(source), "--to", str(target)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert second.stderr is not None
+    assert f"waiting for `hostprep stage {source}` (process " in second.stderr.readline()
+    states = [item["state"] for item in hostprep("status")["datasets"]]
+    assert states in ([], ["copying"])
+    other = hostprep("stage", source, "--to", target, "--name", "other", "--no-wait")
+    assert other["published"] is True, "another target need not wait"
+    held()
+    out, _ = second.communicate(timeout=30)
+    assert second.returncode == 0 and str(target / "data") in out
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_stranger_holding_the_lock_file_is_no_riddle(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    (lock,) = Path(os.environ["HOSTPREP_RUN_DIR"]).glob("*.lock")
+    with lock.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        found = hostprep("stage", source, "--to", target, "--no-wait", expect=1)
+    assert "another hostprep" in found["error"]["message"]
+
+
+def test_a_state_directory_that_cannot_be_written_is_a_sentence(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, safe_dir: Path
+) -> None:
+    (safe_dir / "file").write_bytes(b"")
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "file/state"))
+    found = hostprep("stage", source, "--to", target, expect=1)
+    assert "bug" not in (found["error"]["hint"] or "")
+    assert "file/state" in found["error"]["message"]
+
+
+def test_special_entries_are_listed_with_their_kind(source: Path, target: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(source / "socket"))
+        os.mkfifo(source / "fifo")
+        os.mknod(source / "null", 0o600 | 0o020000, os.makedev(1, 3))
+        found = hostprep("stage", source, "--to", target)
+    assert {item["path"]: item["reason"] for item in found["skipped"]} == {
+        "socket": "a socket",
+        "fifo": "a fifo",
+        "null": "a character device",
+    }
