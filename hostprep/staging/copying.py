@@ -189,7 +189,8 @@ def _copy_large(
         if verify is Verify.READBACK:
             for index, offset in enumerate(range(0, entry.size, RANGE_BYTES)):
                 length = min(RANGE_BYTES, entry.size - offset)
-                if hash_range(target, offset, length, buffers.back) != digests[index]:
+                found = hash_range(target, offset, length, buffers.back, sparse=True)
+                if found != digests[index]:
                     raise Differs
     return None if verify is Verify.NONE else content_of(digests)
 
@@ -245,23 +246,36 @@ def copy_range(
     return digest
 
 
-def hash_range(descriptor: int, offset: int, length: int, buffer: memoryview) -> bytes:
-    """Return the digest of a range of an open file; ``Changed`` where it ends early."""
+def hash_range(
+    descriptor: int, offset: int, length: int, buffer: memoryview, *, sparse: bool = False
+) -> bytes:
+    """Return the digest of a range of an open file; ``Changed`` where it ends early.
+
+    Of a sparse one the holes are not read, which would fill the page cache with zeros.
+    """
     hasher = xxhash.xxh3_128()
-    position = offset
-    while position < offset + length:
-        piece = buffer[: min(len(buffer), offset + length - position)]
-        _read_fully(descriptor, piece, position)
-        hasher.update(piece)
-        position += len(piece)
+    position, end = offset, offset + length
+    while position < end:
+        start, data_end = _next_data(descriptor, position, end) if sparse else (position, end)
+        _hash_zeros(hasher, start - position)
+        position = start
+        while position < data_end:
+            piece = buffer[: min(len(buffer), data_end - position)]
+            _read_fully(descriptor, piece, position)
+            hasher.update(piece)
+            position += len(piece)
     return hasher.digest()
 
 
 def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
     """Return the hex content hash of an open file of ``size`` bytes."""
+    st = os.fstat(descriptor)
+    if st.st_size < size:
+        raise Changed
+    sparse = st.st_blocks * 512 < size
     return content_of(
         [
-            hash_range(descriptor, offset, min(RANGE_BYTES, size - offset), buffer)
+            hash_range(descriptor, offset, min(RANGE_BYTES, size - offset), buffer, sparse=sparse)
             for offset in range(0, size, RANGE_BYTES)
         ]
     )

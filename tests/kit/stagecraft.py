@@ -100,11 +100,26 @@ def snapshot(root: Path, *, content: bool = True) -> Snapshot:
         elif stat.S_ISLNK(st.st_mode):
             said = os.readlink(path)
         elif stat.S_ISREG(st.st_mode) and content:
-            with open(path, "rb") as file:
-                said = hashlib.file_digest(file, "sha256").hexdigest()
+            said = _content(path, st)
         size = 0 if stat.S_ISDIR(st.st_mode) else st.st_size
         found[path] = (st.st_mode, size, st.st_mtime_ns, st.st_uid, st.st_gid, st.st_nlink, said)
     return found
+
+
+def _content(path: bytes, st: os.stat_result) -> str:
+    """Return a hash of a file's content: of a sparse one, of where its data lies and of that."""
+    with open(path, "rb") as file:
+        if st.st_blocks * 512 >= st.st_size:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        hasher, position = hashlib.sha256(), 0
+        while True:
+            try:
+                start = os.lseek(file.fileno(), position, os.SEEK_DATA)
+            except OSError:  # nothing but a hole from here on
+                return hasher.hexdigest()
+            position = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            hasher.update(b"%d-%d" % (start, position))
+            hasher.update(os.pread(file.fileno(), position - start, start))
 
 
 def rewrite(path: Path, data: bytes, *, keep_times: bool = False) -> None:
