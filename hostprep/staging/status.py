@@ -84,11 +84,12 @@ def _freshness(record: Record) -> tuple[str, str]:
         for key, words in (
             ("copy", "to copy"),
             ("delete", "to delete"),
+            ("folders", "folders to bring up to date"),
             ("foreign", "not staged by hostprep"),
         )
         if answer[key]
     ]
-    stale = answer["copy"] or answer["delete"]
+    stale = answer["copy"] or answer["delete"] or answer["folders"]
     return ("stale" if stale else "fresh"), ", ".join(parts)
 
 
@@ -112,6 +113,7 @@ def _compare(record: Record) -> dict[str, Any]:
     return {
         "copy": max(0, plan.copied.files + len(plan.links) - len(failed)),
         "delete": len(plan.delete) + len(plan.delete_directories),
+        "folders": len(plan.make_directories),
         "foreign": len(plan.foreign),
         "unreadable": len(scan.unreadable),
     }

@@ -1,0 +1,175 @@
+"""``status`` tells how volumes and data sets are now, also where a source does not answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit import failing_fs as failing
+from tests.kit.failing_fs import Rule, failing_fs
+from tests.kit.stagecraft import HOSTPREP, hostprep, make_source, rewrite, run_hostprep, snapshot
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    return make_source(safe_dir / "data")
+
+
+@pytest.fixture
+def target(safe_dir: Path) -> Path:
+    return safe_dir / "fast"
+
+
+def dataset() -> dict[str, Any]:
+    (found,) = hostprep("status")["datasets"]
+    known: dict[str, Any] = found
+    return known
+
+
+def test_nothing_is_a_sentence_too() -> None:
+    assert hostprep("status") == {
+        "schema": "hostprep.status/1",
+        "ok": True,
+        "volumes": [],
+        "datasets": [],
+    }
+    assert "no volumes and no data sets" in run_hostprep("status").stdout
+
+
+def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
+    staged = hostprep("stage", source, "--to", target)
+    found = dataset()
+    assert (found["state"], found["freshness"]) == ("staged", "fresh")
+    for field in ("source", "target", "files", "bytes", "digest"):
+        assert found[field] == staged[field]
+    assert abs(found["verified_at"] - time.time()) < 60
+    before = snapshot(target), snapshot(source)
+    rewrite(source / "hard", b"changed")  # two names of one file
+    (source / "new").write_bytes(b"new")
+    (source / "link").unlink()
+    found = dataset()
+    assert (found["freshness"], found["reason"]) == (
+        "stale",
+        "3 to copy, 1 to delete, 1 folders to bring up to date",
+    )
+    assert snapshot(target) == before[0]
+    hostprep("stage", source, "--to", target)
+    assert dataset()["freshness"] == "fresh"
+    shutil.rmtree(target / "data/class-1")
+    assert (dataset()["freshness"], dataset()["state"]) == ("stale", "staged")
+    shutil.rmtree(target / "data")
+    assert dataset()["state"] == "missing"
+
+
+@pytest.mark.parametrize("change", ["mode", "owner", "time"])
+def test_a_directory_that_changed_is_stale(change: str, source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    if change == "mode":
+        (source / "empty").chmod(0o711)
+    elif change == "owner":
+        os.chown(source / "empty", 12, 34)
+    else:
+        os.utime(source / "empty", ns=(0, 0))
+    planned = hostprep("stage", source, "--to", target, "--dry-run")
+    assert planned["would_change"] is True
+    assert dataset()["freshness"] == "stale"
+
+
+def test_no_source_no_verdict(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    (found,) = hostprep("status", "--no-source")["datasets"]
+    assert (found["freshness"], found["state"]) == ("unknown", "staged")
+    shutil.rmtree(source)
+    found = dataset()
+    assert found["freshness"] == "unknown" and "does not exist" in found["reason"]
+    assert "data set data: staged, unknown" in run_hostprep("status").stdout
+
+
+def test_what_was_not_verified_says_so(source: Path, target: Path) -> None:
+    staged = hostprep("stage", source, "--to", target, "--verify", "none")
+    assert (staged["digest"], staged["verified"]) == (None, False)
+    found = dataset()
+    assert (found["digest"], found["verified_at"]) == (None, None)
+    assert "not verified, digest none" in run_hostprep("status").stdout
+    rewrite(source / "hard", b"changed")
+    updated = hostprep("stage", source, "--to", target)
+    assert (updated["digest"], updated["verified"]) == (None, False), "most was not verified"
+    whole = hostprep("stage", source, "--to", target.parent / "other")
+    inflight = hostprep("stage", source, "--to", target.parent / "third", "--verify", "inflight")
+    assert inflight["digest"] == whole["digest"] is not None
+
+
+def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) -> None:
+    for number in range(3):
+        (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
+    line = [*HOSTPREP, "stage", str(source), "--to", str(target)]
+    with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not list(target.glob(".hostprep-data/tree/large*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        found = dataset()
+        assert (found["state"], found["freshness"]) == ("copying", "unknown")
+        assert process.poll() is None, "it was too fast for this test"
+        process.kill()
+    found = dataset()
+    assert found["state"] == "interrupted" and "hostprep stage" in found["reason"]
+    hostprep("stage", source, "--to", target)
+    assert dataset()["state"] == "staged"
+
+
+def test_a_source_that_hangs_is_left_after_a_while(source: Path, target: Path) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    with failing_fs(source, read_only=True, where=source.parent) as fs:
+        hostprep("stage", fs.mount, "--to", target, "--name", "data")
+        fs.tell(Rule("/class-1/images", "readdir", None, hang_seconds=60))
+        started = time.monotonic()
+        found = dataset()
+        assert time.monotonic() - started < 14
+        assert (found["state"], found["freshness"]) == ("staged", "unknown")
+        assert "10 s" in found["reason"]
+        started = time.monotonic()
+        hostprep("status", "--no-source")
+        assert time.monotonic() - started < 5
+
+
+def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
+    volume = safe_dir / "volume"
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0", "--fstab")
+    found = hostprep("status")
+    (shown,) = found["volumes"]
+    assert (shown["mounted"], shown["size_bytes"], shown["drift"]) == (True, 64 << 20, [])
+    assert shown["in_fstab"] is True and shown["fstab_drift"] == []
+    assert found["datasets"][0]["volume"] == str(volume)
+    subprocess.run(["mount", "-o", "remount,size=32m", volume], check=True)
+    (shown,) = hostprep("status")["volumes"]
+    assert shown["size_bytes"] == 32 << 20 and any("size" in words for words in shown["drift"])
+    assert "drift" in run_hostprep("status").stdout
+    subprocess.run(["umount", volume], check=True)
+    found = hostprep("status")
+    assert found["volumes"][0]["mounted"] is False
+    assert found["datasets"][0]["state"] == "missing"
+
+
+def test_a_record_of_another_version_is_a_sentence(source: Path, target: Path, state: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    (record,) = state.glob("datasets/*/dataset.json")
+    record.write_text(record.read_text().replace("hostprep.manifest/1", "hostprep.manifest/9"))
+    found = hostprep("status", expect=1)
+    assert "another version" in found["error"]["message"]
+    record.write_text("{torn")
+    found = hostprep("stage", source, "--to", target, expect=1)
+    assert str(record) in found["error"]["message"]
