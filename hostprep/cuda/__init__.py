@@ -1,0 +1,5 @@
+"""The CUDA prefetcher that users may import, and the smoke test that proves it."""
+
+from hostprep.cuda.prefetcher import CudaPrefetcher
+
+__all__ = ["CudaPrefetcher"]

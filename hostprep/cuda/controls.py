@@ -1,0 +1,46 @@
+"""Prefetchers that are broken on purpose, each in one way.
+
+A test of the prefetcher is worth something where it catches these. They serve the tests and the
+negative controls of ``hostprep verify``, and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hostprep.cuda.backend import Backend
+from hostprep.cuda.prefetcher import CudaPrefetcher, Transfer
+
+
+class NoWaitBeforeUse(CudaPrefetcher[Any]):
+    """The consumer reads whether or not the batch has arrived."""
+
+    def _before_use(self, backend: Backend, consumer: Any, copied: Any) -> None:
+        pass
+
+
+class NoWaitBack(CudaPrefetcher[Any]):
+    """A copy begins while the consumer may still read what was in that memory."""
+
+    def _before_copy(self, backend: Backend, consumer: Any) -> None:
+        pass
+
+
+class NoLifetime(CudaPrefetcher[Any]):
+    """Batches that nobody wants any more are let go while their copies are under way."""
+
+    def _abandon(self, backend: Backend, ready: deque[Transfer], behind: deque[Transfer]) -> None:
+        ready.clear()
+        behind.clear()
+
+
+class EarlyRefill(CudaPrefetcher[Any]):
+    """Page-locked buffers are filled again while they may still be read."""
+
+    def _retire(self, backend: Backend, behind: deque[Transfer], *, keep: int) -> None:
+        while behind:
+            self._slots.append(behind.popleft().slot)
+
+
+MUTANTS = (NoWaitBeforeUse, NoWaitBack, NoLifetime, EarlyRefill)

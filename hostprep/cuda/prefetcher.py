@@ -1,0 +1,235 @@
+"""A prefetcher: the next batch travels to the GPU while the GPU works on this one.
+
+What is read or written when is settled by events alone, in both directions:
+
+* Device memory is allocated from the consumer's stream, as if the training loop had made it. A copy
+  waits for all that the consumer had in its stream then (it may still read what was there before),
+  and the consumer waits for the copy before it reads. So a batch that is let go is the consumer's
+  memory again, and nothing needs to be known about when.
+* What a copy reads or writes is held until it is known to be done: device memory until the
+  consumer's stream waits for the copy, host memory until the copy is complete.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from hostprep.cuda.backend import Backend
+from hostprep.cuda.batches import leaves, replaced
+from hostprep.errors import UsageError
+
+Batch = TypeVar("Batch")
+_END = object()
+# Copies that were handed out and whose host memory may still be held: 1 lets the host run two
+# batches ahead of the copies, which keeps the device fed, and bounds the page-locked memory.
+_BEHIND = 1
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """A batch on its way: what it becomes, its copy's event, and all that the copy touches.
+
+    ``slot`` are page-locked buffers of our own, ``sources`` the host tensors that are read where
+    they are. ``stream`` is the one whose memory the batch is in.
+    """
+
+    batch: Any
+    copied: Any
+    stream: Any
+    tensors: tuple[Any, ...]
+    landings: tuple[Any, ...]
+    sources: tuple[Any, ...]
+    slot: list[Any] = field(default_factory=list)
+
+
+class CudaPrefetcher(Generic[Batch]):
+    """Iterates over ``loader``'s batches, on the device, copied ahead on a stream of its own.
+
+    ``loader`` is any iterable; each iteration over the prefetcher iterates over it once. Tensors in
+    nested mappings, lists, tuples, named tuples and dataclasses are copied; what is no tensor comes
+    through as it is. ``device`` is ``"cuda"``, ``"cuda:1"``, or None for the current CUDA device;
+    without CUDA (or for ``"cpu"``) the batches come through on the CPU, and unless ``"cpu"`` was
+    asked for a warning says so, once. ``depth`` batches are copied ahead of the one handed out.
+    ``dtypes`` says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over
+    the bus. ``channels_last`` gives 4-dimensional tensors that memory format, on the device.
+
+    Tensors that are not page-locked are copied into page-locked buffers first, ``depth + 2`` sets
+    of them. A loader that yields page-locked tensors must not write to them again while they
+    travel; DataLoader's ``pin_memory=True`` makes new ones. Tensors belong to the stream that was
+    current when the batch was asked for; to use one in another, do what torch asks for
+    (``record_stream``). An exception of the loader comes after the batches before it. Leaving the
+    loop early waits for the copies under way, at most ``depth`` batches.
+
+    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used.
+    """
+
+    def __init__(
+        self,
+        loader: Iterable[Batch],
+        device: Any | None = None,
+        *,
+        depth: int = 1,
+        dtypes: Mapping[Any, Any] | None = None,
+        channels_last: bool = False,
+        backend: Backend | None = None,
+    ) -> None:
+        if depth < 1:
+            raise UsageError(f"a depth of {depth} prefetches nothing.", "give 1 or more")
+        self.loader = loader
+        self.depth = depth
+        self._convert: Any = None
+        self._warning: str | None = None
+        self._slots: list[list[Any]] = []
+        if backend is None:
+            from hostprep.cuda.torch_backend import open_backend
+
+            opened = open_backend(device, dict(dtypes or {}), channels_last)
+            backend, self._convert, self._warning = opened
+        self._backend = backend
+        self._copies = None if backend is None else backend.new_stream()
+
+    def __len__(self) -> int:
+        """Return how many batches there are; ``TypeError`` where the loader does not know."""
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the loader once more, from its beginning."""
+        if self._backend is None:
+            if self._warning is not None:
+                _say_once(self._warning)
+            return self._passed()
+        return self._prefetched(self._backend)
+
+    def _passed(self) -> Iterator[Batch]:
+        for batch in self.loader:
+            yield batch if self._convert is None else replaced(batch, self._convert)
+
+    def _prefetched(self, backend: Backend) -> Iterator[Batch]:
+        ready: deque[Transfer] = deque()
+        behind: deque[Transfer] = deque()
+        failure: Exception | None = None
+        try:
+            source: Iterator[Batch] | None = iter(self.loader)
+            while True:
+                while source is not None and len(ready) <= self.depth:
+                    self._retire(backend, behind, keep=_BEHIND)
+                    try:
+                        batch: Any = next(source, _END)
+                        if batch is not _END:
+                            ready.append(self._start(backend, batch))
+                    except Exception as error:  # its turn comes after the batches before it
+                        failure, batch = error, _END
+                    if batch is _END:
+                        source = None
+                    del batch
+                if not ready:
+                    break
+                transfer = ready.popleft()
+                behind.append(transfer)
+                # Not by a name of ours, which would keep the batch alive beyond the consumer's.
+                yield self._hand_over(backend, transfer)
+            if failure is not None:
+                raise failure
+        finally:
+            failure = None  # its traceback refers to this frame
+            self._abandon(backend, ready, behind)
+
+    def _start(self, backend: Backend, batch: Any) -> Transfer:
+        """Begin to copy a batch: allocate, wait for the consumer, copy, record."""
+        found = {id(leaf): leaf for leaf in leaves(batch)}
+        host = [leaf for leaf in found.values() if backend.is_host_tensor(leaf)]
+        slot = self._slots.pop() if self._slots else []
+        consumer = backend.current_stream()
+        try:
+            pinned = self._stage(backend, host, slot)
+            places = [backend.allocate(tensor) for tensor in host]
+            finals = {id(tensor): final for tensor, (_, final) in zip(host, places, strict=True)}
+            there = replaced(
+                batch,
+                lambda leaf: finals[id(leaf)] if id(leaf) in finals else backend.place(leaf),
+            )
+            self._before_copy(backend, consumer)
+            for source, (landing, final) in zip(pinned, places, strict=True):
+                backend.copy(landing, source, self._copies)
+                if final is not landing:
+                    backend.copy(final, landing, self._copies)
+            copied = backend.record(self._copies)
+        except BaseException:
+            # What was begun still writes to memory that goes with this frame.
+            backend.synchronize(backend.record(self._copies))
+            self._slots.append(slot)
+            raise
+        return Transfer(
+            batch=there,
+            copied=copied,
+            stream=consumer,
+            tensors=tuple(final for _, final in places),
+            landings=tuple(landing for landing, final in places if landing is not final),
+            sources=tuple(pinned),
+            slot=slot,
+        )
+
+    def _stage(self, backend: Backend, host: list[Any], slot: list[Any]) -> list[Any]:
+        """Return the tensors page-locked; in the buffers of ``slot`` those that are not."""
+        pinned = []
+        used = 0
+        for tensor in host:
+            if backend.can_copy_from(tensor):
+                pinned.append(tensor)
+                continue
+            if used == len(slot):
+                slot.append(None)
+            there, slot[used] = backend.stage(tensor, slot[used])
+            used += 1
+            pinned.append(there)
+        return pinned
+
+    def _before_copy(self, backend: Backend, consumer: Any) -> None:
+        """Have the copy wait until the consumer no longer uses what was in this memory before."""
+        backend.wait(self._copies, backend.record(consumer))
+
+    def _before_use(self, backend: Backend, consumer: Any, copied: Any) -> None:
+        """Have the consumer wait until its batch has arrived."""
+        backend.wait(consumer, copied)
+
+    def _hand_over(self, backend: Backend, transfer: Transfer) -> Any:
+        """Return the batch; from here on its device memory is the consumer's alone."""
+        consumer = backend.current_stream()
+        self._before_use(backend, consumer, transfer.copied)
+        if consumer != transfer.stream:
+            # Made for another stream, which may get the memory back before this one has read it.
+            backend.wait(transfer.stream, transfer.copied)
+            for tensor in transfer.tensors:
+                backend.keep_for(tensor, consumer)
+        batch = transfer.batch
+        transfer.batch = None
+        transfer.tensors = transfer.landings = ()
+        return batch
+
+    def _retire(self, backend: Backend, behind: deque[Transfer], *, keep: int) -> None:
+        """Let go of the host memory of copies that are done; wait for all but the last ``keep``."""
+        while behind and (len(behind) > keep or backend.is_done(behind[0].copied)):
+            transfer = behind.popleft()
+            backend.synchronize(transfer.copied)
+            self._slots.append(transfer.slot)
+
+    def _abandon(self, backend: Backend, ready: deque[Transfer], behind: deque[Transfer]) -> None:
+        """Wait for the copies under way, and only then let go of what they touch."""
+        behind.extend(ready)
+        ready.clear()
+        self._retire(backend, behind, keep=0)
+
+
+_said: set[str] = set()
+
+
+def _say_once(reason: str) -> None:
+    if reason not in _said:
+        _said.add(reason)
+        warnings.warn(
+            f"CudaPrefetcher passes batches through on the CPU: {reason}", RuntimeWarning, 3
+        )

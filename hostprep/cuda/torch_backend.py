@@ -1,0 +1,160 @@
+"""The backend that is torch's CUDA, and what there is instead where CUDA is not."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hostprep.errors import UsageError
+
+
+def why_no_cuda() -> str | None:
+    """Return why there is no CUDA for this process, or None where there is."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    import torch
+
+    if torch.cuda.is_available():
+        return None
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built without CUDA"
+    return "CUDA does not start (`hostprep verify` says why)"
+
+
+def open_backend(
+    device: Any | None, dtypes: Mapping[Any, Any], channels_last: bool
+) -> tuple[TorchCudaBackend | None, Callable[[Any], Any] | None, str | None]:
+    """Return the backend for ``device``; or None, how to convert leaves on the CPU, and a warning.
+
+    The warning says why there is no CUDA, where nobody asked for the CPU. Raises ``UsageError``
+    where a CUDA device was asked for by name and cannot be had.
+    """
+    asked = None if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
+    if asked == "cpu":
+        return None, _conversion(dtypes, channels_last), None
+    if asked is not None and asked.partition(":")[0] != "cuda":
+        raise UsageError(f"CudaPrefetcher has no device {asked!r}.", "accepted: cuda, cuda:N, cpu")
+    reason = why_no_cuda()
+    if reason is not None:
+        if asked is not None:
+            raise UsageError(f"{asked} cannot be used: {reason}.", "None takes what is there")
+        return None, _conversion(dtypes, channels_last), reason
+    import torch
+
+    index = torch.device(asked or "cuda").index
+    if index is None:
+        index = torch.cuda.current_device()
+    if index >= torch.cuda.device_count():
+        raise UsageError(
+            f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices."
+        )
+    return TorchCudaBackend(index, dtypes, channels_last), None, None
+
+
+def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:
+    """Return how to convert a leaf on the CPU, so that the same loop runs there."""
+    if not dtypes and not channels_last:
+        return None
+    import torch
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        keep = torch.channels_last if channels_last and leaf.dim() == 4 else torch.preserve_format
+        return leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
+
+    return convert
+
+
+class TorchCudaBackend:
+    """One CUDA device by torch's streams, events and caching allocator; see ``Backend``."""
+
+    def __init__(self, index: int, dtypes: Mapping[Any, Any], channels_last: bool) -> None:
+        import torch
+
+        self._torch = torch
+        self._device = torch.device("cuda", index)
+        self._dtypes = dict(dtypes)
+        self._channels_last = channels_last
+
+    def new_stream(self) -> Any:
+        return self._torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+
+    def current_stream(self) -> Any:
+        return self._torch.cuda.current_stream(self._device)
+
+    def record(self, stream: Any) -> Any:
+        return stream.record_event()
+
+    def wait(self, stream: Any, event: Any) -> None:
+        stream.wait_event(event)
+
+    def is_done(self, event: Any) -> bool:
+        return bool(event.query())
+
+    def synchronize(self, event: Any) -> None:
+        event.synchronize()
+
+    def is_host_tensor(self, value: Any) -> bool:
+        torch = self._torch
+        return (
+            isinstance(value, torch.Tensor)
+            and value.device.type == "cpu"
+            and value.layout == torch.strided
+            and not value.is_quantized
+        )
+
+    def place(self, value: Any) -> Any:
+        # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
+        # consumer's stream. It may block, and is always right.
+        if callable(getattr(value, "to", None)) and not isinstance(value, type):
+            return value.to(self._device)
+        return value
+
+    def can_copy_from(self, tensor: Any) -> bool:
+        # Of a view with gaps torch would make a copy first, in memory that is not page-locked.
+        return bool(
+            tensor.is_pinned()
+            and tensor.stride() == self._strides(tensor)
+            and not tensor.is_conj()
+            and not tensor.is_neg()
+        )
+
+    def stage(self, tensor: Any, buffer: Any | None) -> tuple[Any, Any]:
+        torch = self._torch
+        size_bytes = tensor.numel() * tensor.element_size()
+        if buffer is None or buffer.numel() < size_bytes:
+            buffer = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
+        place = (
+            buffer[:size_bytes].view(tensor.dtype).as_strided(tensor.size(), self._strides(tensor))
+        )
+        with torch.no_grad():
+            place.copy_(tensor)
+        return place, buffer
+
+    def allocate(self, tensor: Any) -> tuple[Any, Any]:
+        torch = self._torch
+        landing = torch.empty_strided(
+            tensor.size(), self._strides(tensor), dtype=tensor.dtype, device=self._device
+        )
+        dtype = self._dtypes.get(tensor.dtype, tensor.dtype)
+        keep = torch.preserve_format
+        if self._channels_last and tensor.dim() == 4:
+            keep = torch.channels_last
+        if dtype == tensor.dtype and (
+            keep == torch.preserve_format or landing.is_contiguous(memory_format=keep)
+        ):
+            return landing, landing
+        return landing, torch.empty_like(landing, dtype=dtype, memory_format=keep)
+
+    def copy(self, target: Any, source: Any, stream: Any) -> None:
+        with self._torch.cuda.stream(stream), self._torch.no_grad():
+            target.copy_(source, non_blocking=True)
+
+    def keep_for(self, tensor: Any, stream: Any) -> None:
+        tensor.record_stream(stream)
+
+    def _strides(self, tensor: Any) -> Any:
+        """Return the strides of a copy of ``tensor`` in one piece, in its own memory format."""
+        return self._torch.empty_like(tensor, device="meta").stride()

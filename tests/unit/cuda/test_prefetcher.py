@@ -1,0 +1,230 @@
+"""The prefetcher on torch's CPU: what it passes through, and that it says so once."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.utils.data import DataLoader
+
+from hostprep.cuda import CudaPrefetcher, prefetcher, torch_backend
+from hostprep.errors import UsageError
+from tests.unit.cuda.simulated import Device
+
+no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    name: str
+
+
+class Squares:
+    """A data set for a DataLoader."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"x": torch.full((3, 4, 4), index, dtype=torch.uint8), "y": index}
+
+
+@pytest.fixture
+def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetcher, "_said", set())
+
+
+@no_cuda
+def test_batches_pass_through_on_the_cpu_and_it_is_said_once(unsaid: None) -> None:
+    batches = [torch.arange(3), {"a": (torch.ones(2), "name")}, Sample(torch.zeros(1), "x")]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        first = CudaPrefetcher(batches)
+        assert all(one is other for one, other in zip(first, batches, strict=True))
+        assert len(list(first)) == 3
+        assert len(list(CudaPrefetcher(batches, depth=3))) == 3
+    assert len(said) == 1
+    assert "on the CPU: torch" in str(said[0].message)
+    assert said[0].filename == __file__
+
+
+def test_who_asks_for_the_cpu_is_told_nothing(unsaid: None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(CudaPrefetcher([1, 2], "cpu")) == [1, 2]
+
+
+@no_cuda
+def test_a_device_that_is_asked_for_by_name_is_not_replaced_by_another() -> None:
+    for device in ("cuda", "cuda:0", 0, torch.device("cuda", 1)):
+        with pytest.raises(UsageError, match="cannot be used"):
+            CudaPrefetcher([], device)
+    with pytest.raises(UsageError, match="no device 'mps'"):
+        CudaPrefetcher([], "mps")
+    with pytest.raises(UsageError, match="a depth of 0"):
+        CudaPrefetcher([], "cpu", depth=0)
+
+
+def test_a_data_loader_with_workers_and_an_odd_last_batch_every_epoch() -> None:
+    loader = DataLoader(Squares(), batch_size=4, num_workers=2)  # type: ignore[arg-type]
+    wrapped = CudaPrefetcher(loader, "cpu")
+    assert len(wrapped) == 3
+    for _ in range(2):
+        batches = list(wrapped)
+        assert [len(batch["x"]) for batch in batches] == [4, 4, 2]
+        assert torch.cat([batch["y"] for batch in batches]).tolist() == list(range(10))
+
+
+def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
+    loader = DataLoader(Squares(), batch_size=5)  # type: ignore[arg-type]
+    wrapped = CudaPrefetcher(loader, "cpu", dtypes={torch.uint8: torch.float32}, channels_last=True)
+    for batch, plain in zip(wrapped, loader, strict=True):
+        assert batch["x"].dtype == torch.float32
+        assert batch["x"].is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(batch["x"], plain["x"].float())
+        assert batch["y"].dtype == torch.int64
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    yield 2
+    raise KeyError("third")
+
+
+@pytest.mark.parametrize("on", ["cpu", "device"])
+def test_an_exception_comes_after_the_batches_before_it_with_its_own_traceback(on: str) -> None:
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            return failing()
+
+    wrapped: CudaPrefetcher[int]
+    if on == "cpu":
+        wrapped = CudaPrefetcher(Loader(), "cpu")
+    else:
+        wrapped = CudaPrefetcher(Loader(), depth=4, backend=Device())
+    for _ in range(2):
+        seen = []
+        with pytest.raises(KeyError, match="third") as raised:
+            for number in wrapped:
+                seen.append(number)
+        assert seen == [1, 2]
+        assert any(entry.name == "failing" for entry in raised.traceback)
+
+
+@pytest.mark.parametrize("on", ["cpu", "device"])
+def test_empty_loaders_and_loaders_without_a_length(on: str) -> None:
+    backend = Device() if on == "device" else None
+    device = None if backend else "cpu"
+    assert list(CudaPrefetcher([], device, backend=backend)) == []
+    endless = CudaPrefetcher(iter([1, "two", None]), device, backend=backend)
+    with pytest.raises(TypeError):
+        len(endless)
+    assert list(endless) == [1, "two", None]
+
+
+def test_ctrl_c_in_the_loader_comes_at_once() -> None:
+    def interrupted() -> Iterator[int]:
+        yield 1
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(CudaPrefetcher(interrupted(), backend=Device())))
+
+
+def test_nothing_is_left_after_many_epochs() -> None:
+    device = Device()
+    wrapped = CudaPrefetcher([device.host_tensor(n) for n in range(5)], depth=2, backend=device)
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    streams = len(device.streams)
+    for epoch in range(30):
+        for number, _ in enumerate(wrapped):
+            if epoch % 3 == 0 and number == 2:
+                break
+    del _
+    gc.collect()
+    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert len(device.streams) == streams
+    assert device.live_device == 0
+    assert device.buffers_made <= 4
+
+
+class TestTorchBackendWithoutADevice:
+    """What of torch's backend needs no CUDA: what it takes for what; ``meta`` is its device."""
+
+    @pytest.fixture
+    def backend(self) -> torch_backend.TorchCudaBackend:
+        made = torch_backend.TorchCudaBackend(0, {torch.uint8: torch.float16}, True)
+        made._device = torch.device("meta")
+        return made
+
+    def test_which_values_it_copies(self, backend: torch_backend.TorchCudaBackend) -> None:
+        assert backend.is_host_tensor(torch.ones(2))
+        assert not backend.is_host_tensor(torch.ones(2, device="meta"))
+        assert not backend.is_host_tensor(torch.ones(2, 2).to_sparse())
+        assert not backend.is_host_tensor([1])
+        packed = pack_sequence([torch.ones(2), torch.ones(1)])
+        assert isinstance(packed, PackedSequence)
+        assert next(iter(prefetcher.leaves([packed]))) is packed
+        assert backend.place("name") == "name"
+        assert backend.place(torch.ones(2, 2).to_sparse()).device.type == "meta"
+
+    @pytest.mark.parametrize(
+        "tensor",
+        [
+            torch.arange(24).reshape(2, 3, 4),
+            torch.arange(24).reshape(2, 3, 4).transpose(0, 2),
+            torch.arange(24)[::3],
+            torch.arange(3).expand(4, 3),
+            torch.zeros(0, 3),
+            torch.tensor(5.5, dtype=torch.float64),
+            torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last),
+            torch.ones(3, dtype=torch.complex64) * 1j,
+            torch.tensor([True, False]),
+            torch.ones(2, requires_grad=True),
+        ],
+    )
+    def test_a_buffer_takes_any_form_and_is_used_again(
+        self,
+        backend: torch_backend.TorchCudaBackend,
+        monkeypatch: pytest.MonkeyPatch,
+        tensor: torch.Tensor,
+    ) -> None:
+        empty = torch.empty
+
+        def unpinned(*args: Any, pin_memory: bool = False, **more: Any) -> torch.Tensor:
+            return empty(*args, **more)  # page-locking needs the driver
+
+        monkeypatch.setattr(torch, "empty", unpinned)
+        there, buffer = backend.stage(tensor, None)
+        assert torch.equal(there, tensor) and there.stride() == torch.empty_like(tensor).stride()
+        assert backend.stage(tensor, buffer)[1] is buffer
+        large = torch.ones(100, dtype=torch.float64)
+        assert backend.stage(large, buffer)[1] is not buffer
+
+    def test_what_is_allocated(self, backend: torch_backend.TorchCudaBackend) -> None:
+        image = torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
+        landing, final = backend.allocate(image)
+        assert landing.dtype == torch.uint8 and landing.stride() == image.stride()
+        assert final.dtype == torch.float16
+        assert final.is_contiguous(memory_format=torch.channels_last)
+        labels = torch.arange(4)
+        landing, final = backend.allocate(labels)
+        assert landing is final and final.dtype == torch.int64
+        ready = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
+        landing, final = backend.allocate(ready)
+        assert landing is final
+
+    def test_pageable_memory_is_not_copied_from(
+        self, backend: torch_backend.TorchCudaBackend
+    ) -> None:
+        assert not backend.can_copy_from(torch.ones(3))
