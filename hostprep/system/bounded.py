@@ -18,6 +18,7 @@ class NoAnswerInTime(Exception):
 def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any:
     """Return what ``question`` returns (plain enough for JSON), computed in a child process.
 
+    The child has none of the parent's open files: the question opens what it needs.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
     the kernel is left to end when its call returns. Raises ``ChildProcessError`` with its words
     where the question raised.
@@ -52,6 +53,12 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
 def _answer(question: Callable[[], Any], writer: int) -> None:
     """In the child: answer into the pipe and end without any clean-up of the parent's things."""
     try:
+        # Left behind, stuck, it would hold what is open: a lock, the pipe that our reader waits at.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nowhere, descriptor)
+        os.closerange(3, writer)
+        os.closerange(writer + 1, 1 << 16)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:

@@ -1,0 +1,57 @@
+"""Questions in a child process: answered, raised, given up; and nothing kept open by it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+
+
+def test_the_answer_comes_back() -> None:
+    assert ask_in_child(lambda: {"pid": os.getpid()}, patience_seconds=5)["pid"] != os.getpid()
+
+
+def test_a_long_answer_comes_back_whole() -> None:
+    assert ask_in_child(lambda: "x" * 1_000_000, patience_seconds=10) == "x" * 1_000_000
+
+
+def test_what_it_raises_comes_back_in_words() -> None:
+    def question() -> None:
+        raise ValueError("no such thing")
+
+    with pytest.raises(ChildProcessError, match="no such thing"):
+        ask_in_child(question, patience_seconds=5)
+
+
+def test_a_child_that_dies_is_told() -> None:
+    with pytest.raises(ChildProcessError):
+        ask_in_child(lambda: os.kill(os.getpid(), 9), patience_seconds=5)
+
+
+def test_one_that_hangs_is_given_up_and_killed() -> None:
+    begun = time.monotonic()
+    with pytest.raises(NoAnswerInTime):
+        ask_in_child(lambda: time.sleep(60), patience_seconds=0.3)
+    assert time.monotonic() - begun < 5
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # none is left
+
+
+def test_it_holds_nothing_of_ours_open() -> None:
+    """A reader of our pipe is not kept waiting by a child that is stuck."""
+    code = (
+        "import os, time\n"
+        "from hostprep.system import bounded\n"
+        "bounded._leave = lambda child: None\n"  # as if it could not be killed
+        "try: bounded.ask_in_child(lambda: time.sleep(8), patience_seconds=0.2)\n"
+        "except bounded.NoAnswerInTime: print('given up')\n"
+    )
+    begun = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "given up\n"
+    assert time.monotonic() - begun < 6
