@@ -48,11 +48,6 @@ def subtract(total: int, term: int) -> int:
     return (total - term) % _MODULUS
 
 
-def combine_ranges(digests: list[bytes]) -> str:
-    """Return the hex content digest of a file from the digests of its ranges, in their order."""
-    return xxhash.xxh3_128_hexdigest(b"".join(digests))
-
-
 def to_hex(total: int) -> str:
     """Return the digest of a data set as it is printed, with its algorithm."""
     return f"xxh3sum:{total:032x}"

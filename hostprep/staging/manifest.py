@@ -211,11 +211,12 @@ def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool
     write_atomically(manifest_path(record_folder), parts, durable=durable)
 
 
-def extend_manifest(record_folder: Path, parts: Iterable[bytes]) -> None:
+def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
     """Add encoded lines to a manifest; of two records of an entry the later one counts."""
     with open(manifest_path(record_folder), "ab", buffering=1024 * 1024) as file:
         file.write(b"\n")  # ends what a killed run may have left of a line
         for part in parts:
             file.write(part)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())

@@ -217,7 +217,7 @@ class _Work:
             # are gone: an update that is cut short leaves nothing that nobody knows.
             known = folder(request.name, request.target)
             new = itertools.chain(lines, tree_lines, self._journal_parts())
-            extend_manifest(known, new)
+            extend_manifest(known, new, durable=not plan.in_ram)
             left = publish_update(files, self.private, self.published_fd)
             # Work in a directory changed its time, so all are gone over.
             finish_directories(directories, list(directories), plan.source_fd, self.published_fd)

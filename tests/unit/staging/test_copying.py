@@ -1,0 +1,204 @@
+"""The inner loop of the copier on real files: content, holes, metadata, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from hostprep.staging import copying
+from hostprep.staging.copying import BUFFER_BYTES, Buffers, Changed, CopyStyle
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.tree import entry_of
+from tests.kit.compare import differences
+
+MIB = 1 << 20
+
+
+@dataclass
+class Pair:
+    """A source and a target directory, and what copying from one to the other needs."""
+
+    source: Path
+    target: Path
+    source_fd: int
+    target_fd: int
+    style: CopyStyle
+    buffers: Buffers
+
+    def entry(self, name: str) -> Entry:
+        return entry_of(name, os.lstat(self.source / name))
+
+    def copy(self, name: str, entry: Entry | None = None) -> tuple[Entry, str | None]:
+        umask = os.umask(0)
+        try:
+            wanted = entry or self.entry(name)
+            return copying.copy_file(
+                wanted, self.source_fd, self.target_fd, self.style, self.buffers
+            )
+        finally:
+            os.umask(umask)
+
+    def differ(self) -> list[str]:
+        at = self.source.stat()
+        self.target.chmod(at.st_mode & 0o7777)
+        os.utime(self.target, ns=(at.st_atime_ns, at.st_mtime_ns))
+        return differences(self.source, self.target, owners=True)
+
+
+@pytest.fixture(params=list(Verify))
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    target.mkdir()
+    descriptors = [os.open(path, os.O_RDONLY) for path in (source, target)]
+    style = CopyStyle(request.param, os.geteuid(), os.getegid(), os.geteuid() == 0)
+    yield Pair(source, target, descriptors[0], descriptors[1], style, Buffers())
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+SIZES = [0, 1, 4096, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES + 5]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_content_arrives_with_its_hash(size: int, pair: Pair) -> None:
+    data = os.urandom(size)
+    (pair.source / "file").write_bytes(data)
+    os.utime(pair.source / "file", ns=(1, 123_456_789_012_345_678))
+    copied, content = pair.copy("file")
+    assert copied == pair.entry("file")
+    wanted = None if pair.style.verify is Verify.NONE else xxhash.xxh3_128_hexdigest(data)
+    assert content == wanted
+    assert pair.differ() == []
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o666, 0o755, 0o4755, 0o2711, 0o1777])
+def test_modes_arrive_whatever_the_owner(mode: int, pair: Pair) -> None:
+    for name, size in (("small", 10), ("buffer", BUFFER_BYTES + 1)):
+        (pair.source / name).write_bytes(bytes(size))
+        if os.geteuid() == 0:
+            os.chown(pair.source / name, 1234, 4321)
+        (pair.source / name).chmod(mode)
+        if os.geteuid() != 0 and not mode & 0o400:
+            pytest.skip("needs root, to read files that are closed to their owner")
+        pair.copy(name)
+    assert pair.differ() == []
+
+
+LAYOUTS: dict[str, tuple[int, list[tuple[int, int]]]] = {
+    "all hole": (5 * MIB, []),
+    "a hole at the end": (5 * MIB + 3, [(0, 5000)]),
+    "a hole at the beginning": (5 * MIB + 3, [(5 * MIB - 10, 13)]),
+    "islands": (9 * MIB, [(MIB - 1, 2), (3 * MIB, 4096), (8 * MIB, 70_000)]),
+    "across a range": (2 * RANGE_BYTES + 7, [(RANGE_BYTES - 1, 2), (2 * RANGE_BYTES, 7)]),
+    "a whole range of hole": (3 * RANGE_BYTES, [(0, 1), (3 * RANGE_BYTES - 1, 1)]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_holes_stay_holes_and_hash_as_zeros(layout: str, pair: Pair) -> None:
+    size, islands = LAYOUTS[layout]
+    with (pair.source / "file").open("wb", buffering=0) as file:
+        file.truncate(size)
+        for start, length in islands:
+            os.pwrite(file.fileno(), os.urandom(length), start)
+    assert pair.entry("file").is_sparse
+    _, content = pair.copy("file")
+    assert pair.differ() == [], "content or holes"
+    if pair.style.verify is not Verify.NONE:
+        with (pair.source / "file").open("rb") as file:
+            parts = [file.read(RANGE_BYTES) for _ in range(0, size, RANGE_BYTES)]
+        digests = [xxhash.xxh3_128_digest(part) for part in parts]
+        joined = xxhash.xxh3_128_hexdigest(b"".join(digests))
+        assert content == (joined if len(digests) > 1 else digests[0].hex())
+
+
+@pytest.mark.parametrize("name", ["size", "time", "mode", "shorter"])
+@pytest.mark.parametrize("size", [100, BUFFER_BYTES + 100])
+def test_another_file_than_planned_is_not_copied(name: str, size: int, pair: Pair) -> None:
+    path = pair.source / "file"
+    path.write_bytes(bytes(size))
+    planned = pair.entry("file")
+    if name == "time":
+        os.utime(path, ns=(0, 1))
+    elif name == "mode":
+        path.chmod(0o600)
+    else:
+        os.truncate(path, size + 1 if name == "size" else size - 1)
+    with pytest.raises(Changed):
+        pair.copy("file", planned)
+    assert os.listdir(pair.target) == [], "what was written of it stays"
+    copied, _ = copying.copy_again(
+        planned, pair.source_fd, pair.target_fd, pair.style, pair.buffers
+    )
+    assert copied == pair.entry("file") != planned
+    assert (pair.target / "file").stat().st_size == path.stat().st_size
+
+
+def test_what_took_its_place_is_not_opened_or_waited_for(pair: Pair) -> None:
+    (pair.source / "file").write_bytes(b"x")
+    planned = pair.entry("file")
+    (pair.source / "file").unlink()
+    (pair.source / "file").symlink_to("/etc/passwd")
+    with pytest.raises(OSError) as caught:
+        pair.copy("file", planned)
+    assert caught.value.errno == errno.ELOOP
+    (pair.source / "file").unlink()
+    os.mkfifo(pair.source / "file")
+    with pytest.raises((OSError, Changed)):
+        pair.copy("file", planned)
+    with pytest.raises(Changed):
+        copying.copy_again(planned, pair.source_fd, pair.target_fd, pair.style, pair.buffers)
+    assert os.listdir(pair.target) == []
+
+
+@pytest.mark.parametrize("there", ["file", "read-only", "symlink", "hard link"])
+def test_what_an_interrupted_run_left_is_replaced_not_written_through(
+    there: str, pair: Pair, tmp_path: Path
+) -> None:
+    (pair.source / "file").write_bytes(b"wanted")
+    precious = tmp_path / "precious"
+    precious.write_bytes(b"precious")
+    path = pair.target / "file"
+    if there == "symlink":
+        path.symlink_to(precious)
+    elif there == "hard link":
+        os.link(precious, path)
+    else:
+        path.write_bytes(b"old and longer than the new")
+        path.chmod(0o400 if there == "read-only" else 0o644)
+    pair.copy("file")
+    assert pair.differ() == [] and precious.read_bytes() == b"precious"
+
+
+def test_symlinks_are_copied_as_they_are(pair: Pair) -> None:
+    for target in ("/etc/passwd", "dangling", "x" * 1000, os.fsdecode(b"\xff\n")):
+        link = pair.source / "link"
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        os.utime(link, ns=(5, 1_000_000_007), follow_symlinks=False)
+        if os.geteuid() == 0:
+            os.chown(link, 12, 34, follow_symlinks=False)
+        entry = pair.entry("link")
+        copied = copying.copy_symlink(entry, pair.source_fd, pair.target_fd, pair.style)
+        assert copied == (entry, target)
+        assert pair.differ() == []
+
+
+def test_attributes_arrive_and_lost_ones_are_counted(pair: Pair) -> None:
+    (pair.source / "file").write_bytes(b"x")
+    try:
+        os.setxattr(pair.source / "file", "user.note", b"\0\xff")
+    except OSError:
+        pytest.skip("this file system has no user attributes")
+    pair.copy("file")
+    assert os.getxattr(pair.target / "file", "user.note") == b"\0\xff"
+    pair.style.target_xattrs = False  # as a target leaves it that has refused one
+    pair.copy("file")
+    assert os.listxattr(pair.target / "file") == [] and pair.style.lost_xattrs == 1

@@ -1,0 +1,193 @@
+"""What is decided for each name of a directory, from what is recorded and what is there."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostprep.staging.diff import DirectoryDiff, diff_directory
+from hostprep.staging.model import Entry, Recorded, kind_of
+
+SECOND = 10**9
+
+
+def entry(
+    name: str = "x",
+    *,
+    kind: int = stat.S_IFREG,
+    mode: int = 0o644,
+    size: int = 5,
+    mtime_ns: int = 7 * SECOND + 1,
+    uid: int = 0,
+    gid: int = 0,
+    nlink: int = 1,
+) -> Entry:
+    return Entry(name, kind | mode, size, mtime_ns, uid, gid, 8, nlink, 1, 1)
+
+
+def recorded(of: Entry, content: str = "c", group: str = "") -> Recorded:
+    mode = stat.S_IMODE(of.mode)
+    kind = kind_of(of.mode)
+    return Recorded(of.name, kind, of.size, of.mtime_ns, mode, of.uid, of.gid, content, group)
+
+
+def decide(
+    source: Entry | None,
+    *,
+    manifest: Recorded | None = None,
+    journal: Recorded | None = None,
+    published: Entry | None = None,
+    private: Entry | None = None,
+) -> str:
+    """Return the one decision for the name ``x``."""
+    found = diff_directory(
+        [source] if source else [],
+        manifest={"x": manifest} if manifest else {},
+        journal={"x": journal} if journal else {},
+        published={"x": published} if published else {},
+        private={"x": private} if private else {},
+    )
+    decisions = [name for name in DirectoryDiff.__slots__ if getattr(found, name)]
+    return decisions[0] if len(decisions) == 1 else str(decisions or "nothing")
+
+
+A = entry()
+B = entry(size=6, mtime_ns=9 * SECOND)  # another version of the same file
+LINK = entry(kind=stat.S_IFLNK, mode=0o777)
+DIRECTORY = entry(kind=stat.S_IFDIR, mode=0o755)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "arguments"),
+    [
+        ("copy", {"source": A}),
+        ("keep", {"source": A, "manifest": recorded(A), "published": A}),
+        ("copy", {"source": A, "manifest": recorded(A)}),  # somebody removed it
+        ("copy", {"source": A, "manifest": recorded(A), "published": B}),  # or changed it
+        ("copy", {"source": B, "manifest": recorded(A), "published": A}),
+        ("copy", {"source": entry(mode=0o600), "manifest": recorded(A), "published": A}),
+        ("copy", {"source": entry(uid=5), "manifest": recorded(A), "published": A}),
+        ("copy", {"source": entry(gid=5), "manifest": recorded(A), "published": A}),
+        ("copy", {"source": entry(mtime_ns=1), "manifest": recorded(A), "published": A}),
+        ("copy", {"source": LINK, "manifest": recorded(A), "published": A}),
+        ("copy", {"source": A, "manifest": recorded(LINK), "published": LINK}),
+        ("copy", {"source": A, "manifest": recorded(DIRECTORY), "published": DIRECTORY}),
+        ("copy", {"source": entry(nlink=2), "manifest": recorded(A), "published": A}),
+        ("keep", {"source": entry(nlink=2), "manifest": recorded(A, "c", "y"), "published": A}),
+        # A target whose file system drops the nanoseconds.
+        ("keep", {"source": A, "manifest": recorded(A), "published": entry(mtime_ns=7 * SECOND)}),
+        ("copy", {"source": A, "manifest": recorded(A), "published": entry(mtime_ns=8 * SECOND)}),
+        # Its place is taken by what nobody has on record.
+        ("blocked", {"source": A, "published": A}),
+        ("blocked", {"source": A, "published": LINK}),
+        ("blocked", {"source": A, "published": DIRECTORY}),
+        # An interrupted run has copied it.
+        ("done", {"source": A, "journal": recorded(A), "private": A}),
+        ("done", {"source": A, "journal": recorded(A), "private": A, "published": B,
+                  "manifest": recorded(B)}),
+        ("copy", {"source": A, "journal": recorded(A)}),
+        ("copy", {"source": A, "journal": recorded(A), "private": B}),
+        ("copy", {"source": B, "journal": recorded(A), "private": A}),
+        ("copy", {"source": A, "private": A}),  # copied, but not on record as verified
+        # It was killed while it published.
+        ("keep", {"source": A, "journal": recorded(A), "published": A, "manifest": recorded(B)}),
+        ("keep", {"source": A, "journal": recorded(A), "published": A}),
+        ("copy", {"source": B, "journal": recorded(A), "published": A}),
+        # The source has it no more.
+        ("delete", {"source": None, "manifest": recorded(A), "published": A}),
+        ("delete", {"source": None, "journal": recorded(A), "published": A}),
+        ("foreign", {"source": None, "manifest": recorded(A), "published": B}),
+        ("foreign", {"source": None, "published": A}),
+        ("nothing", {"source": None, "manifest": recorded(A)}),
+        ("nothing", {"source": None, "journal": recorded(A), "private": A}),
+    ],
+)  # fmt: skip
+def test_decisions(wanted: str, arguments: dict[str, object]) -> None:
+    assert decide(**arguments) == wanted  # type: ignore[arg-type]
+
+
+def test_links_that_do_not_stand_are_copied() -> None:
+    found = diff_directory(
+        [A],
+        manifest={"x": recorded(A)},
+        journal={},
+        published={"x": A},
+        private={},
+        links_stand=lambda wanted, here: False,
+    )
+    assert found.copy == (A,) and not found.keep
+
+
+def test_subdirectories_are_nobody_s_to_delete() -> None:
+    found = diff_directory(
+        [],
+        manifest={},
+        journal={},
+        published={"sub": DIRECTORY._replace(name="sub"), "other": DIRECTORY},
+        private={},
+        subdirectories=frozenset({"sub"}),
+    )
+    assert found.foreign == ("other",) and not found.delete
+
+
+names = st.sampled_from("abc")
+entries = st.builds(
+    entry,
+    name=names,
+    kind=st.sampled_from([stat.S_IFREG, stat.S_IFLNK]),
+    size=st.integers(0, 2),
+    mtime_ns=st.integers(0, 2).map(lambda n: n * SECOND),
+    nlink=st.integers(1, 2),
+)
+listings = st.lists(entries, unique_by=lambda found: found.name)
+records = st.dictionaries(names, entries).map(
+    lambda found: {name: recorded(of._replace(name=name)) for name, of in found.items()}
+)
+
+
+@given(source=listings, here=listings, there=listings, manifest=records, journal=records)
+def test_every_name_gets_one_decision_and_none_loses_what_is_not_ours(
+    source: list[Entry],
+    here: list[Entry],
+    there: list[Entry],
+    manifest: dict[str, Recorded],
+    journal: dict[str, Recorded],
+) -> None:
+    published = {found.name: found for found in here}
+    private = {found.name: found for found in there}
+    found = diff_directory(
+        source, manifest=manifest, journal=journal, published=published, private=private
+    )
+    wanted = {of.name: of for of in source}
+    decided = [
+        *(of.name for of in (*found.copy, *found.blocked)),
+        *(record.name for record in (*found.keep, *found.done)),
+    ]
+    assert sorted(decided) == sorted(wanted), "each entry of the source, once"
+    gone = [*found.delete, *found.foreign]
+    assert sorted(gone) == sorted(published.keys() - wanted.keys())
+    for record in found.keep:
+        assert record.same_as(wanted[record.name])
+        assert record.present_as(published[record.name])
+    for record in found.done:
+        assert record.same_as(wanted[record.name])
+        assert record.present_as(private[record.name])
+    known = [manifest, journal]
+    for name in found.delete:
+        assert any(name in of and of[name].present_as(published[name]) for of in known)
+    for of in found.blocked:
+        assert of.name in published and not any(of.name in place for place in known)
+    for of in found.copy:
+        assert of.name not in published or any(of.name in place for place in known)
+
+
+@given(source=listings)
+def test_what_was_just_staged_is_kept(source: list[Entry]) -> None:
+    manifest = {of.name: recorded(of, group=of.name if of.nlink > 1 else "") for of in source}
+    published = {of.name: of for of in source}
+    found = diff_directory(source, manifest=manifest, journal={}, published=published, private={})
+    assert {record.name for record in found.keep} == set(published)
+    assert not (found.copy or found.delete or found.foreign or found.blocked or found.done)

@@ -1,0 +1,217 @@
+"""Manifests and journals come back as they were written, whatever the names and the kills."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostprep.errors import HostprepError
+from hostprep.staging.journal import Journal, record
+from hostprep.staging.manifest import (
+    ManifestIndex,
+    Record,
+    all_records,
+    decode_line,
+    encode_line,
+    extend_manifest,
+    forget,
+    load_record,
+    manifest_path,
+    record_id,
+    save_record,
+    write_manifest,
+)
+from hostprep.staging.model import Recorded, Skipped
+from tests.unit.staging.test_diff import entry
+
+# Any bytes that a file system takes as a name, as os.fsdecode gives them.
+raw_names = st.binary(min_size=1, max_size=20).filter(lambda raw: not {0, 47} & set(raw))
+names = raw_names.map(os.fsdecode)
+recordeds = st.builds(
+    Recorded,
+    name=names,
+    kind=st.sampled_from("fld"),
+    size=st.integers(0, 2**63 - 1),
+    mtime_ns=st.integers(-(2**62), 2**62),
+    mode=st.integers(0, 0o7777),
+    uid=st.integers(0, 2**32 - 2),
+    gid=st.integers(0, 2**32 - 2),
+    content=st.none() | names,
+    group=st.just("") | names,
+)
+directories = st.dictionaries(
+    st.lists(names, max_size=3).map("/".join),
+    st.lists(recordeds, max_size=4, unique_by=lambda found: found.name),
+    max_size=4,
+)
+
+
+@given(names, st.lists(recordeds, max_size=3))
+def test_a_line_comes_back(directory: str, records: list[Recorded]) -> None:
+    line = encode_line(directory, records)
+    assert line.count(b"\n") == 1 and line.endswith(b"]]\n") and line.isascii()
+    found, again = decode_line(line)
+    assert (os.fsencode(found), again) == (os.fsencode(directory), records)
+
+
+@given(content=directories)
+def test_a_manifest_comes_back_by_directory(
+    content: dict[str, list[Recorded]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("record")
+    lines = [encode_line(path, found) for path, found in content.items()]
+    write_manifest(folder, lines, durable=False)
+    index = ManifestIndex([manifest_path(folder), folder / "missing"])
+    try:
+        wanted = {path for path, found in content.items() if found}
+        assert wanted <= set(index.directories()) <= set(content)
+        for path, found in content.items():
+            assert index.records(path) == {item.name: item for item in found}
+        assert index.records("no such directory") == {}
+    finally:
+        index.close()
+
+
+def one(name: str, size: int) -> Recorded:
+    return Recorded(name, "f", size, 1, 0o644, 0, 0, "c")
+
+
+@pytest.mark.parametrize("cut", range(1, 59))
+def test_a_torn_line_costs_only_itself(cut: int, tmp_path: Path) -> None:
+    whole = encode_line("a", [one("x", 1)])
+    torn = encode_line("b", [one("y", 2), one("z", 3)])[:cut]
+    journal = tmp_path / "journal"
+    journal.write_bytes(whole + torn)
+    index = ManifestIndex([journal])
+    assert index.records("a") == {"x": one("x", 1)}
+    assert index.records("b") == {}
+    index.close()
+    # What is added later is found whole.
+    journal.rename(manifest_path(tmp_path))
+    extend_manifest(tmp_path, [encode_line("c", [one("w", 4)])], durable=True)
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert index.records("a") == {"x": one("x", 1)}
+    assert index.records("c") == {"w": one("w", 4)}
+    assert index.records("b") == {}
+    index.close()
+
+
+def test_glued_to_a_torn_line_a_line_is_lost_but_not_misread(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.write_bytes(encode_line("b", [one("y", 2)])[:-9] + encode_line("c", [one("w", 4)]))
+    index = ManifestIndex([journal])
+    assert (index.records("b"), index.records("c")) == ({}, {})
+    index.close()
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"{}\n", b"[]\n", b"[1,[]]\n", b'["a",[[]]]\n', b'["a",[["x"]]]\n', b"\xff\n"]
+)
+def test_foreign_lines_are_left_out(line: bytes, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.write_bytes(line + encode_line("a", [one("x", 1)]))
+    index = ManifestIndex([journal])
+    assert index.records("a") == {"x": one("x", 1)}
+    index.close()
+
+
+def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
+    write_manifest(tmp_path, [encode_line("a", [one("x", 1), one("y", 1)])], durable=True)
+    extend_manifest(tmp_path, [encode_line("a", [one("x", 2)])], durable=False)
+    extra = tmp_path / "journal"
+    extra.write_bytes(encode_line("a", [one("y", 3)]))
+    index = ManifestIndex([manifest_path(tmp_path), extra])
+    assert index.records("a") == {"x": one("x", 2), "y": one("y", 3)}
+    index.close()
+
+
+@given(raw=raw_names)
+def test_a_journal_is_read_as_a_manifest(
+    raw: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("private")
+    descriptor = os.open(folder, os.O_RDONLY)
+    journal = Journal(descriptor)
+    name = os.fsdecode(raw)
+    of = entry(name, mode=0o4755, nlink=2)
+    journal.write([("d", [record(of, "f", "hash", "group")]), ("empty", [])])
+    journal.write([])
+    journal.write([("", [record(of, "f", None, "")])])
+    journal.close()
+    os.close(descriptor)
+    (path,) = folder.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    index = ManifestIndex([path])
+    plain = (name, "f", of.size, of.mtime_ns, 0o4755, 0, 0)
+    assert index.records("d") == {name: Recorded(*plain, "hash", "group")}
+    assert index.records("") == {name: Recorded(*plain, None, "")}
+    index.close()
+
+
+def a_record(name: str = "data", target: str = "/mnt/x/data") -> Record:
+    return Record(
+        name=name,
+        source="/data/\udcff\n",
+        target=target,
+        volume=None,
+        files=1,
+        bytes=2,
+        entries=3,
+        digest="xxh3sum:0",
+        verify="readback",
+        verified_at=1.5,
+        staged_at=2.5,
+        boot_id="b",
+        partial=True,
+        skipped=(Skipped("\udcfe", "why", failed=True), Skipped("fifo", "a fifo")),
+    )
+
+
+def test_a_record_comes_back_and_goes() -> None:
+    record, other = a_record(), a_record(target="/mnt/y/data")
+    assert load_record("data", "/mnt/x/data") is None and all_records() == ()
+    save_record(other, durable=True)
+    save_record(record, durable=True)
+    assert load_record("data", "/mnt/x/data") == record
+    assert all_records() == (record, other)
+    forget(record)
+    assert all_records() == (other,)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "cannot be read"), ("[", "cannot be read"), ('{"format": "x"}', "another version")],
+)
+def test_a_damaged_record_is_an_error_with_its_path(text: str, words: str, own_state: Path) -> None:
+    save_record(a_record(), durable=True)
+    (path,) = own_state.glob("state/datasets/*/dataset.json")
+    path.write_text(text)
+    with pytest.raises(HostprepError, match=words) as caught:
+        load_record("data", "/mnt/x/data")
+    assert str(path) in caught.value.message
+
+
+def test_what_a_power_cut_emptied_was_in_memory(own_state: Path) -> None:
+    save_record(a_record(), durable=False)
+    (path,) = own_state.glob("state/datasets/*/dataset.json")
+    path.write_text("")
+    assert load_record("data", "/mnt/x/data") is None
+
+
+def test_fields_of_later_versions_are_ignored(own_state: Path) -> None:
+    save_record(a_record(), durable=True)
+    (path,) = own_state.glob("state/datasets/*/dataset.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "new field": 1}))
+    assert load_record("data", "/mnt/x/data") == a_record()
+
+
+def test_the_folder_of_a_record_is_one_name_and_unique_to_the_target() -> None:
+    assert record_id("data", "/a/data") != record_id("data", "/b/data")
+    for name in ("x" * 200, "\u6570" * 60):
+        found = record_id(name, "/a/" + name)
+        assert "/" not in found and len(os.fsencode(found)) < 255

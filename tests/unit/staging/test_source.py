@@ -1,0 +1,59 @@
+"""Names of data sets, and sources and targets that must not lie inside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import Refused, UsageError
+from hostprep.staging.source import check_apart, check_name, open_source
+
+
+@pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])
+def test_names_that_are_fine(name: str) -> None:
+    assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", "a/b", "/", "a\nb", "\x1b[2J", "a\udcff", ".hidden", ".hostprep-x", "-rf",
+     "x" * 201, "\u6570" * 67],
+)  # fmt: skip
+def test_names_that_are_not(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_name(name)
+    assert caught.value.hint is not None and "--name" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("/a", "/b/a", None),
+        ("/a", "/ab/a", None),
+        ("/ab", "/a/ab2", None),
+        ("/a/b", "/a/c", None),
+        ("/a", "/a", "inside the source"),
+        ("/a", "/a/b/c", "inside the source"),
+        ("/", "/b", "inside the source"),
+        ("/a/b", "/a", "inside the target"),
+        ("/a/b/c", "/a/b", "inside the target"),
+    ],
+)
+def test_one_inside_the_other_is_refused(source: str, target: str, words: str | None) -> None:
+    if words is None:
+        check_apart(source, target)
+        return
+    with pytest.raises(Refused, match=words):
+        check_apart(source, target)
+
+
+def test_a_source_is_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "link").symlink_to(tmp_path)
+    with open_source(str(tmp_path / "link")) as descriptor:
+        assert descriptor >= 0
+    with pytest.raises(UsageError, match="is a file"), open_source(str(tmp_path / "file")):
+        pass
+    with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path / "none")):
+        pass

@@ -1,0 +1,81 @@
+"""Whether it fits: the arithmetic, and how a refusal shows it."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+
+from hostprep.staging.model import StageRequest, Totals, space_on_target
+from hostprep.staging.plan import CopyPlan
+from hostprep.staging.space import Space, check_space, fits, reclaiming
+from tests.unit.staging.test_diff import entry
+
+MIB, GIB = 1 << 20, 1 << 30
+INTO_A_DIRECTORY = StageRequest("/data", "data", "/fast", None)
+INTO_A_VOLUME = StageRequest("/data", "data", "/mnt/hostprep", 10 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("size", "blocks", "space"),
+    [
+        (0, 0, 0),
+        (1, 8, 4096),
+        (4096, 8, 4096),
+        (4097, 16, 8192),
+        (100, 0, 0),  # inline, or a hole
+        (GIB, 8, 4096),
+        (GIB, 9, 8192),
+        (10_000, 1000, 12_288),  # preallocated beyond its end
+    ],
+)
+def test_a_file_takes_whole_pages_of_its_data(size: int, blocks: int, space: int) -> None:
+    assert space_on_target(entry(size=size)._replace(blocks=blocks)) == space
+
+
+@pytest.mark.parametrize(("size", "space"), [(5, 0), (100, 0), (101, 4096)])
+def test_long_symlinks_take_a_page(size: int, space: int) -> None:
+    assert space_on_target(entry(kind=stat.S_IFLNK, size=size)) == space
+
+
+@pytest.mark.parametrize(
+    ("needed", "free", "inodes", "free_inodes", "refused"),
+    [
+        (100, 100, 5, 5, ""),
+        (101, 100, 5, 5, "does not fit"),
+        (100, 100, 6, 5, "too few inodes"),
+        (100, 100, 10**9, None, ""),  # Btrfs and the like have no limit
+        (0, 0, 0, 0, ""),
+    ],
+)
+def test_the_last_byte_and_the_last_inode(
+    needed: int, free: int, inodes: int, free_inodes: int | None, refused: str
+) -> None:
+    space = Space(needed, free, inodes, free_inodes, where="it")
+    refusal = check_space(INTO_A_DIRECTORY, space)
+    assert (refused in refusal.message) if refusal is not None else not refused
+    assert fits(space) is not bool(refused)
+
+
+def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
+    space = Space(11 * GIB, 10 * GIB, 5, None, where="a volume of 10.0 GiB")
+    refusal = check_space(INTO_A_VOLUME, space)
+    assert refusal is not None and refusal.exit_code == 5
+    for words in ("11.0 GiB to copy", "10.0 GiB free", "1.00 GiB are missing", "Nothing was"):
+        assert words in refusal.message
+    assert refusal.hint == "ask for a larger volume: --to-tmpfs 11G"
+    space = Space(11 * GIB, 10 * GIB, 5, None, reserved_bytes=GIB, where="the disk")
+    refusal = check_space(INTO_A_DIRECTORY, space)
+    assert refusal is not None and refusal.hint is not None
+    assert "beside 1.00 GiB that it keeps for root" in refusal.message
+    assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
+
+
+def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None:
+    files = CopyPlan(resumed=Totals(files=10, bytes=MIB))
+    space = Space(5 * MIB, MIB, 20, 5)
+    found = reclaiming(space, 8 * MIB, 100, files)
+    assert found.free_bytes == MIB + 8 * MIB - MIB - 10 * 4096
+    assert found.free_inodes == 5 + 90
+    assert reclaiming(space, 100, 3, files) == space, "never less than there is"
+    assert reclaiming(Space(1, 1, 1, None), 8, 1, CopyPlan()).free_inodes is None
