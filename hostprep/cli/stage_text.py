@@ -135,6 +135,11 @@ def conclude(
             emit_text(printable(line))
         if bound is not None:
             emit_text(f"  {bound.words()}")
+    if result.lost_attributes:
+        say(
+            f"hostprep: warning: {format_count(result.lost_attributes)} entries have lost their "
+            "user attributes, which the target's file system cannot hold"
+        )
     for path in result.left[:_MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
     for item in failed[:_MOST_LISTED]:
@@ -232,6 +237,7 @@ def result_fields(
         "deleted_files": result.deleted_files,
         "skipped": _skipped_fields(result.skipped),
         "left": list(result.left),
+        "lost_attributes": result.lost_attributes,
         "digest": result.digest,
         "verified": result.verified,
         "verify": result.verify.value,

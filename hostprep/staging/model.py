@@ -186,7 +186,10 @@ class StageRequest:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract."""
+    """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract.
+
+    ``lost_attributes`` counts entries whose ``user.*`` attributes the target could not hold.
+    """
 
     dataset: str
     source: str
@@ -207,5 +210,6 @@ class StageResult:
     changed: bool
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
+    lost_attributes: int = 0
     cpu_seconds: float | None = None
     volume: LiveVolume | None = None

@@ -203,7 +203,9 @@ class _Work:
         total = digest.add(digest.add(files.digest_sum, copied.digest_sum), directory_sum)
         record = self._record(copied, digest.to_hex(total), partial)
         if self.published_fd is None:
-            finish_directories(directories, list(directories), plan.source_fd, self.private.tree_fd)
+            copied.lost_xattrs += finish_directories(
+                directories, list(directories), plan.source_fd, self.private.tree_fd
+            )
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
@@ -220,7 +222,9 @@ class _Work:
             extend_manifest(known, new, durable=not plan.in_ram)
             left = publish_update(files, self.private, self.published_fd)
             # Work in a directory changed its time, so all are gone over.
-            finish_directories(directories, list(directories), plan.source_fd, self.published_fd)
+            copied.lost_xattrs += finish_directories(
+                directories, list(directories), plan.source_fd, self.published_fd
+            )
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
         if not plan.in_ram:
             os.fsync(self.parent_fd)
@@ -312,5 +316,6 @@ def _result(
         seconds=sum(phases.values()),
         phases=phases,
         cpu_seconds=copied.cpu_seconds or None,
+        lost_attributes=copied.lost_xattrs,
         volume=live,
     )

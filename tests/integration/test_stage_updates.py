@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.kit import failing_fs as failing
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
+from tests.kit.failing_fs import Rule, failing_fs
+from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep, snapshot
 
 
 @pytest.fixture
@@ -198,3 +202,41 @@ def test_each_change_of_the_source_arrives(
     assert fresh["digest"] == changed["digest"] == again["digest"]
     assert fresh["files"] == changed["files"] and fresh["bytes"] == changed["bytes"]
     assert sorted(os.listdir(target)) == ["data"]
+
+
+def test_a_default_acl_or_a_group_of_the_target_stays_out_of_the_copies(
+    source: Path, target: Path
+) -> None:
+    target.mkdir()
+    for path in source.rglob("*.bin"):
+        path.chmod(0o664)
+    entries = [(1, 7), (4, 0), (32, 0)]  # user::rwx, group::---, other::---
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", t, p, 2**32 - 1) for t, p in entries)
+    try:
+        os.setxattr(target, "system.posix_acl_default", acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    os.chown(target, 0, 4321)
+    target.chmod(0o2775)
+    restage(source, target)
+    assert differences(source, target / "data", owners=True) == []
+    rewrite(source / "class-1/images/003.bin", b"new")
+    (source / "new").mkdir(mode=0o775)
+    (source / "new/file").write_bytes(b"new")
+    restage(source, target)
+    assert differences(source, target / "data", owners=True) == []
+    for path in target.rglob("*"):
+        assert "system.posix_acl_default" not in os.listxattr(path, follow_symlinks=False)
+
+
+def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir: Path) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    for path in ("class-1/images/003.bin", "hard", "empty"):
+        os.setxattr(source / path, "user.note", b"x")
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        fs.tell(Rule("*", "setxattr", errno.EOPNOTSUPP))
+        done = run_hostprep("stage", source, "--to", fs.mount)
+        assert done.returncode == 0 and "3 entries have lost their user attributes" in done.stderr
+        assert differences(source, fs.mount / "data", owners=True, xattrs=False, holes=False) == []
