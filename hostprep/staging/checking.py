@@ -8,13 +8,13 @@ from typing import Any
 
 from hostprep.staging import digest
 from hostprep.staging.batches import pack_batches
-from hostprep.staging.execute import Copied
 from hostprep.staging.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.model import Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool
 from hostprep.staging.private import PrivateDir
+from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of, join
 from hostprep.staging.worker import Job
 

@@ -9,22 +9,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 
 import xxhash
 
+from hostprep.staging.metadata import CopyStyle, copy_metadata
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
 
 # Reads and writes of this size keep the data in the processor's cache between the read, the hash
 # and the write, and are large enough that the calls do not matter.
 BUFFER_BYTES = 1024 * 1024
-HUGE_PAGE_BYTES = 2 * 1024 * 1024
 
 _SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 
 
 # An entry as it was copied, and the hex hash of a file or the target of a symlink.
@@ -41,25 +39,6 @@ class Differs(Exception):
     """What was read back from the target is not what was written."""
 
     twice = "read back differently from what was written, twice"
-
-
-@dataclass(slots=True)
-class CopyStyle:
-    """How one worker copies; it learns what its source and target do not allow.
-
-    ``drop_behind`` drops what was read from the page cache, for a source with so much data that
-    the cache would take the RAM that the tmpfs needs.
-    """
-
-    verify: Verify
-    own_uid: int
-    own_gid: int
-    may_chown: bool
-    drop_behind: bool = False
-    noatime: bool = True
-    source_xattrs: bool = True
-    target_xattrs: bool = True
-    lost_xattrs: int = 0
 
 
 class Buffers:
@@ -319,44 +298,6 @@ def check_unchanged(entry: Entry, st: os.stat_result) -> None:
     """
     if st.st_mtime_ns != entry.mtime_ns or st.st_size != entry.size or st.st_mode != entry.mode:
         raise Changed
-
-
-def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle) -> None:
-    """Give an open target the owner, mode, ``user.*`` attributes and times of its source."""
-    if style.source_xattrs:
-        copy_xattrs(source, target, style)
-    chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
-    if chowned:
-        os.fchown(target, st.st_uid, st.st_gid)
-    mode = stat.S_IMODE(st.st_mode)
-    if mode > 0o777 or st.st_size > RANGE_BYTES:
-        # chown clears these bits, so they come after it; ranges were written under mode 0600.
-        os.fchmod(target, mode)
-    os.utime(target, ns=(st.st_atime_ns, st.st_mtime_ns))
-
-
-def copy_xattrs(source: int, target: int, style: CopyStyle) -> None:
-    """Copy the ``user.*`` attributes, counting files whose attributes the target cannot hold."""
-    try:
-        names = os.listxattr(source)
-    except OSError as error:
-        if error.errno not in _NO_XATTRS:
-            raise
-        style.source_xattrs = False
-        return
-    wanted = [name for name in names if name.startswith("user.")]
-    if not wanted:
-        return
-    if style.target_xattrs:
-        try:
-            for name in wanted:
-                os.setxattr(target, name, os.getxattr(source, name))
-            return
-        except OSError as error:
-            if error.errno not in (*_NO_XATTRS, errno.ENOSPC, errno.E2BIG):
-                raise
-            style.target_xattrs = error.errno != errno.EOPNOTSUPP
-    style.lost_xattrs += 1
 
 
 def current(entry: Entry, source_dir: int) -> Entry:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hostprep.staging import copying
+from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.tree import DirCache
 
 # What is asked for ahead of the file being copied. Enough for a disk to sweep on while a file is
@@ -24,7 +25,7 @@ class Lookahead:
     larger one is streamed by ordinary readahead once its turn comes.
     """
 
-    def __init__(self, source_fd: int, style: copying.CopyStyle) -> None:
+    def __init__(self, source_fd: int, style: CopyStyle) -> None:
         self._cache = DirCache(source_fd, limit=64)
         self._style = style
         self._coming: Iterator[tuple[str, tuple[Any, ...]]] = iter(())

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hostprep.errors import Refused
 from hostprep.staging import digest
 from hostprep.staging.batches import Batch, pack_batches
-from hostprep.staging.diff import DirectoryDiff, diff_directory
-from hostprep.staging.manifest import ManifestIndex, encode_line
+from hostprep.staging.manifest import encode_line
 from hostprep.staging.model import (
     RANGE_BYTES,
     Entry,
     Recorded,
     Skipped,
     Totals,
-    kind_of,
     space_on_target,
 )
 from hostprep.staging.scan import Listing, Scan
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+from hostprep.staging.tree import join
 
 # What the journal takes on the target for an entry, beside its name.
 JOURNAL_BYTES_AN_ENTRY = 120
@@ -97,178 +92,20 @@ def plan_fresh(scan: Scan) -> CopyPlan:
     for listing in scan.listings:
         plan.batches.extend(listing.batches)
         for entry in listing.singles:
-            _plan_single(plan, listing.directory, entry)
+            plan_single(plan, listing.directory, entry)
         plan.copied += _totals(listing)
-    _group_links(plan, {})
+    group_links(plan, {})
     return plan
-
-
-def plan_update(
-    scan: Scan,
-    *,
-    manifest: ManifestIndex,
-    journal: ManifestIndex,
-    published_fd: int | None,
-    private_fd: int | None,
-    suspect: frozenset[str] = frozenset(),
-) -> CopyPlan:
-    """Plan a run over what is published and what an interrupted run left in its private tree.
-
-    ``suspect`` are paths that a full check found to differ: they are copied again.
-    """
-    plan = CopyPlan(skipped=list(scan.skipped))
-    listings = {listing.directory: listing for listing in scan.listings}
-    recorded: dict[str, Recorded] = {}
-    links = _Links()
-    published = _Tree(published_fd)
-    private = _Tree(private_fd)
-    try:
-        for directory, entry in scan.directories.items():
-            listing = listings.get(directory)
-            known = manifest.records(directory)
-            here = published.list(directory)
-            prepared = private.list(directory)
-            for name, record in known.items():
-                if record.kind == "d":
-                    recorded["" if name == "." else join(directory, name)] = record
-            if listing is None:
-                _keep_unread(plan, directory, manifest, published)
-            else:
-                diff = diff_directory(
-                    listing.entries(),
-                    manifest={
-                        name: record
-                        for name, record in known.items()
-                        if not suspect or join(directory, name) not in suspect
-                    },
-                    journal=journal.records(directory),
-                    published={
-                        name: found
-                        for name, found in here.items()
-                        if not suspect or join(directory, name) not in suspect
-                    },
-                    private=prepared,
-                    subdirectories=_subdirectories(directory, here, scan),
-                    links_stand=links.stand,
-                )
-                _apply_diff(plan, listing, diff, here, links, scan)
-                wanted = {record.name for record in diff.done}
-                wanted |= _subdirectories(directory, prepared, scan)
-                plan.discard.extend(
-                    join(directory, name) for name in prepared if name not in wanted
-                )
-            if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
-                plan.make_directories.append(directory)
-        _plan_gone_directories(plan, scan, manifest, published, links.replaced)
-    finally:
-        published.close()
-        private.close()
-    _refuse_taken_places(plan, links.replaced)
-    _group_links(plan, links.kept)
-    return plan
-
-
-class _Links:
-    """Which inode of the source is which of the target, over all that is kept.
-
-    ``kept`` has path and record of a copy that is in place for each linked file of the source;
-    ``replaced`` are published directories that files of the source take the place of.
-    """
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
-        self.replaced: set[str] = set()
-        self._there: dict[tuple[int, int], tuple[int, int]] = {}
-        self._back: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def stand(self, entry: Entry, here: Entry) -> bool:
-        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
-        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
-            return True
-        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
-        if self._there.get(source, target) != target or self._back.get(target, source) != source:
-            return False
-        self._there[source], self._back[target] = target, source
-        return True
-
-
-def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> frozenset[str]:
-    """Return which of a target's entries are directories that the source has too."""
-    return frozenset(
-        name
-        for name, entry in entries.items()
-        if stat.S_ISDIR(entry.mode) and join(directory, name) in scan.directories
-    )
-
-
-def _apply_diff(
-    plan: CopyPlan,
-    listing: Listing,
-    diff: DirectoryDiff,
-    here: dict[str, Entry],
-    links: _Links,
-    scan: Scan,
-) -> None:
-    directory = listing.directory
-    batch: list[Entry] = []
-    for entry in diff.copy:
-        if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
-            _plan_single(plan, directory, entry)
-        else:
-            batch.append(entry)
-        plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
-    plan.batches.extend(pack_batches(directory, batch))
-    keep(plan, directory, diff.keep)
-    for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
-        if name in here and stat.S_ISDIR(here[name].mode):
-            links.replaced.add(join(directory, name))
-    if diff.done:
-        plan.done_lines.append(encode_line(directory, diff.done))
-        plan.resumed += _count(plan, directory, diff.done)
-    standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
-    for entry in listing.singles:
-        if entry.nlink > 1 and entry.name in standing:
-            place = join(directory, entry.name), standing[entry.name]
-            links.kept.setdefault((entry.dev, entry.ino), place)
-    for name in diff.delete:
-        if stat.S_ISDIR(here[name].mode):
-            continue  # its own directory decides, see _plan_gone_directories
-        plan.delete.append(join(directory, name))
-    for name in diff.foreign:
-        if stat.S_ISDIR(here[name].mode):
-            continue
-        plan.foreign.append(join(directory, name))
-        if join(directory, name) in scan.directories:
-            links.replaced.add(join(directory, name))
-    for entry in diff.blocked:
-        plan.skipped.append(
-            Skipped(
-                join(directory, entry.name),
-                "its place on the target is taken by something that hostprep did not make",
-                failed=True,
-            )
-        )
 
 
 def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
     """Add records of ``directory`` to what is published and stays."""
     if records:
         plan.keep_lines.append(encode_line(directory, records))
-        plan.kept += _count(plan, directory, records)
+        plan.kept += count(plan, directory, records)
 
 
-def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _Tree) -> None:
-    """Keep what is published at and below a directory that could not be read this time."""
-    for directory in manifest.directories():
-        if directory != top and not directory.startswith(top + "/"):
-            continue
-        here = published.list(directory)
-        records = manifest.records(directory).values()
-        standing = [r for r in records if r.name in here and r.present_as(here[r.name])]
-        keep(plan, directory, standing)
-
-
-def _count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:
+def count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:
     """Add the records' terms to the digest, and return their totals."""
     for record in records:
         if record.content is None:
@@ -280,74 +117,7 @@ def _count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Total
     return Totals(len(files), sum(record.size for record in files), 0, len(files))
 
 
-def _plan_gone_directories(
-    plan: CopyPlan,
-    scan: Scan,
-    manifest: ManifestIndex,
-    published: _Tree,
-    replaced: set[str],
-) -> None:
-    """Plan the removal of what is published in directories that the source no longer has.
-
-    Below a directory that could not be read nothing counts as gone.
-    """
-    pending = [""]
-    gone: list[str] = []
-    while pending:
-        directory = pending.pop()
-        for name, entry in published.list(directory).items():
-            if not stat.S_ISDIR(entry.mode):
-                continue
-            path = join(directory, name)
-            pending.append(path)
-            if path in scan.directories or _below(path, scan.unreadable):
-                continue
-            gone.append(path)
-    for path in gone:
-        parent, _, name = path.rpartition("/")
-        record = manifest.records(parent).get(name)
-        # Where a killed update was to put a file in its place, the file is on record by now.
-        if record is None or (record.kind != "d" and path not in replaced):
-            plan.foreign.append(path + "/")
-            continue
-        plan.delete_directories.append(path)
-        known = manifest.records(path)
-        for name, entry in published.list(path).items():
-            if stat.S_ISDIR(entry.mode):
-                continue
-            if name in known and known[name].present_as(entry):
-                plan.delete.append(join(path, name))
-            else:
-                plan.foreign.append(join(path, name))
-
-
-def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
-    """Refuse where the source has something new in a place that others have taken.
-
-    ``replaced`` are places where a file and a directory change roles. They cannot where the
-    directory is to stay because of what somebody put into it, or the file is somebody's.
-    """
-    for foreign in plan.foreign:
-        path = foreign.rstrip("/")
-        while path:
-            if path in replaced:
-                raise Refused(
-                    f"{foreign} on the target is not as hostprep staged it, and {path} of the "
-                    "source has to take its place; nothing was changed.",
-                    "move it away and run the same command again",
-                )
-            path = path.rpartition("/")[0]
-
-
-def _below(path: str, directories: set[str]) -> bool:
-    while path:
-        if path in directories:
-            return True
-        path = path.rpartition("/")[0]
-    return "" in directories
-
-
-def _plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
+def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
     if entry.nlink > 1:
         plan.linked.append((directory, entry))
     elif entry.is_sparse:
@@ -357,7 +127,7 @@ def _plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
         plan.large.append((directory, entry))
 
 
-def _group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
+def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
     """Choose of each group of hard links the one that is copied; the others link to it."""
     primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
     for directory, entry in plan.linked:
@@ -391,45 +161,3 @@ def _totals(listing: Listing) -> Totals:
         + sum(space_on_target(entry) for entry in entries),
         entries=files,
     )
-
-
-def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:
-    """Whether a published directory is as its source, whose owner only the record has.
-
-    The target's own owner says nothing: without root it is always ourselves.
-    """
-    if recorded is None or not recorded.same_as(wanted):
-        return False
-    if found is None or kind_of(found.mode) != "d":
-        return False
-    same_time = found.mtime_ns in (wanted.mtime_ns, wanted.mtime_ns // 10**9 * 10**9)
-    return wanted.mode == found.mode and same_time
-
-
-class _Tree:
-    """Listings of a tree that may not exist, a directory at a time; what is missing is empty."""
-
-    def __init__(self, root_fd: int | None) -> None:
-        self._root_fd = root_fd
-        self._cache = DirCache(root_fd) if root_fd is not None else None
-
-    def list(self, directory: str) -> dict[str, Entry]:
-        if self._cache is None:
-            return {}
-        try:
-            entries = list_directory(self._cache.fd(directory))
-        except OSError:
-            return {}  # missing, or something else in its place: then nothing of ours is there
-        return {entry[0]: Entry._make(entry) for entry in entries}
-
-    def stat(self, directory: str) -> Entry | None:
-        if self._cache is None:
-            return None
-        try:
-            return entry_of("", os.fstat(self._cache.fd(directory)))
-        except OSError:
-            return None
-
-    def close(self) -> None:
-        if self._cache is not None:
-            self._cache.close()

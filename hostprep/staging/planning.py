@@ -25,7 +25,7 @@ from hostprep.staging.manifest import (
 )
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan, plan_fresh, plan_update
+from hostprep.staging.plan import CopyPlan, plan_fresh
 from hostprep.staging.private import TREE, footprint, look
 from hostprep.staging.publish import open_published
 from hostprep.staging.reading import Reading, choose_reading
@@ -42,6 +42,7 @@ from hostprep.staging.space import (
     volume_space,
 )
 from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.staging.update import plan_update
 from hostprep.volumes.facts import gather
 from hostprep.volumes.plan import VolumePlan, plan_volume
 

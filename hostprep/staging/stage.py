@@ -13,14 +13,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
-from hostprep.staging.execute import (
-    Copied,
-    copy_all,
-    directory_lines,
-    finish_directories,
-    make_links,
-    sync_file_system,
-)
+from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
@@ -37,6 +30,8 @@ from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare, sweep
 from hostprep.staging.publish import discard, open_published, publish_new, publish_update
+from hostprep.staging.structure import directory_lines, finish_directories, make_links
+from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume

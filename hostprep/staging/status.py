@@ -15,11 +15,11 @@ from hostprep.staging.manifest import (
     folder_of,
     manifest_path,
 )
-from hostprep.staging.plan import plan_update
 from hostprep.staging.publish import open_published
 from hostprep.staging.scan import scan_tree
 from hostprep.staging.source import open_source
 from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.staging.update import plan_update
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.volumes.live import read_live

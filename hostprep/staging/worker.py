@@ -18,6 +18,7 @@ from hostprep.staging import copying, digest
 from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.lookahead import Lookahead
+from hostprep.staging.metadata import CopyStyle, copy_metadata
 from hostprep.staging.model import (
     RANGE_BYTES,
     Entry,
@@ -58,7 +59,7 @@ class Worker:
         self._source = DirCache(job.source_fd)
         self._target = DirCache(job.target_fd, create=True) if job.target_fd is not None else None
         self._buffers = copying.Buffers()
-        self._style = copying.CopyStyle(
+        self._style = CopyStyle(
             verify=job.verify,
             own_uid=os.geteuid(),
             own_gid=os.getegid(),
@@ -267,7 +268,7 @@ class Worker:
                     entry.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target_dir
                 )
                 try:
-                    copying.copy_metadata(st, source, target, self._style)
+                    copy_metadata(st, source, target, self._style)
                 finally:
                     os.close(target)
             finally:

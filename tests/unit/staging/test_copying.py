@@ -12,7 +12,8 @@ import pytest
 import xxhash
 
 from hostprep.staging import copying
-from hostprep.staging.copying import BUFFER_BYTES, Buffers, Changed, CopyStyle
+from hostprep.staging.copying import BUFFER_BYTES, Buffers, Changed
+from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
 from tests.kit.compare import differences

@@ -1,0 +1,173 @@
+"""From a plan to the tasks of the workers, and from their results to what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hostprep.staging import digest
+from hostprep.staging.batches import Batch, split_batches
+from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
+from hostprep.staging.plan import CopyPlan
+from hostprep.staging.pool import OnResult, Pool
+from hostprep.staging.reading import Reading
+from hostprep.staging.tree import join
+
+# How much a task may exceed its size so that it ends with a directory.
+_SLACK_FILES = 1024
+
+
+@dataclass(slots=True)
+class Copied:
+    """What came of carrying out a plan; ``linked_bytes`` are those of hard links, beside ``bytes``.
+
+    ``digest_sum`` covers everything that was copied.
+
+    ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
+    what this process and its workers spent on it.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    linked_bytes: int = 0
+    digest_sum: int = 0
+    problems: list[Skipped] = field(default_factory=list)
+    lost_xattrs: int = 0
+    readers: int | None = None
+    cpu_seconds: float = 0.0
+    contents: dict[tuple[int, int], str | None] = field(default_factory=dict)
+
+    def add(self, more: Copied) -> None:
+        """Add what came of another plan."""
+        self.files += more.files
+        self.bytes += more.bytes
+        self.digest_sum = digest.add(self.digest_sum, more.digest_sum)
+        self.problems.extend(more.problems)
+        self.lost_xattrs += more.lost_xattrs
+        self.contents.update(more.contents)
+
+
+class Tasks:
+    """Turns a plan into tasks and their results into ``Copied``."""
+
+    def __init__(self, pool: Pool, copied: Copied) -> None:
+        self._pool = pool
+        self._copied = copied
+
+    def all(self, plan: CopyPlan, reading: Reading) -> Iterator[tuple[str, Any, OnResult]]:
+        """Yield large files first, since their ranges keep all workers busy to the end."""
+        for directory, entry in plan.large:
+            yield from self._large(directory, entry, attempt=1)
+        # Two workers in one directory wait for each other's turn to create files in it. Where the
+        # source answers at once, so that this is what they would wait for, tasks end with it.
+        slow = reading.threads > 1
+        slack = 0 if slow else _SLACK_FILES
+        task_files = reading.task_files
+        if slow:
+            # Every reader is to have its share of a small set, and more than one task of it.
+            task_files = min(task_files, max(1, plan.copied.files // (2 * reading.readers)))
+        group: list[Batch] = []
+        files = 0
+        for batch in split_batches(plan.batches, task_files if slow else None):
+            if files >= task_files and (
+                files >= task_files + slack or batch.directory != group[-1].directory
+            ):
+                yield self._copy(group)
+                group, files = [], 0
+            group.append(batch)
+            files += batch.files
+        if group:
+            yield self._copy(group)
+
+    def _copy(self, batches: list[Batch]) -> tuple[str, Any, OnResult]:
+        return "copy", [(batch.directory, batch.packed) for batch in batches], self._copied_batch
+
+    def _copied_batch(self, result: Any) -> None:
+        files, size_bytes, total, problems, linked, lost = result
+        copied = self._copied
+        copied.files += files
+        copied.bytes += size_bytes
+        copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
+        copied.lost_xattrs += lost
+        copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)
+        for dev, ino, content in linked:
+            copied.contents[dev, ino] = content
+
+    def _large(
+        self, directory: str, entry: Entry, *, attempt: int
+    ) -> Iterator[tuple[str, Any, OnResult]]:
+        offsets = range(0, entry.size, RANGE_BYTES)
+        digests: list[bytes] = [b""] * len(offsets)
+        troubles: list[str] = []
+        left = len(offsets)
+        counted = 0
+
+        def finish_range(index: int, length: int, result: Any) -> None:
+            nonlocal left, counted
+            digests[index], trouble = result
+            left -= 1
+            if trouble is not None:
+                troubles.append(trouble)
+            else:
+                self._copied.bytes += length
+                counted += length
+            if left:
+                return
+            if troubles:
+                fail(troubles[0])
+            else:
+                self._pool.submit("finish", (directory, tuple(entry), digests), finish_file)
+
+        def finish_file(result: Any) -> None:
+            total, content, trouble = result
+            if trouble is not None:
+                fail(trouble)
+                return
+            copied = self._copied
+            copied.files += 1
+            copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
+            if entry.nlink > 1:
+                copied.contents[entry.dev, entry.ino] = content
+
+        def fail(trouble: str) -> None:
+            self._copied.bytes -= counted
+            self._retry(directory, entry, attempt, trouble)
+
+        for index, offset in enumerate(offsets):
+            length = min(RANGE_BYTES, entry.size - offset)
+
+            def on_result(result: Any, index: int = index, length: int = length) -> None:
+                finish_range(index, length, result)
+
+            yield "range", (directory, tuple(entry), offset, length), on_result
+
+    def _retry(self, directory: str, entry: Entry, attempt: int, trouble: str) -> None:
+        """Copy a large file once more, or report it."""
+        path = join(directory, entry.name)
+        reasons = {
+            "changed": "changed while it was copied, twice",
+            "differs": "read back differently from what was written, twice",
+        }
+        if attempt == 2 or trouble not in reasons:
+            self._pool.submit("discard", (directory, entry.name), lambda _: None)
+            reason = reasons.get(trouble, trouble)
+            self._copied.problems.append(Skipped(path, reason, failed=True))
+            return
+
+        # One after the other: another worker must not remove what a third writes again.
+        def on_discarded(_: Any) -> None:
+            self._pool.submit("lstat", (directory, entry.name), on_lstat)
+
+        def on_lstat(result: Any) -> None:
+            if result is None:
+                self._copied.problems.append(Skipped(path, "vanished", failed=True))
+                return
+            again = Entry._make(result)
+            if again.size > RANGE_BYTES and kind_of(again.mode) == "f":
+                for task in self._large(directory, again, attempt=2):
+                    self._pool.submit(*task)
+            else:
+                self._copied.problems.append(Skipped(path, reasons["changed"], failed=True))
+
+        self._pool.submit("discard", (directory, entry.name), on_discarded)
