@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from tests.kit import failing_fs as failing
 from tests.kit.compare import differences
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, Snapshot, hostprep, make_source, rewrite, snapshot
 
 pytestmark = pytest.mark.slow
@@ -376,3 +378,25 @@ def test_a_killed_worker_is_named_and_the_work_is_kept(safe_dir: Path) -> None:
     assert not (target / "data").exists()
     result(target, source)
     assert differences(source, target / "data", owners=True) == []
+
+
+def test_workers_that_wait_for_a_source_end_with_the_killed_run(safe_dir: Path, out: Path) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    source = make_source(safe_dir / "data", directories=30, files=40)
+    with failing_fs(source, read_only=True, where=safe_dir) as fs:
+        child = start(out, "stage", fs.mount, "--to", safe_dir / "fast", "--name", "data")
+        deadline = time.monotonic() + 20
+        while not list(safe_dir.glob("fast/.hostprep-data/journal.*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+        fs.tell(Rule("*", "read", None, hang_seconds=7))  # what was sampled was read before
+        while not fs.injected():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert len(session(child)) > 1
+        os.kill(child, signal.SIGKILL)
+        assert end(child, out).code == -signal.SIGKILL
+        fs.tell()
+        hostprep("stage", fs.mount, "--to", safe_dir / "fast", "--name", "data")
+    assert differences(source, safe_dir / "fast/data", owners=True) == []
