@@ -9,7 +9,7 @@ PY := .venv/bin/python
 BASE := .venv/.base
 DEV := .venv/.dev
 
-.PHONY: help setup demo test lint bench clean
+.PHONY: help setup demo test test-gpu lint bench clean
 
 help:  ## Show what can be made
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -38,6 +38,9 @@ test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@scripts/setup.sh --system-tools
 	@$(MAKE) --no-print-directory lint
 	$(PY) -m pytest
+
+test-gpu: $(DEV)  ## The prefetcher and `hostprep verify` on a real GPU; writes a transcript
+	$(PY) -m pytest tests/gpu
 
 bench: $(DEV)  ## Compare staging with its peers; writes benchmarks/README.md (takes long)
 	@scripts/setup.sh --bench-tools

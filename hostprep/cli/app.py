@@ -17,6 +17,7 @@ from hostprep.cli.stage import stage
 from hostprep.cli.status import status
 from hostprep.cli.unmount import unmount
 from hostprep.cli.unstage import unstage
+from hostprep.cli.verify import verify
 
 app = typer.Typer(
     name="hostprep",
@@ -46,7 +47,18 @@ def root(
 
 # Each command module registers itself here: app.command(name)(function).
 COMMANDS = frozenset(
-    {"mount", "unmount", "stage", "unstage", "status", "probe", "facts", "spec", "recommend"}
+    {
+        "mount",
+        "unmount",
+        "stage",
+        "unstage",
+        "status",
+        "probe",
+        "facts",
+        "spec",
+        "recommend",
+        "verify",
+    }
 )
 
 app.command("stage")(stage)
@@ -56,5 +68,6 @@ app.command("mount")(mount)
 app.command("unmount")(unmount)
 app.command("probe")(probe)
 app.command("recommend")(recommend)
+app.command("verify")(verify)
 app.add_typer(spec_app, name="spec")
 app.command("facts")(facts)

@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+# NVML's return codes (nvml.h, nvmlReturn_t), as far as something follows from them.
+NO_PERMISSION = 4
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+GPU_IS_LOST = 15
+LIB_RM_VERSION_MISMATCH = 18
+
+# nvml.h, nvmlClocksEventReasons: why the clocks are below what they could be.
+_CLOCK_REASONS = (
+    (0x1, "idle"),
+    (0x2, "clocks set by the user"),
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "software thermal slowdown"),
+    (0x40, "hardware thermal slowdown"),
+    (0x80, "power brake"),
+    (0x100, "display clocks"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +40,57 @@ class GpuFacts:
         return len(self.names)
 
 
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU; its memory there where NVML may say so."""
+
+    pid: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """What NVML says of one GPU; None where it does not say.
+
+    The link is what it is at the moment: an idle one goes slow. ``ecc`` is None where there is no
+    ECC; ``ecc_uncorrected`` counts since the driver was loaded. ``utilisation_percent`` is the
+    share of the last moments in which any kernel ran.
+    """
+
+    index: int
+    name: str
+    uuid: str | None
+    pci_bus_id: str | None
+    total_bytes: int | None
+    used_bytes: int | None
+    utilisation_percent: int | None
+    link_generation: int | None
+    link_width: int | None
+    max_link_generation: int | None
+    max_link_width: int | None
+    clock_reasons: tuple[str, ...] | None
+    persistence: bool | None
+    ecc: bool | None
+    ecc_uncorrected: int | None
+    processes: tuple[GpuProcess, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nvml:
+    """What NVML says of the host. ``code`` and ``problem`` say why it does not start or answer.
+
+    ``library_version`` is the driver's version that the library belongs to; ``cuda_version`` the
+    newest CUDA that the driver knows, as ``(12, 4)``.
+    """
+
+    code: int | None
+    problem: str | None
+    driver_version: str | None
+    library_version: str | None
+    cuda_version: tuple[int, int] | None
+    gpus: tuple[Gpu, ...]
+
+
 def read_gpus() -> GpuFacts:
     """Ask NVML for the GPUs; without a driver or the library there are none, and the reason."""
     try:
@@ -31,10 +104,113 @@ def read_gpus() -> GpuFacts:
     try:
         names = []
         for index in range(pynvml.nvmlDeviceGetCount()):
-            name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))
-            names.append(name.decode() if isinstance(name, bytes) else str(name))
+            names.append(_text(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
         return GpuFacts(tuple(names), None)
     except pynvml.NVMLError as error:
         return GpuFacts((), f"NVML does not answer: {error}")
     finally:
         pynvml.nvmlShutdown()
+
+
+def read_nvml() -> Nvml:
+    """Ask NVML for all that it says; never raises for what it does not say."""
+    try:
+        import pynvml
+    except ImportError:
+        return Nvml(None, "nvidia-ml-py is not installed", None, None, None, ())
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        problem = f"NVML does not start: {error}"
+        # Which library it is, it says even where it does not fit the kernel's module.
+        return Nvml(int(error.value), problem, None, _library_version(), None, ())
+    try:
+        driver = _ask(pynvml.nvmlSystemGetDriverVersion)
+        cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion)
+        code: int | None = None
+        trouble: str | None = None
+        gpus = []
+        try:
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                gpus.append(_gpu(index, pynvml.nvmlDeviceGetHandleByIndex(index)))
+        except pynvml.NVMLError as error:
+            code, trouble = int(error.value), f"NVML does not answer: {error}"
+        return Nvml(
+            code=code,
+            problem=trouble,
+            driver_version=None if driver is None else _text(driver),
+            library_version=_library_version(),
+            cuda_version=None if not cuda else (cuda // 1000, cuda % 1000 // 10),
+            gpus=tuple(gpus),
+        )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu(index: int, handle: Any) -> Gpu:
+    import pynvml as nvml
+
+    memory = _ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+    name = _ask(nvml.nvmlDeviceGetName, handle)
+    uuid = _ask(nvml.nvmlDeviceGetUUID, handle)
+    pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
+    utilisation = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+    # Renamed in 2023; drivers before that know the old name alone.
+    reasons = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if reasons is None:
+        reasons = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, handle)
+    ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
+    errors = None
+    if ecc is not None and ecc[0]:
+        errors = _ask(
+            nvml.nvmlDeviceGetTotalEccErrors,
+            handle,
+            nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+            nvml.NVML_VOLATILE_ECC,
+        )
+    processes = _ask(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+    return Gpu(
+        index=index,
+        name="unknown GPU" if name is None else _text(name),
+        uuid=None if uuid is None else _text(uuid),
+        pci_bus_id=None if pci is None else _text(pci.busId).lower(),
+        total_bytes=None if memory is None else int(memory.total),
+        used_bytes=None if memory is None else int(memory.used),
+        utilisation_percent=None if utilisation is None else int(utilisation.gpu),
+        link_generation=_ask(nvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        link_width=_ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        max_link_generation=_ask(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        max_link_width=_ask(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        clock_reasons=None
+        if reasons is None
+        else tuple(words for bit, words in _CLOCK_REASONS if reasons & bit),
+        persistence=None if persistence is None else bool(persistence),
+        ecc=None if ecc is None else bool(ecc[0]),
+        ecc_uncorrected=errors,
+        processes=None
+        if processes is None
+        else tuple(GpuProcess(int(process.pid), process.usedGpuMemory) for process in processes),
+    )
+
+
+def _library_version() -> str | None:
+    import pynvml
+
+    version = _ask(pynvml.nvmlSystemGetNVMLVersion)
+    # "12.550.54": the interface's own version stands before the driver's.
+    return None if version is None else _text(version).partition(".")[2]
+
+
+def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
+    """Return NVML's answer, or None where this GPU, driver or user gets none."""
+    import pynvml
+
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
+def _text(answer: Any) -> str:
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)

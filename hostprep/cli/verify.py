@@ -1,0 +1,130 @@
+"""``hostprep verify``: does the GPU compute while the next batch travels, and the right one?"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, printable, wants_colour
+from hostprep.units import format_seconds
+
+if TYPE_CHECKING:
+    from hostprep.cuda.results import Check
+    from hostprep.cuda.session import Report
+
+
+def verify(
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cuda:N", help="This device alone; otherwise each in turn."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under 20 seconds a device instead of two minutes.")
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Feed the end-to-end pass from here; otherwise from RAM."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Prove on the GPU that prefetching overlaps with compute, and that every byte arrives.
+
+    Changes nothing; sample files are removed again. Exit status: 0 PASS, 3 FAIL, 4 SKIP (no GPU,
+    no torch, or a torch without CUDA: nothing was tested) or INCONCLUSIVE, 1 ERROR.
+    """
+    from hostprep.cuda import session
+    from hostprep.cuda.results import EXIT_CODES
+
+    index = None if device is None else session.parse_device(device)
+    with _Progress() as observer:
+        report = session.verify(device=index, quick=quick, folder=data, observer=observer)
+    if as_json:
+        emit_json("verify", _fields(report))
+    else:
+        emit_text(_render(report))
+    return EXIT_CODES[report.verdict]
+
+
+def _fields(report: Report) -> dict[str, Any]:
+    return {
+        "verdict": report.verdict.value,
+        "checks": [asdict(check) for check in report.checks],
+        "survey": None if report.survey is None else asdict(report.survey),
+        "traces": [asdict(trace) for trace in report.traces],
+        "seconds": report.seconds,
+    }
+
+
+def _render(report: Report) -> str:
+    """Return the report for people: a line per check, what to do below it, the verdict last."""
+    colours = wants_colour(sys.stdout)
+    lines: list[str] = []
+    subject = None
+    for check in report.checks:
+        if check.subject != subject:
+            subject = check.subject
+            lines.append(subject)
+        lines += _lines(check, colours)
+    lines += [
+        f"{trace.subject}: {printable(trace.origin)}{' (--quick)' if trace.quick else ''}"
+        for trace in report.traces
+    ]
+    counts: dict[str, int] = {}
+    for check in report.checks:
+        counts[check.status] = counts.get(check.status, 0) + 1
+    tally = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    verdict = report.verdict.value
+    if verdict == "SKIP":
+        tally += "; nothing was tested, and this is no pass"
+    lines.append(
+        f"{_painted(verdict, verdict, colours)}: {tally}; took {format_seconds(report.seconds)}"
+    )
+    return "\n".join(lines)
+
+
+def _lines(check: Check, colours: bool) -> list[str]:
+    name = f"{check.status.value:<12}"
+    lines = [
+        f"  {_painted(name, check.status, colours)} {printable(check.name)}: "
+        f"{printable(check.message)}"
+    ]
+    if check.status.value == "PASS":
+        return lines
+    if check.threshold is not None:
+        lines.append(f"{'':15}wanted: {check.threshold.text} ({check.threshold.source})")
+    if check.remedy is not None:
+        lines.append(f"{'':15}-> {check.remedy}")
+    return lines
+
+
+_COLOURS = {"PASS": "32", "WARN": "33", "INCONCLUSIVE": "33", "SKIP": "33"}
+
+
+def _painted(text: str, status: str, colours: bool) -> str:
+    return f"\x1b[{_COLOURS.get(status, '31')}m{text}\x1b[0m" if colours else text
+
+
+class _Progress:
+    """An observer that names the stage under way, on one line of a terminal; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self._write("")
+
+    def stage(self, subject: str, name: str) -> None:
+        """Show the stage."""
+        self._write(f"{subject}: {name} ...")
+
+    def _write(self, line: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()

@@ -1,0 +1,213 @@
+"""Timing on one CUDA device: copies, spinning kernels, matrix products, on one stream or two.
+
+All is queued behind a spinning kernel before the clock starts (as nvbandwidth does), so that what
+the host needs to queue it is not in the figures. Times are CUDA events'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from hostprep.cuda.traces import CopyPoint, OverlapTrace
+from hostprep.units import KIB, MIB
+
+Work = Callable[[], Any]
+
+COPY_SECONDS = 0.0075
+_GATE_SECONDS = 0.005
+_REPEATS = 7
+_LOOP_BATCHES = 10
+_MOST_BYTES = 256 * MIB
+SWEEP = tuple(4 * KIB * 4**power for power in range(9))  # 4 KiB to 256 MiB
+QUICK_SWEEP = (4 * KIB, MIB, 64 * MIB)
+
+
+class Bench:
+    """One device, which must be torch's current one, and a stream of its own beside the current."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        self.torch = torch
+        self.device = torch.device("cuda", index)
+        self.side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        self._cycles_per_s = 1e9
+        for _ in range(3):  # the clocks rise meanwhile
+            seconds, _ = self.timed(main=lambda: self.spin(0.02), gated=False)
+            self._cycles_per_s *= 0.02 / seconds
+
+    def spin(self, seconds: float) -> None:
+        """Queue a kernel that does nothing for about ``seconds``, on one thread of the device."""
+        cycles = max(1, int(seconds * self._cycles_per_s))
+        self.torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+    def timed(
+        self, *, side: Work | None = None, main: Work | None = None, gated: bool = True
+    ) -> tuple[float, float]:
+        """Return the seconds from the common start to the end of both, and of the call of ``side``.
+
+        ``side`` is queued first, in the stream of our own; ``main`` in the current one.
+        """
+        torch = self.torch
+        torch.cuda.synchronize(self.device)
+        begin: Any = torch.cuda.Event(enable_timing=True)
+        end: Any = torch.cuda.Event(enable_timing=True)
+        if gated:
+            self.spin(_GATE_SECONDS)
+        begin.record()
+        call_seconds = 0.0
+        if side is not None:
+            self.side.wait_event(begin)
+            with torch.cuda.stream(self.side):
+                called = time.perf_counter()
+                side()
+                call_seconds = time.perf_counter() - called
+        if main is not None:
+            main()
+        torch.cuda.current_stream(self.device).wait_stream(self.side)
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return begin.elapsed_time(end) / 1e3, call_seconds
+
+    def pinned(self, size_bytes: int) -> Any:
+        """Return page-locked bytes that were written once."""
+        return self.torch.ones(size_bytes, dtype=self.torch.uint8).pin_memory()
+
+    def empty(self, size_bytes: int) -> Any:
+        """Return as many bytes on the device."""
+        return self.torch.empty(size_bytes, dtype=self.torch.uint8, device=self.device)
+
+    def sweep(self, sizes: tuple[int, ...], until: float) -> tuple[CopyPoint, ...]:
+        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``."""
+        points: list[CopyPoint] = []
+        for size_bytes in sizes:
+            if points and time.monotonic() > until:
+                break
+            source, target = self.pinned(size_bytes), self.empty(size_bytes)
+            copies = 16 if size_bytes <= 64 * MIB else 4
+            work = _copies(source, target, copies)
+            self.timed(side=work)
+            runs = [self.timed(side=work) for _ in range(3)]
+            points.append(
+                CopyPoint(
+                    size_bytes,
+                    median(seconds for seconds, _ in runs) / copies,
+                    median(call for _, call in runs) / copies,
+                )
+            )
+        return tuple(points)
+
+    def under_load(self, bytes_per_s: float, ask: Callable[[], Any]) -> Any:
+        """Return what ``ask`` answers while about half a second of copies is under way."""
+        size_bytes = 64 * MIB
+        source, target = self.pinned(size_bytes), self.empty(size_bytes)
+        with self.torch.cuda.stream(self.side):
+            _copies(source, target, max(1, round(0.5 * bytes_per_s / size_bytes)))()
+        answer = ask()
+        self.side.synchronize()
+        return answer
+
+    def overlaps(self, bytes_per_s: float) -> tuple[OverlapTrace, ...]:
+        """Time copies beside compute in each arrangement of the checklist."""
+        size_bytes = max(MIB, min(_MOST_BYTES, int(bytes_per_s * COPY_SECONDS)))
+        source, target = self.pinned(size_bytes), self.empty(size_bytes)
+        copy = _copies(source, target, max(1, round(bytes_per_s * COPY_SECONDS / size_bytes)))
+        self.timed(side=copy)
+        seconds = median(self.timed(side=copy)[0] for _ in range(3))
+
+        def spin() -> None:
+            self.spin(seconds)
+
+        def one_after_the_other() -> None:
+            copy()
+            spin()
+
+        found = [
+            self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other)),
+            self._overlap("spin", copy, spin),
+            self._overlap("matmul", copy, self._products(seconds)),
+        ]
+        pageable = _copies(self.torch.ones(size_bytes, dtype=self.torch.uint8), target, 1)
+        # Not gated: the call itself may wait, and would wait for the gate.
+        slow = median(self.timed(side=pageable, gated=False)[0] for _ in range(3))
+        found.append(self._overlap("pageable", pageable, lambda: self.spin(slow), gated=False))
+        found.append(self._prefetcher(source, target))
+        return tuple(found)
+
+    def _overlap(
+        self,
+        kind: str,
+        copy: Work,
+        compute: Work,
+        both: Callable[[], tuple[float, float]] | None = None,
+        *,
+        gated: bool = True,
+    ) -> OverlapTrace:
+        """Time copy, compute and both in turns, so that a drift meets all three."""
+        both = both or (lambda: self.timed(side=copy, main=compute, gated=gated))
+        self.timed(side=copy, gated=gated)
+        self.timed(main=compute, gated=gated)
+        both()
+        rows = []
+        for _ in range(_REPEATS):
+            alone, _ = self.timed(side=copy, gated=gated)
+            computed, _ = self.timed(main=compute, gated=gated)
+            rows.append((alone, computed, *both()))
+        copies, computes, boths, calls = zip(*rows, strict=True)
+        return OverlapTrace(kind, copies, computes, boths, calls)
+
+    def _products(self, seconds: float) -> Work:
+        """Return matrix products that take about ``seconds``."""
+        torch = self.torch
+        side = 4096
+        while True:
+            left = torch.rand(side, side, device=self.device)
+            right, result = torch.rand_like(left), torch.empty_like(left)
+
+            def product(a: Any = left, b: Any = right, out: Any = result) -> None:
+                torch.mm(a, b, out=out)
+
+            self.timed(main=product)
+            one = median(self.timed(main=product)[0] for _ in range(3))
+            if one <= seconds / 4 or side <= 256:
+                break
+            side //= 2
+        count = max(1, round(seconds / one))
+
+        def products() -> None:
+            for _ in range(count):
+                product()
+
+        return products
+
+    def _prefetcher(self, source: Any, target: Any) -> OverlapTrace:
+        """Time a loop over page-locked batches by the prefetcher, against its parts."""
+        from hostprep.cuda.prefetcher import CudaPrefetcher
+
+        prefetcher = CudaPrefetcher([source] * _LOOP_BATCHES, self.device.index)
+        copies = _copies(source, target, _LOOP_BATCHES)
+        self.timed(side=copies)
+        one = median(self.timed(side=copies)[0] for _ in range(3)) / _LOOP_BATCHES
+
+        def spins() -> None:
+            for _ in range(_LOOP_BATCHES):
+                self.spin(one)
+
+        def loop() -> None:
+            for _ in prefetcher:
+                self.spin(one)
+
+        return self._overlap("prefetcher", copies, spins, lambda: self.timed(main=loop))
+
+
+def _copies(source: Any, target: Any, count: int) -> Work:
+    """Return ``count`` copies, queued in the stream that is current when it is called."""
+
+    def copies() -> None:
+        for _ in range(count):
+            target.copy_(source, non_blocking=True)
+
+    return copies

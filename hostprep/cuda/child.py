@@ -1,0 +1,218 @@
+"""The smoke test's own process: a GPU or driver that hangs or crashes takes no more than this.
+
+It is given its settings as JSON, and says what it finds in lines on stdout, each a JSON object
+behind a mark: first the survey, then a device's trace after each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from hostprep.cuda.starting import TorchFacts
+from hostprep.cuda.traces import DeviceTrace, Trace
+from hostprep.host.gpu import Gpu, Nvml, read_nvml
+from hostprep.host.gpu_driver import read_driver
+
+MARK = "hostprep-verify:"
+
+
+def main(argument: str) -> None:
+    """Survey, then run the stages on the device that was asked for, or on each in turn."""
+    settings = json.loads(argument)
+    began = time.monotonic()
+    nvml = read_nvml()  # before torch, so that nothing of ours is on the devices
+    torch_facts = _torch()
+    _say(
+        "survey",
+        torch=asdict(torch_facts),
+        nvml=asdict(nvml),
+        driver=asdict(read_driver()),
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
+    )
+    asked = settings["device"]
+    wanted = [index for index in range(torch_facts.devices) if asked in (None, index)]
+    for turn, index in enumerate(wanted, start=1):
+        until = began + settings["seconds"] * turn
+        _Run(index, nvml, settings["quick"], settings["folder"], until).all()
+
+
+def _say(what: str, **fields: Any) -> None:
+    sys.stdout.write(f"{MARK}{json.dumps({'what': what, **fields})}\n")
+    sys.stdout.flush()
+
+
+def _torch() -> TorchFacts:
+    """Ask torch for its build, and have it start CUDA."""
+    try:
+        import torch
+    except ModuleNotFoundError as error:
+        if error.name == "torch":
+            return TorchFacts(None, None, None, 0, None)
+        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
+    except (ImportError, OSError) as error:
+        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
+    built_for = None
+    if torch.version.cuda is not None:
+        major, minor = torch.version.cuda.split(".")[:2]
+        built_for = (int(major), int(minor))
+    devices, problem = 0, None
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        devices = torch.cuda.device_count()
+        for index in range(devices):
+            torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+    except (RuntimeError, AssertionError) as error:
+        devices, problem = 0, str(error).partition("\n")[0]
+    return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
+
+
+class _Run:
+    """The stages on one device, within its time."""
+
+    def __init__(
+        self, index: int, nvml: Nvml, quick: bool, folder: str | None, until: float
+    ) -> None:
+        import torch
+
+        self._torch = torch
+        self._index, self._quick, self._folder, self._until = index, quick, folder, until
+        self._before = _of(nvml, torch, index)
+        name = torch.cuda.get_device_name(index)
+        driver = nvml.driver_version or "of unknown version"
+        origin = f"measured on {name}, driver {driver}, torch {torch.__version__}"
+        self._trace = Trace(f"cuda:{index}", origin, quick)
+        self._bytes_per_s = 0.0
+        self._bench: Any = None
+
+    def all(self) -> None:
+        """Carry out the stages; one that fails, or has no time left, says so in the trace."""
+        self._torch.cuda.set_device(self._index)
+        for name, stage in (
+            ("copies", self._copies),
+            ("device", self._device),
+            ("overlap", self._overlap),
+            ("delivery", self._delivery),
+            ("flatness", self._flatness),
+            ("training", self._training),
+        ):
+            self._stage(name, stage)
+
+    def _stage(self, name: str, stage: Callable[[], dict[str, Any]]) -> None:
+        _say("stage", subject=self._trace.subject, stage=name)
+        why = None
+        if time.monotonic() > self._until:
+            why = "there was no time left"
+        else:
+            try:
+                self._trace = replace(self._trace, **stage())
+            except (RuntimeError, OSError) as error:
+                why = f"{type(error).__name__}: {error}"
+        if why is not None:
+            self._trace = replace(self._trace, missing=(*self._trace.missing, (name, why)))
+        self._torch.cuda.empty_cache()
+        _say("trace", trace=asdict(self._trace))
+
+    def _copies(self) -> dict[str, Any]:
+        from hostprep.cuda.bench import QUICK_SWEEP, SWEEP, Bench
+
+        self._bench = Bench(self._index)
+        sizes = QUICK_SWEEP if self._quick else SWEEP
+        points = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
+        self._bytes_per_s = max(point.size_bytes / point.seconds for point in points)
+        return {"copies": points}
+
+    def _device(self) -> dict[str, Any]:
+        bench, before = self._known(), self._before
+        properties = self._torch.cuda.get_device_properties(self._index)
+        loaded = bench.under_load(
+            self._bytes_per_s, lambda: _of(read_nvml(), self._torch, self._index)
+        )
+        source = bench.pinned(4096)
+        trace = DeviceTrace(
+            name=properties.name,
+            capability=f"{properties.major}.{properties.minor}",
+            total_bytes=properties.total_memory,
+            utilisation_percent=None if before is None else before.utilisation_percent,
+            others=None if before is None or before.processes is None else len(before.processes),
+            link_generation=None if loaded is None else loaded.link_generation,
+            link_width=None if loaded is None else loaded.link_width,
+            max_link_generation=None if loaded is None else loaded.max_link_generation,
+            max_link_width=None if loaded is None else loaded.max_link_width,
+            clock_reasons=None if loaded is None else loaded.clock_reasons,
+            persistence=None if loaded is None else loaded.persistence,
+            ecc_uncorrected=None if loaded is None else loaded.ecc_uncorrected,
+            pinned=source.is_pinned(),
+            contiguous=source.is_contiguous(),
+            own_stream=bench.side != self._torch.cuda.default_stream(self._index),
+        )
+        return {"device": trace}
+
+    def _overlap(self) -> dict[str, Any]:
+        return {"overlaps": self._known().overlaps(self._bytes_per_s)}
+
+    def _delivery(self) -> dict[str, Any]:
+        from hostprep.cuda import delivery
+
+        bench = self._known()
+        traces = [delivery.check(bench, case) for case in delivery.CASES]
+        traces.append(delivery.check_failing_loader(bench))
+        return {"deliveries": tuple(traces), "controls": delivery.provoke(bench)}
+
+    def _flatness(self) -> dict[str, Any]:
+        from hostprep.cuda import delivery
+
+        return {"epochs": delivery.epochs(self._known())}
+
+    def _training(self) -> dict[str, Any]:
+        from hostprep.cuda import training
+        from hostprep.host.block import locate
+
+        folder = self._folder or _roomy(2 * training.needed_bytes(self._quick))
+        storage = f"{folder} ({locate(folder).storage_class.value})"
+        trace = training.train(self._known(), folder, storage, self._bytes_per_s, self._quick)
+        return {"training": trace}
+
+    def _left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def _known(self) -> Any:
+        if self._bench is None or not self._bytes_per_s:
+            raise RuntimeError("the copies could not be timed, which this builds on")
+        return self._bench
+
+
+def _of(nvml: Nvml, torch: Any, index: int) -> Gpu | None:
+    """Return NVML's view of torch's device ``index``: their numbers differ, the UUID does not."""
+    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    for gpu in nvml.gpus:
+        if uuid is not None and gpu.uuid is not None and gpu.uuid.endswith(str(uuid)):
+            return gpu
+    if uuid is None and len(nvml.gpus) == 1 == torch.cuda.device_count():
+        return nvml.gpus[0]
+    return None
+
+
+def _roomy(size_bytes: int) -> str:
+    """Return a folder for sample files: in RAM where there is room, else where temporary files are.
+
+    Shared memory also carries the batches of the DataLoader's workers, so half of it stays free.
+    """
+    import tempfile
+
+    try:
+        if shutil.disk_usage("/dev/shm").free > 2 * size_bytes:
+            return "/dev/shm"
+    except OSError:
+        pass
+    return tempfile.gettempdir()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

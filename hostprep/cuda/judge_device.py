@@ -1,0 +1,204 @@
+"""The verdict on what the device is: link, clocks, who else uses it, and the bandwidth. Pure."""
+
+from __future__ import annotations
+
+from hostprep.cuda.results import Check, Status, Threshold
+from hostprep.cuda.traces import CopyPoint, DeviceTrace
+from hostprep.units import format_bytes, format_rate
+
+BUSY_PERCENT = 10
+BANDWIDTH_SHARE = 0.5
+# PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
+LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+_NVML = "NVML"
+_HARD = ("hardware slowdown", "hardware thermal slowdown", "power brake")
+_SOFT = ("software thermal slowdown",)
+
+
+def judge_device(subject: str, device: DeviceTrace) -> list[Check]:
+    """Return the checks of the device's facts."""
+    return [
+        _setting(subject, device),
+        _busy(subject, device),
+        _link(subject, device),
+        _clocks(subject, device),
+        *_kept(subject, device),
+    ]
+
+
+def judge_bandwidth(
+    subject: str, copies: tuple[CopyPoint, ...], device: DeviceTrace | None
+) -> Check:
+    """Hold the best pinned bandwidth of the sweep against what the link could do."""
+    best = max(copies, key=lambda point: point.size_bytes / point.seconds)
+    rate = best.size_bytes / best.seconds
+    words = f"pinned host to device: {format_rate(rate)} with {format_bytes(best.size_bytes)}"
+    threshold = Threshold(
+        f">= {BANDWIDTH_SHARE:.0%} of the link", "PCI-SIG's rate by NVML's generation and width"
+    )
+    lane = None if device is None else LANE_BYTES_PER_S.get(device.link_generation or 0)
+    if lane is None or device is None or not device.link_width:
+        return Check(
+            "copy.bandwidth",
+            subject,
+            Status.INCONCLUSIVE,
+            f"{words}; NVML does not say what link that is over",
+            measured=round(rate),
+            unit="bytes/s",
+            threshold=threshold,
+            remedy="nvidia-smi -q -d PCIE shows the link, where NVML works",
+        )
+    share = rate / (lane * device.link_width)
+    enough = share >= BANDWIDTH_SHARE
+    return Check(
+        "copy.bandwidth",
+        subject,
+        Status.PASS if enough else Status.FAIL,
+        f"{words}, {share:.0%} of PCIe {device.link_generation}.0 x{device.link_width}",
+        measured=round(rate),
+        unit="bytes/s",
+        threshold=threshold,
+        remedy=None
+        if enough
+        else "bind the process to the GPU's NUMA node (nvidia-smi topo -m), check the IOMMU and"
+        " ACS settings, the CPU governor, and who else uses the link",
+    )
+
+
+def _setting(subject: str, device: DeviceTrace) -> Check:
+    wrong = [
+        words
+        for holds, words in (
+            (device.pinned, "the source is not page-locked"),
+            (device.contiguous, "the source is not in one piece"),
+            (device.own_stream, "the copies run on the default stream"),
+        )
+        if not holds
+    ]
+    return Check(
+        "device.setting",
+        subject,
+        Status.ERROR if wrong else Status.PASS,
+        "; ".join(wrong)
+        or f"{device.name}, {format_bytes(device.total_bytes)}, compute capability"
+        f" {device.capability}; page-locked source, a stream of its own",
+        threshold=Threshold("page-locked, contiguous, not the default stream", "CUDA's guide"),
+        remedy="page-locking may be bounded: ulimit -l" if wrong else None,
+    )
+
+
+def _busy(subject: str, device: DeviceTrace) -> Check:
+    used, others = device.utilisation_percent, device.others
+    threshold = Threshold(f"utilisation below {BUSY_PERCENT} % beforehand", "hostprep")
+    if used is None:
+        status, words = Status.WARN, "NVML does not say whether others use it"
+    elif used >= BUSY_PERCENT:
+        status, words = Status.INCONCLUSIVE, f"others keep it busy for {used} % of the time"
+    else:
+        status = Status.WARN if others else Status.PASS
+        words = f"idle ({used} %)"
+    if others:
+        words += f"; {others} other process(es) hold memory on it"
+    return Check(
+        "device.idle",
+        subject,
+        status,
+        words,
+        measured=used,
+        unit="percent",
+        threshold=threshold,
+        remedy=None if status is Status.PASS else "nvidia-smi shows who; run it when they are gone",
+    )
+
+
+def _link(subject: str, device: DeviceTrace) -> Check:
+    now = (device.link_generation, device.link_width)
+    most = (device.max_link_generation, device.max_link_width)
+    threshold = Threshold("the generation and width that card and slot can do", _NVML)
+    if None in now or None in most:
+        return Check(
+            "device.link",
+            subject,
+            Status.WARN,
+            "NVML does not say what PCIe link it has",
+            threshold=threshold,
+            remedy="lspci -vv shows LnkSta, as root",
+        )
+    full = now == most
+    return Check(
+        "device.link",
+        subject,
+        Status.PASS if full else Status.WARN,
+        f"PCIe {now[0]}.0 x{now[1]} under load"
+        + ("" if full else f"; it could do {most[0]}.0 x{most[1]}"),
+        measured=f"{now[0]}.0 x{now[1]}",
+        threshold=threshold,
+        remedy=None
+        if full
+        else "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
+        " with an NVMe drive in the board's manual",
+    )
+
+
+def _clocks(subject: str, device: DeviceTrace) -> Check:
+    reasons = device.clock_reasons
+    threshold = Threshold("no thermal slowdown, hardware slowdown or power brake", _NVML)
+    if reasons is None:
+        return Check(
+            "device.clocks",
+            subject,
+            Status.WARN,
+            "NVML does not say whether it is throttled",
+            threshold=threshold,
+            remedy="nvidia-smi -q -d PERFORMANCE",
+        )
+    hard = [reason for reason in reasons if reason in _HARD]
+    soft = [reason for reason in reasons if reason in _SOFT]
+    status = Status.FAIL if hard else Status.WARN if soft else Status.PASS
+    return Check(
+        "device.clocks",
+        subject,
+        status,
+        f"throttled under the load of copies: {', '.join(hard + soft)}"
+        if hard or soft
+        else f"not throttled ({', '.join(reasons) or 'full clocks'})",
+        measured=", ".join(reasons),
+        threshold=threshold,
+        remedy="check fans, dust, the room, and the power cables"
+        if status is not Status.PASS
+        else None,
+    )
+
+
+def _kept(subject: str, device: DeviceTrace) -> list[Check]:
+    """Return the checks of persistence and ECC, for devices that have them."""
+    checks = []
+    if device.persistence is not None:
+        checks.append(
+            Check(
+                "device.persistence",
+                subject,
+                Status.PASS if device.persistence else Status.WARN,
+                f"persistence mode is {'on' if device.persistence else 'off'}",
+                threshold=Threshold("on", "NVIDIA: starting a job loads the driver otherwise"),
+                remedy=None if device.persistence else "systemctl enable --now nvidia-persistenced",
+            )
+        )
+    if device.ecc_uncorrected is not None:
+        clean = device.ecc_uncorrected == 0
+        checks.append(
+            Check(
+                "device.ecc",
+                subject,
+                Status.PASS if clean else Status.FAIL,
+                f"{device.ecc_uncorrected} uncorrected memory errors since the driver was loaded",
+                measured=device.ecc_uncorrected,
+                unit="errors",
+                threshold=Threshold("0", _NVML),
+                remedy=None
+                if clean
+                else "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card",
+            )
+        )
+    return checks

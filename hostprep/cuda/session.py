@@ -1,0 +1,174 @@
+"""One smoke test: starts its process, follows it within a limit, judges what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hostprep.cuda.child import MARK
+from hostprep.cuda.judge import judge
+from hostprep.cuda.results import Check, Status, verdict
+from hostprep.cuda.starting import Survey, judge_start
+from hostprep.cuda.traces import Trace, from_json
+from hostprep.errors import UsageError
+from hostprep.system.run import CommandFailed, Running, start
+
+# What a device may take; the process is ended where it has taken this and the grace in all.
+SECONDS, QUICK_SECONDS = 110.0, 17.0
+_GRACE_SECONDS = 60.0
+_MOST_DEVICES = 16
+
+
+class Observer(Protocol):
+    """What wants to know how far it is."""
+
+    def stage(self, subject: str, name: str) -> None:
+        """Begin a stage on a device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a smoke test found; ``survey`` is None where not even that came."""
+
+    verdict: Status
+    checks: tuple[Check, ...]
+    survey: Survey | None
+    traces: tuple[Trace, ...]
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the process has said so far."""
+
+    observer: Observer
+    survey: Survey | None = None
+    traces: dict[str, Trace] = field(default_factory=dict)
+    at: tuple[str, str] | None = None
+
+    def hear(self, line: str) -> None:
+        if not line.startswith(MARK):
+            return  # what libraries print
+        said: dict[str, Any] = json.loads(line.removeprefix(MARK))
+        what = said.pop("what")
+        if what == "survey":
+            self.survey = from_json(Survey, said)
+        elif what == "stage":
+            self.at = (said["subject"], said["stage"])
+            self.observer.stage(*self.at)
+        else:
+            trace = from_json(Trace, said["trace"])
+            self.traces[trace.subject] = trace
+            self.at = None
+
+
+def parse_device(text: str) -> int:
+    """Return the number in ``cuda:1`` (``cuda`` is 0); raises ``UsageError`` for anything else."""
+    kind, colon, number = text.partition(":")
+    if kind != "cuda" or (colon and not (number.isascii() and number.isdigit())):
+        raise UsageError(f"{text!r} is no CUDA device.", "accepted: cuda:0, cuda:1, ...")
+    return int(number or 0)
+
+
+def verify(*, device: int | None, quick: bool, folder: str | None, observer: Observer) -> Report:
+    """Run the smoke test on ``device``, or on each in turn, and judge it.
+
+    ``folder`` is where the sample files of the end-to-end pass go, None for RAM. Raises
+    ``UsageError`` for a device that CUDA does not see, and for a folder that is none.
+    """
+    if folder is not None and not os.path.isdir(folder):
+        raise UsageError(f"{folder} is no folder.", "give one on the storage to feed from")
+    began = time.monotonic()
+    seconds = QUICK_SECONDS if quick else SECONDS
+    settings = {"device": device, "quick": quick, "folder": folder, "seconds": seconds}
+    arguments = [sys.executable, "-P", "-m", "hostprep.cuda.child", json.dumps(settings)]
+    heard = _Heard(observer)
+    problem = None
+    with start(arguments, wanted_for="test the GPU") as running:
+        try:
+            problem = _follow(running, heard, seconds)
+        except CommandFailed as error:
+            problem = error.message
+    if heard.survey is None:
+        broken = problem or "it said nothing"
+        check = Check(
+            "run.process",
+            "hostprep",
+            Status.ERROR,
+            f"the test's process ended before it knew anything: {broken}",
+            remedy="nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot",
+        )
+        return Report(Status.ERROR, (check,), None, (), time.monotonic() - began)
+    begun = judge_start(heard.survey)
+    if begun.status is Status.PASS and device is not None:
+        _see_that_it_is_there(device, heard.survey.torch.devices)
+    checks = [begun]
+    for trace in heard.traces.values():
+        checks += judge(trace)
+    if begun.status is Status.PASS:
+        checks += _left_out(heard, device, problem)
+    return Report(
+        verdict(checks),
+        tuple(checks),
+        heard.survey,
+        tuple(heard.traces.values()),
+        time.monotonic() - began,
+    )
+
+
+def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
+    """Hear what the process says until it ends; return what was wrong with its end, if anything."""
+    rest = b""
+    limit = seconds * _MOST_DEVICES + _GRACE_SECONDS
+    quiet_since = time.monotonic()
+    for chunk in running.chunks(timeout_seconds=limit):
+        if not chunk and time.monotonic() - quiet_since > seconds + _GRACE_SECONDS:
+            return f"it has said nothing for {seconds + _GRACE_SECONDS:.0f} s and was ended"
+        if chunk:
+            quiet_since = time.monotonic()
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            heard.hear(line.decode("utf-8", "replace"))
+    done = running.wait()
+    if done.returncode == 0:
+        return None
+    how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+    said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    return f"it ended with {how}: {said[0][:300]}"
+
+
+def _see_that_it_is_there(device: int, devices: int) -> None:
+    if device >= devices:
+        raise UsageError(
+            f"there is no cuda:{device}; torch sees {devices} device(s).",
+            "nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES renumbers them",
+        )
+
+
+def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Check]:
+    """Return what the process did not come to: where it died or hung, and the devices after it."""
+    assert heard.survey is not None
+    checks = []
+    if problem is not None:
+        subject, stage = heard.at or ("hostprep", "none")
+        checks.append(
+            Check(
+                "run.process",
+                subject,
+                Status.ERROR,
+                f"the test's process broke off in the stage {stage!r}: {problem}",
+                remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
+            )
+        )
+    wanted = range(heard.survey.torch.devices) if device is None else [device]
+    for index in wanted:
+        if f"cuda:{index}" not in heard.traces:
+            checks.append(
+                Check("run.device", f"cuda:{index}", Status.SKIP, "this device was not reached")
+            )
+    return checks

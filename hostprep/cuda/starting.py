@@ -1,0 +1,183 @@
+"""Whether CUDA starts, and if not, why: from what the kernel, NVML and torch say. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.cuda.results import Check, Status, Threshold
+from hostprep.host.gpu import (
+    DRIVER_NOT_LOADED,
+    GPU_IS_LOST,
+    LIB_RM_VERSION_MISMATCH,
+    NO_PERMISSION,
+    Nvml,
+)
+from hostprep.host.gpu_driver import DriverFacts
+
+_ISSUE = Threshold(
+    "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchFacts:
+    """What torch says. ``version`` is None where it is not installed or cannot be imported.
+
+    ``cuda_version`` is what it is built for, ``(12, 4)``; None for a build without. ``devices`` is
+    how many it sees; ``problem`` what it said when it was to start CUDA.
+    """
+
+    version: str | None
+    cuda_version: tuple[int, int] | None
+    hip_version: str | None
+    devices: int
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """All that the question needs; ``visible_devices`` is the environment's, None where unset."""
+
+    torch: TorchFacts
+    nvml: Nvml
+    driver: DriverFacts
+    visible_devices: str | None
+
+
+def judge_start(survey: Survey) -> Check:
+    """Return the check ``cuda.start``: PASS, SKIP, or FAIL with the reason that was found."""
+    torch = survey.torch
+    if torch.version is not None and torch.cuda_version is not None and torch.devices > 0:
+        version = ".".join(map(str, torch.cuda_version))
+        return Check(
+            "cuda.start",
+            "driver",
+            Status.PASS,
+            f"torch {torch.version} starts CUDA {version} and sees {torch.devices} device(s)",
+            measured=torch.devices,
+            unit="devices",
+            threshold=_ISSUE,
+        )
+    if torch.version is None:
+        why = torch.problem or "torch is not installed in the Python that runs hostprep"
+        return _skip(why, "pip install 'hostprep[torch]', in the environment that training uses")
+    if torch.hip_version is not None:
+        return _skip(
+            f"torch {torch.version} is built for ROCm, which this test does not know", None
+        )
+    if torch.cuda_version is None:
+        return _skip(
+            f"torch {torch.version} is built without CUDA",
+            "install a build of torch with CUDA: https://pytorch.org/get-started/locally",
+        )
+    if not _driver_or_device(survey):
+        return _skip("there is no NVIDIA GPU, and no driver", None)
+    message, remedy = _reason(survey, torch.cuda_version)
+    return Check("cuda.start", "driver", Status.FAIL, message, threshold=_ISSUE, remedy=remedy)
+
+
+def _driver_or_device(survey: Survey) -> bool:
+    if survey.driver.has_gpu or survey.nvml.gpus:
+        return True
+    if survey.nvml.code is None and survey.nvml.driver_version is not None:
+        return False  # a driver that answers, and says that there is no device
+    return survey.driver.module_version is not None or survey.nvml.code in (
+        NO_PERMISSION,
+        GPU_IS_LOST,
+        LIB_RM_VERSION_MISMATCH,
+    )
+
+
+def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
+    """Return why CUDA does not start, and what to do; the surest sign first."""
+    nvml, driver, problem = survey.nvml, survey.driver, survey.torch.problem or ""
+    module, library = driver.module_version, nvml.library_version
+    if nvml.code == LIB_RM_VERSION_MISMATCH or (module and library and not _same(module, library)):
+        return (
+            f"the kernel runs the driver's module {module or 'of another version'}, the libraries"
+            f" are {library or 'another version'}: it was upgraded and the old module is loaded",
+            "reboot, or unload and load the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset"
+            " nvidia && modprobe nvidia",
+        )
+    if "803" in problem or "unsupported display driver / cuda driver" in problem:
+        return (
+            f"libcuda and the kernel's module {module or ''} do not belong together: {problem}",
+            "reboot after a driver upgrade; in a container, remove its own libcuda (and the"
+            " forward-compatibility package) so that the host's is used",
+        )
+    if nvml.code == NO_PERMISSION or driver.closed_nodes:
+        nodes = ", ".join(driver.closed_nodes) or "the device nodes"
+        return (
+            f"this user may not open {nodes}",
+            "add the user to the nodes' group (ls -l /dev/nvidia*), or set"
+            " NVreg_DeviceFileMode=0666; in a container, allow the devices",
+        )
+    if nvml.code == GPU_IS_LOST:
+        return (
+            "a GPU has fallen off the bus (NVML: GPU is lost)",
+            "dmesg | grep -i xid; switch the machine off and on; check cables and slot",
+        )
+    visible = survey.visible_devices
+    if visible is not None and _hides_all(visible, nvml):
+        return (
+            f"CUDA_VISIBLE_DEVICES={visible!r} hides every device; NVML sees {len(nvml.gpus)}",
+            "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
+        )
+    if module is None and nvml.code in (None, DRIVER_NOT_LOADED) and not nvml.gpus:
+        return (
+            f"there is a GPU at {', '.join(driver.pci_devices) or 'a device node'}, and the"
+            " driver's kernel module is not loaded",
+            "modprobe nvidia; dkms status and dmesg say why it does not load (a kernel upgrade,"
+            " Secure Boot, nouveau)",
+        )
+    known = nvml.cuda_version
+    if "too old" in problem or (known is not None and known[0] < built_for[0]):
+        knows = "an older CUDA" if known is None else f"CUDA {known[0]}.{known[1]}"
+        return (
+            f"the driver {nvml.driver_version or module or ''} knows {knows}, torch"
+            f" {survey.torch.version} is built for CUDA {built_for[0]}.{built_for[1]}",
+            "upgrade the driver, or install a torch that is built for the driver's CUDA",
+        )
+    if module is not None and not driver.nodes:
+        return (
+            f"the kernel's module {module} is loaded, and there are no device nodes /dev/nvidia*",
+            "in a container: start it with --gpus all; otherwise run nvidia-modprobe -c0 -u",
+        )
+    if driver.nodes and "/dev/nvidia-uvm" not in driver.nodes:
+        return (
+            f"/dev/nvidia-uvm is missing, which CUDA needs: {problem}",
+            "modprobe nvidia_uvm, or nvidia-modprobe -u",
+        )
+    if "802" in problem or "not yet initialized" in problem:
+        return (
+            f"the system of GPUs is not ready: {problem}",
+            "systemctl status nvidia-fabricmanager; its version must be the driver's",
+        )
+    return (
+        f"CUDA does not start: {problem or nvml.problem or 'torch sees no device'}",
+        "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then reinstall the driver",
+    )
+
+
+def _hides_all(visible: str, nvml: Nvml) -> bool:
+    """Return whether the first name in the list names nothing: CUDA stops reading there."""
+    first = visible.split(",")[0].strip()
+    if first.isdigit():
+        return bool(nvml.gpus) and int(first) >= len(nvml.gpus)
+    if first.startswith(("GPU-", "MIG-")):
+        known = [gpu.uuid for gpu in nvml.gpus if gpu.uuid]
+        return bool(known) and not any(
+            first.startswith("MIG-") or uuid.startswith(first) for uuid in known
+        )
+    return True
+
+
+def _same(module: str, library: str) -> bool:
+    """Return whether two versions agree as far as both go: 550.54 and 550.54.15 do."""
+    one, other = module.split("."), library.split(".")
+    parts = min(len(one), len(other))
+    return one[:parts] == other[:parts]
+
+
+def _skip(message: str, remedy: str | None) -> Check:
+    return Check("cuda.start", "driver", Status.SKIP, message, threshold=_ISSUE, remedy=remedy)

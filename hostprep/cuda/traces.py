@@ -1,0 +1,157 @@
+"""What a smoke test measured on one device: plain numbers, no torch, from and to JSON.
+
+The verdict is made of these alone (``judge``), so that a recorded run can be judged again.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTrace:
+    """What the device is, before any load of ours; link and clocks under the load of copies.
+
+    ``utilisation_percent`` and the number of ``others`` are from before this process used the
+    device. ``persistence`` and ``ecc_uncorrected`` are None where NVML does not say.
+    """
+
+    name: str
+    capability: str
+    total_bytes: int
+    utilisation_percent: int | None
+    others: int | None
+    link_generation: int | None
+    link_width: int | None
+    max_link_generation: int | None
+    max_link_width: int | None
+    clock_reasons: tuple[str, ...] | None
+    persistence: bool | None
+    ecc_uncorrected: int | None
+    pinned: bool
+    contiguous: bool
+    own_stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPoint:
+    """Pinned copies of one size: the median time of one on the device, and of its call."""
+
+    size_bytes: int
+    seconds: float
+    call_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapTrace:
+    """Seconds of copy alone, compute alone and both, a repeat each, interleaved.
+
+    ``kind``: ``spin`` or ``matmul`` on two streams; ``same_stream`` and ``pageable`` are the
+    negative controls; ``prefetcher`` is a loop over batches. ``call_seconds`` is what the host
+    spent in the calls that copy, in the repeats of both.
+    """
+
+    kind: str
+    copy_seconds: tuple[float, ...]
+    compute_seconds: tuple[float, ...]
+    both_seconds: tuple[float, ...]
+    call_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryTrace:
+    """Batches that were checked value for value on the device, in one arrangement.
+
+    ``mismatches`` counts values that differ; None where the arrangement failed with ``problem``.
+    """
+
+    case: str
+    batches: int
+    expected_batches: int
+    values: int
+    mismatches: int | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTrace:
+    """A prefetcher that is broken on purpose, provoked: how many values came out wrong."""
+
+    mutant: str
+    mismatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTrace:
+    """What is held after one epoch."""
+
+    reserved_bytes: int
+    threads: int
+    descriptors: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTrace:
+    """An end-to-end pass, and its parts alone, in samples a second.
+
+    ``gaps_seconds`` is how long the device had nothing to do between the steps, of
+    ``seconds``; ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that
+    stays on the device: launching, not data.
+    """
+
+    storage: str
+    samples: int
+    seconds: float
+    gaps_seconds: float
+    resident_seconds: float
+    resident_gaps_seconds: float
+    samples_per_s: float
+    loader_samples_per_s: float
+    step_samples_per_s: float
+    bus_samples_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One device's run. ``origin`` says where it is from: ``measured on ...``, or ``made``.
+
+    What was not reached is None or empty; ``missing`` says why, stage by stage.
+    """
+
+    subject: str
+    origin: str
+    quick: bool
+    device: DeviceTrace | None = None
+    copies: tuple[CopyPoint, ...] = ()
+    overlaps: tuple[OverlapTrace, ...] = ()
+    deliveries: tuple[DeliveryTrace, ...] = ()
+    controls: tuple[ControlTrace, ...] = ()
+    epochs: tuple[EpochTrace, ...] = ()
+    training: TrainingTrace | None = None
+    missing: tuple[tuple[str, str], ...] = ()
+
+
+def from_json(kind: type[Record], value: Any) -> Record:
+    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again."""
+    made: Record = _typed(kind, value)
+    return made
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _typed(next(part for part in get_args(kind) if part is not type(None)), value)
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if parts[-1] is Ellipsis:
+            return tuple(_typed(parts[0], item) for item in value)
+        return tuple(_typed(part, item) for part, item in zip(parts, value, strict=True))
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _typed(hints[f.name], value[f.name]) for f in fields(kind)})
+    return value

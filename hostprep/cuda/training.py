@@ -1,0 +1,153 @@
+"""An end-to-end pass: files, DataLoader, prefetcher, a small convolutional step; and its parts."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hostprep.cuda.bench import Bench
+from hostprep.cuda.prefetcher import CudaPrefetcher
+from hostprep.cuda.traces import TrainingTrace
+from hostprep.units import MIB
+
+_SIDE = 128
+_SAMPLE_BYTES = 3 * _SIDE * _SIDE
+_BATCH = 64
+_BATCHES, _QUICK_BATCHES = 64, 24
+_MOST_WORKERS = 4
+
+
+class RawFiles:
+    """A data set of raw images, a file each: what a DataLoader reads and need not decode."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        import torch
+
+        with open(self.files[index], "rb") as file:
+            data = bytearray(file.read())
+        return torch.frombuffer(data, dtype=torch.uint8).reshape(3, _SIDE, _SIDE), index % 10
+
+
+def needed_bytes(quick: bool) -> int:
+    """Return how much room the sample data set takes."""
+    return _SAMPLE_BYTES * _BATCH * (_QUICK_BATCHES if quick else _BATCHES) + 16 * MIB
+
+
+def train(bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick: bool) -> Any:
+    """Return the ``TrainingTrace`` of a pass over sample files that are written below ``folder``.
+
+    The files are removed again. ``storage`` says in words what ``folder`` is on.
+    """
+    import torch
+    from torch.utils.data import DataLoader
+
+    with tempfile.TemporaryDirectory(prefix="hostprep-verify-", dir=folder) as place:
+        files = []
+        for number in range(_BATCH * (_QUICK_BATCHES if quick else _BATCHES)):
+            files.append(str(Path(place, f"{number}.raw")))
+            Path(files[-1]).write_bytes(os.urandom(_SAMPLE_BYTES))
+        loader: Any = DataLoader(
+            RawFiles(files),  # type: ignore[arg-type]
+            batch_size=_BATCH,
+            shuffle=True,
+            num_workers=max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1)),
+            pin_memory=True,
+            persistent_workers=True,
+        )
+        dtypes = {torch.uint8: torch.float32}
+        prefetcher = CudaPrefetcher(
+            loader, bench.device.index, depth=2, dtypes=dtypes, channels_last=True
+        )
+        step = _step(bench)
+        _timed_pass(bench, prefetcher, step)  # workers start, cuDNN chooses, memory is reserved
+        began = time.perf_counter()
+        for _ in loader:
+            pass
+        loading = time.perf_counter() - began
+        seconds, gaps = _timed_pass(bench, prefetcher, step)
+        resident = next(iter(prefetcher))
+        stay, stay_gaps = _timed_pass(bench, _again(resident, len(loader)), step)
+        del loader, prefetcher
+    samples = len(files)
+    return TrainingTrace(
+        storage=storage,
+        samples=samples,
+        seconds=seconds,
+        gaps_seconds=gaps,
+        resident_seconds=stay,
+        resident_gaps_seconds=stay_gaps,
+        samples_per_s=samples / seconds,
+        loader_samples_per_s=samples / loading,
+        step_samples_per_s=samples / stay,
+        bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
+    )
+
+
+def _again(batch: Any, times: int) -> Iterator[Any]:
+    for _ in range(times):
+        yield batch
+
+
+def _step(bench: Bench) -> Any:
+    """Return a function that takes a batch and queues a training step of a small network."""
+    from torch import nn, optim
+
+    network: Any = nn.Sequential(
+        nn.Conv2d(3, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(64, 128, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
+    network = network.to(bench.device, memory_format=bench.torch.channels_last)
+    optimizer = optim.SGD(network.parameters(), lr=1e-3)
+
+    def step(batch: Any) -> None:
+        images, labels = batch
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(network(images / 255), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
+
+
+def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float]:
+    """Return the seconds of a pass, and how long the device had nothing to do between its steps.
+
+    An event before each step comes when the batch has arrived, one after it when it is through.
+    """
+    torch = bench.torch
+    torch.cuda.synchronize(bench.device)
+    began = time.perf_counter()
+    marks: list[tuple[Any, Any]] = []
+    last: Any = torch.cuda.Event(enable_timing=True)
+    last.record()
+    gaps = []
+    for batch in batches:
+        start: Any = torch.cuda.Event(enable_timing=True)
+        end: Any = torch.cuda.Event(enable_timing=True)
+        start.record()
+        step(batch)
+        end.record()
+        marks.append((start, end))
+    torch.cuda.synchronize(bench.device)
+    seconds = time.perf_counter() - began
+    for start, end in marks:
+        gaps.append(last.elapsed_time(start) / 1e3)
+        last = end
+    return seconds, sum(gaps)

@@ -1,0 +1,72 @@
+"""NVIDIA's driver as the kernel shows it: the loaded module, the device nodes, the PCI devices."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_NVIDIA = "0x10de"
+_DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
+_VERSION = re.compile(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
+_NODE = re.compile(r"nvidia(\d+|ctl|-uvm)")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """``module_version`` is of the loaded kernel module, None where none is loaded.
+
+    ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus; ``nodes`` the device nodes that
+    CUDA opens, ``closed_nodes`` those of them that this user may not read and write.
+    """
+
+    module_version: str | None
+    pci_devices: tuple[str, ...]
+    nodes: tuple[str, ...]
+    closed_nodes: tuple[str, ...]
+
+    @property
+    def has_gpu(self) -> bool:
+        """Return whether the bus or a device node speaks of a GPU."""
+        return bool(self.pci_devices) or any(node[-1].isdigit() for node in self.nodes)
+
+
+def read_driver(root: Path = Path("/")) -> DriverFacts:
+    """Read ``/proc/driver/nvidia/version``, ``/dev/nvidia*`` and the PCI devices below ``root``."""
+    nodes = [node for node in _names(root / "dev") if _NODE.fullmatch(node)]
+    closed = [node for node in nodes if not os.access(root / "dev" / node, os.R_OK | os.W_OK)]
+    devices = root / "sys/bus/pci/devices"
+    return DriverFacts(
+        module_version=_module_version(root),
+        pci_devices=tuple(
+            address for address in _names(devices) if _is_nvidia_gpu(devices / address)
+        ),
+        nodes=tuple(f"/dev/{node}" for node in nodes),
+        closed_nodes=tuple(f"/dev/{node}" for node in closed),
+    )
+
+
+def _module_version(root: Path) -> str | None:
+    found = _VERSION.search(_read(root / "proc/driver/nvidia/version"))
+    return found[1] if found else None
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    return _read(device / "vendor").strip() == _NVIDIA and _read(device / "class").startswith(
+        _DISPLAY_CLASSES
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,299 @@
+"""The verdict's mathematics, fed with made traces: every threshold from both sides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostprep.cuda.judge import judge, phi, phi_of
+from hostprep.cuda.results import EXIT_CODES, Check, Status, verdict
+from hostprep.cuda.traces import (
+    ControlTrace,
+    CopyPoint,
+    DeliveryTrace,
+    EpochTrace,
+    OverlapTrace,
+    Trace,
+    from_json,
+)
+from hostprep.units import MIB
+from tests.unit.cuda import made
+
+TRANSCRIPTS = Path(__file__).parents[3] / "docs" / "verify-transcripts"
+
+
+def checks(trace: Trace) -> dict[str, Check]:
+    return {check.name: check for check in judge(trace)}
+
+
+def with_overlap(trace: OverlapTrace) -> Trace:
+    return made.trace(overlaps=tuple((made.OVERLAPS | {trace.kind: trace}).values()))
+
+
+def test_a_good_run_passes_with_every_check_passed() -> None:
+    found = judge(made.trace())
+    assert {check.status for check in found} == {Status.PASS}
+    assert verdict(found) is Status.PASS
+    assert len({check.name for check in found}) == len(found) >= 15
+    for check in found:
+        assert check.threshold is not None and check.threshold.source, check.name
+        assert check.remedy is None
+
+
+def test_phi_by_hand() -> None:
+    assert phi(8.0, 8.0, 8.0) == 1.0
+    assert phi(8.0, 8.0, 16.0) == 0.0
+    assert phi(10.0, 5.0, 12.5) == 0.5
+    scattered = OverlapTrace("spin", (1, 1, 9), (1, 1, 1), (1.2, 1.2, 50), (0, 0, 0))
+    assert phi_of(scattered) == pytest.approx(0.8)  # of medians: one outlier decides nothing
+
+
+@given(st.floats(1e-4, 10), st.floats(1e-4, 10), st.floats(0, 1))
+def test_phi_says_how_much_of_the_shorter_one_was_hidden(
+    copy: float, compute: float, hidden: float
+) -> None:
+    both = copy + compute - hidden * min(copy, compute)
+    assert phi(copy, compute, both) == pytest.approx(hidden, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["spin", "matmul", "prefetcher"])
+@pytest.mark.parametrize(
+    ("value", "status"),
+    [
+        (1.02, Status.PASS),
+        (0.61, Status.PASS),
+        (0.59, Status.INCONCLUSIVE),
+        (0.21, Status.INCONCLUSIVE),
+        (0.19, Status.FAIL),
+        (-0.3, Status.FAIL),
+    ],
+)
+def test_overlap(kind: str, value: float, status: Status) -> None:
+    trace = with_overlap(made.overlap(kind, value))
+    check = checks(trace)[f"overlap.{kind}"]
+    assert check.status is status
+    assert check.measured == pytest.approx(value, abs=1e-3)
+    assert (check.remedy is None) == (status is Status.PASS)
+    assert verdict(judge(trace)) is status
+
+
+@pytest.mark.parametrize("ratio", [0.6, 1.6])
+def test_compute_that_does_not_fit_the_copy_is_no_proof(ratio: float) -> None:
+    trace = with_overlap(made.overlap("spin", 0.95, compute=0.0075 * ratio))
+    assert checks(trace)["overlap.spin"].status is Status.INCONCLUSIVE
+
+
+def test_too_few_repeats_are_no_proof() -> None:
+    trace = with_overlap(made.overlap("spin", 0.95, repeats=6))
+    assert checks(trace)["overlap.spin"].status is Status.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("overlaps", [made.overlap("same_stream", 0.2), None])
+def test_a_broken_instrument_is_an_error_and_its_readings_are_worth_nothing(
+    overlaps: OverlapTrace | None,
+) -> None:
+    kept = {kind: trace for kind, trace in made.OVERLAPS.items() if kind != "same_stream"}
+    if overlaps is not None:
+        kept["same_stream"] = overlaps
+    found = checks(made.trace(overlaps=tuple(kept.values())))
+    for name in ("control", "spin", "matmul", "prefetcher"):
+        assert found[f"overlap.{name}"].status is Status.ERROR
+    assert verdict(found.values()) is Status.ERROR
+
+
+def test_pageable_memory_that_overlaps_is_worth_a_word_unless_the_host_was_held() -> None:
+    strange = with_overlap(made.overlap("pageable", 0.5, call=0.001))
+    assert checks(strange)["overlap.pageable"].status is Status.WARN
+    assert verdict(judge(strange)) is Status.PASS
+    held = with_overlap(made.overlap("pageable", 0.5, call=0.004))
+    assert checks(held)["overlap.pageable"].status is Status.PASS
+
+
+@pytest.mark.parametrize(
+    ("share", "status"),
+    [(0.09, Status.PASS), (0.11, Status.INCONCLUSIVE), (0.51, Status.FAIL)],
+)
+def test_when_the_call_returns(share: float, status: Status) -> None:
+    trace = made.trace(
+        copies=(CopyPoint(4096, 1e-6, 1e-6), CopyPoint(64 * MIB, 3e-3, share * 3e-3))
+    )
+    assert checks(trace)["copy.call"].status is status
+
+
+@pytest.mark.parametrize(("bytes_per_s", "status"), [(15.8e9, Status.PASS), (15.7e9, Status.FAIL)])
+def test_bandwidth_against_the_link(bytes_per_s: float, status: Status) -> None:
+    # PCIe 4.0 x16: 16 lanes of 1.969 GB/s, half of it is 15.752 GB/s.
+    trace = made.trace(copies=(CopyPoint(64 * MIB, 64 * MIB / bytes_per_s, 1e-6),))
+    assert checks(trace)["copy.bandwidth"].status is status
+
+
+@pytest.mark.parametrize("generation", [None, 9])
+def test_bandwidth_over_a_link_that_nobody_names(generation: int | None) -> None:
+    found = checks(made.trace(device=made.device(link_generation=generation)))
+    assert found["copy.bandwidth"].status is Status.INCONCLUSIVE
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+
+
+def test_a_link_below_what_it_could_be_is_named() -> None:
+    check = checks(made.trace(device=made.device(link_width=8)))["device.link"]
+    assert check.status is Status.WARN
+    assert check.message == "PCIe 4.0 x8 under load; it could do 4.0 x16"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "status"),
+    [
+        ((), Status.PASS),
+        (("idle", "power cap"), Status.PASS),
+        (("software thermal slowdown",), Status.WARN),
+        (("hardware slowdown", "hardware thermal slowdown"), Status.FAIL),
+        (("power brake",), Status.FAIL),
+        (None, Status.WARN),
+    ],
+)
+def test_throttling(reasons: tuple[str, ...] | None, status: Status) -> None:
+    found = checks(made.trace(device=made.device(clock_reasons=reasons)))
+    assert found["device.clocks"].status is status
+
+
+def test_a_busy_device_decides_nothing_by_its_times_but_wrong_bytes_are_wrong() -> None:
+    busy = made.device(utilisation_percent=40, others=1)
+    slow = replace(with_overlap(made.overlap("spin", 0.0)), device=busy)
+    found = checks(slow)
+    assert found["device.idle"].status is Status.INCONCLUSIVE
+    assert found["overlap.spin"].status is Status.INCONCLUSIVE
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+    wrong = replace(slow, deliveries=(DeliveryTrace("tensors", 54, 54, 1000, 1),))
+    assert verdict(judge(wrong)) is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("delivery", "words"),
+    [
+        (DeliveryTrace("x", 54, 54, 1000, 1), "1 of 1000 values are wrong"),
+        (DeliveryTrace("x", 53, 54, 1000, 0), "53 batches came, 54 were sent"),
+        (DeliveryTrace("x", 55, 54, 1000, 0), "55 batches came"),
+        (DeliveryTrace("x", 3, 54, 10, None, "out of memory"), "out of memory"),
+    ],
+)
+def test_what_did_not_arrive_as_sent_fails(delivery: DeliveryTrace, words: str) -> None:
+    found = checks(made.trace(deliveries=(delivery,)))
+    assert found["delivery.x"].status is Status.FAIL and words in found["delivery.x"].message
+    assert verdict(found.values()) is Status.FAIL
+
+
+def test_a_fault_that_was_not_provoked_is_not_called_safe() -> None:
+    found = checks(made.trace(controls=(ControlTrace("NoWaitBack", 0),)))
+    check = found["delivery.control.NoWaitBack"]
+    assert check.status is Status.WARN and "not provoked" in check.message
+
+
+@pytest.mark.parametrize(
+    ("last", "status"),
+    [
+        (EpochTrace(66 * MIB, 20, 30), Status.PASS),
+        (EpochTrace(67 * MIB, 20, 30), Status.FAIL),
+        (EpochTrace(64 * MIB, 21, 30), Status.FAIL),
+        (EpochTrace(64 * MIB, 20, 31), Status.FAIL),
+        (EpochTrace(10 * MIB, 19, 29), Status.PASS),
+    ],
+)
+def test_epochs_are_flat_from_the_second_on(last: EpochTrace, status: Status) -> None:
+    first = EpochTrace(0, 5, 5)  # what the first one makes is not a leak
+    epochs = (first, *(EpochTrace(64 * MIB, 20, 30) for _ in range(3)), last)
+    assert checks(made.trace(epochs=epochs))["epochs.flat"].status is status
+
+
+def test_too_few_epochs_show_nothing() -> None:
+    epochs = (EpochTrace(0, 1, 1),)
+    assert checks(made.trace(epochs=epochs))["epochs.flat"].status is Status.INCONCLUSIVE
+
+
+def test_end_to_end_against_its_slowest_part() -> None:
+    slow = checks(made.trace(training=made.training(samples_per_s=3800.0)))
+    assert slow["training.rate"].status is Status.INCONCLUSIVE  # 0.88 of the step alone
+    assert "the step alone" in slow["training.rate"].message
+    fed = made.training(samples_per_s=2000.0, loader_samples_per_s=2100.0, gaps_seconds=0.5)
+    starved = checks(made.trace(training=fed))
+    assert starved["training.rate"].status is Status.PASS
+    assert starved["training.wait"].status is Status.WARN
+    assert starved["training.wait"].measured == pytest.approx(0.5 - 0.02 / 0.95, abs=1e-4)
+    assert "recommend" in (starved["training.wait"].remedy or "")
+
+
+STAGES = {
+    "device": {"device": None},
+    "copies": {"copies": ()},
+    "overlap": {"overlaps": ()},
+    "delivery": {"deliveries": ()},
+    "flatness": {"epochs": ()},
+    "training": {"training": None},
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("said", [True, False])
+def test_a_stage_that_was_not_carried_out_is_a_skip_and_no_pass(stage: str, said: bool) -> None:
+    missing = ((stage, "there was no time left"),) if said else ()
+    found = judge(made.trace(**STAGES[stage], missing=missing))
+    skip = next(check for check in found if check.name == f"stage.{stage}")
+    assert skip.status is Status.SKIP
+    assert ("no time left" in skip.message) == said
+    assert verdict(found) is Status.INCONCLUSIVE
+
+
+def test_all_stages_are_among_those_that_can_be_missing() -> None:
+    parts = {field.name for field in fields(Trace)}
+    optional = parts - {"subject", "origin", "quick", "missing", "controls"}
+    assert {name for change in STAGES.values() for name in change} == optional
+
+
+def check(status: Status) -> Check:
+    return Check("x", "y", status, "z")
+
+
+@given(st.lists(st.sampled_from(Status)))
+def test_nothing_but_passes_and_warnings_is_a_pass(statuses: list[Status]) -> None:
+    found = verdict(check(status) for status in statuses)
+    assert (found is Status.PASS) == (
+        bool(statuses) and set(statuses) <= {Status.PASS, Status.WARN}
+    )
+    assert (EXIT_CODES[found] == 0) == (found is Status.PASS)
+    if Status.FAIL in statuses:
+        assert found is Status.FAIL
+    elif Status.ERROR in statuses:
+        assert found is Status.ERROR
+
+
+def test_exit_codes_are_the_contract() -> None:
+    codes = {status.value: code for status, code in EXIT_CODES.items()}
+    assert codes == {"PASS": 0, "FAIL": 3, "INCONCLUSIVE": 4, "SKIP": 4, "ERROR": 1}
+    assert verdict([]) is Status.SKIP
+
+
+def test_a_trace_goes_through_json_and_back() -> None:
+    trace = made.trace(missing=(("training", "no room"),), training=None)
+    assert from_json(Trace, json.loads(json.dumps(asdict(trace)))) == trace
+
+
+def test_recorded_runs_are_judged_as_they_were() -> None:
+    recorded = sorted(TRANSCRIPTS.glob("*.json"))
+    if not recorded:
+        pytest.skip("no run on a GPU has been recorded yet")
+    for path in recorded:
+        document = json.loads(path.read_text())
+        for one in document["traces"]:
+            trace = from_json(Trace, one)
+            assert not trace.origin.startswith(made.ORIGIN)
+            said = {
+                entry["name"]: entry["status"]
+                for entry in document["checks"]
+                if entry["subject"] == trace.subject
+            }
+            now = {check.name: check.status.value for check in judge(trace)}
+            assert now == {name: said[name] for name in now}

@@ -1,0 +1,193 @@
+"""The measuring code, run in virtual time: it reads what the model does, stage by stage.
+
+Every figure here is made. What a real GPU does is for ``make test-gpu``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.cuda import bench as bench_module
+from hostprep.cuda import child, controls, delivery, training
+from hostprep.cuda.bench import Bench
+from hostprep.cuda.judge import judge, phi_of
+from hostprep.cuda.results import Status, verdict
+from hostprep.cuda.traces import Trace, from_json
+from hostprep.host.gpu import Gpu, Nvml
+from hostprep.units import KIB, MIB
+from tests.unit.cuda.virtual_cuda import UUID, VirtualCuda
+
+GPU = Gpu(
+    index=0,
+    name="Virtual GPU",
+    uuid=f"GPU-{UUID}",
+    pci_bus_id=None,
+    total_bytes=1 << 30,
+    used_bytes=0,
+    utilisation_percent=0,
+    link_generation=1,
+    link_width=4,
+    max_link_generation=1,
+    max_link_width=4,
+    clock_reasons=(),
+    persistence=True,
+    ecc=None,
+    ecc_uncorrected=None,
+    processes=(),
+)
+# What torch says of a machine without an accelerator is no news here.
+pytestmark = pytest.mark.filterwarnings("ignore:.pin_memory. argument is set")
+
+NVML = Nvml(None, None, "made", "made", (12, 6), (GPU,))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> VirtualCuda:
+    return VirtualCuda(monkeypatch)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches, files and sizes that a CPU copies in no time."""
+    monkeypatch.setattr(delivery, "_SIDE", 32)
+    monkeypatch.setattr(training, "_SIDE", 16)
+    monkeypatch.setattr(training, "_SAMPLE_BYTES", 3 * 16 * 16)
+    monkeypatch.setattr(training, "_BATCH", 8)
+    monkeypatch.setattr(training, "_QUICK_BATCHES", 4)
+    monkeypatch.setattr(bench_module, "QUICK_SWEEP", (4 * KIB, MIB, 4 * MIB))
+
+
+def test_spinning_is_calibrated(cuda: VirtualCuda) -> None:
+    bench = Bench(0)
+    seconds, _ = bench.timed(main=lambda: bench.spin(0.004))
+    assert seconds == pytest.approx(0.004, rel=1e-3)
+
+
+def test_bandwidth_is_read_as_it_is_and_larger_sizes_end_with_the_time(cuda: VirtualCuda) -> None:
+    points = Bench(0).sweep((4 * KIB, MIB), time.monotonic() + 60)
+    assert [point.size_bytes for point in points] == [4 * KIB, MIB]
+    for point in points:
+        assert point.size_bytes / point.seconds == pytest.approx(1e9, rel=1e-3)
+    assert len(Bench(0).sweep((4 * KIB, MIB), time.monotonic() - 1)) == 1
+
+
+def test_a_device_that_overlaps_is_seen_to(cuda: VirtualCuda) -> None:
+    found = {trace.kind: trace for trace in Bench(0).overlaps(1e9)}
+    assert phi_of(found["same_stream"]) == pytest.approx(0, abs=0.01)
+    assert phi_of(found["spin"]) == pytest.approx(1, abs=0.01)
+    assert phi_of(found["matmul"]) > 0.9
+    assert phi_of(found["pageable"]) == pytest.approx(0, abs=0.01)
+    # Of ten batches the first one's copy has nothing to hide behind.
+    assert phi_of(found["prefetcher"]) == pytest.approx(0.9, abs=0.02)
+    statuses = {
+        check.status
+        for check in judge(Trace("cuda:0", "made", True, overlaps=tuple(found.values())))
+        if check.name.startswith("overlap")
+    }
+    assert statuses == {Status.PASS}
+
+
+def test_a_device_whose_copies_and_kernels_take_turns_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    VirtualCuda(monkeypatch, overlaps=False)
+    trace = Trace("cuda:0", "made", True, overlaps=Bench(0).overlaps(1e9))
+    found = {check.name: check.status for check in judge(trace)}
+    assert found["overlap.control"] is Status.PASS
+    assert found["overlap.spin"] is found["overlap.matmul"] is Status.FAIL
+    assert found["overlap.prefetcher"] is Status.FAIL
+
+
+@pytest.mark.parametrize("case", delivery.CASES, ids=lambda case: case.name)
+def test_every_arrangement_of_delivery(cuda: VirtualCuda, small: None, case: delivery.Case) -> None:
+    trace = delivery.check(Bench(0), case)
+    assert trace.problem is None and trace.mismatches == 0
+    expected = case.batches if case.stop_after is None else case.stop_after
+    assert trace.batches == trace.expected_batches == expected
+    assert trace.values > 0
+
+
+@pytest.mark.parametrize("form", ["tensor", "dict", "tuple"])
+def test_one_wrong_value_is_seen(cuda: VirtualCuda, small: None, form: str) -> None:
+    bench = Bench(0)
+    cuda.spoil = cuda.copies + 20
+    assert delivery.check(bench, delivery.Case("x", form=form)).mismatches == 1
+
+
+def test_a_loader_that_fails(cuda: VirtualCuda, small: None) -> None:
+    trace = delivery.check_failing_loader(Bench(0))
+    assert (trace.batches, trace.mismatches) == (3, 0)
+
+
+def test_faults_that_do_not_show_are_said_not_to_have_been_provoked(
+    cuda: VirtualCuda, small: None
+) -> None:
+    # Here contents move in the host's order, so a missing wait cannot show in them.
+    found = delivery.provoke(Bench(0))
+    assert [control.mutant for control in found] == [kind.__name__ for kind in controls.MUTANTS]
+    assert {control.mismatches for control in found} == {0}
+
+
+def test_epochs_are_watched(cuda: VirtualCuda, small: None) -> None:
+    found = delivery.epochs(Bench(0))
+    assert len(found) == 5 and found[1].reserved_bytes == 64 << 20
+    assert len({(epoch.threads, epoch.descriptors) for epoch in found}) == 1
+
+
+def run_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, until: float
+) -> tuple[list[dict[str, Any]], Trace]:
+    monkeypatch.setattr(child, "read_nvml", lambda: NVML)
+    child._Run(0, NVML, True, str(folder), until).all()
+    lines = [
+        json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()
+    ]
+    return lines, from_json(Trace, lines[-1]["trace"])
+
+
+def test_all_stages_and_what_they_say(
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    lines, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert [line["what"] for line in lines] == ["stage", "trace"] * 6
+    assert trace.missing == ()
+    assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
+    assert trace.device is not None and trace.device.own_stream and trace.device.pinned
+    assert trace.training is not None and trace.training.samples == 32
+    assert trace.training.samples_per_s > 0
+    assert list(tmp_path.iterdir()) == []  # the sample files are gone
+    found = {check.name: check.status for check in judge(trace)}
+    assert found["copy.bandwidth"] is Status.PASS  # 1 GB/s over PCIe 1.0 x4
+    assert found["delivery.tensors"] is found["epochs.flat"] is Status.PASS
+    assert not any(name.startswith("stage.") for name in found)
+
+
+def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    _, late = run_all(monkeypatch, capsys, tmp_path, time.monotonic() - 1)
+    assert {why for _, why in late.missing} == {"there was no time left"}
+    assert len(late.missing) == 6
+    assert verdict(judge(late)) is Status.SKIP
+
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(delivery, "check", broken)
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert dict(trace.missing).keys() == {"delivery"}
+    assert "illegal memory access" in dict(trace.missing)["delivery"]
+    assert verdict(judge(trace)) is not Status.PASS

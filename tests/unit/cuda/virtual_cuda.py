@@ -1,0 +1,163 @@
+"""torch's CUDA in virtual time, on the CPU: to run the measuring code where there is no GPU.
+
+Streams, events, spinning kernels and copies take the time that a model gives them; the clock is
+made, and so is whatever is measured with it. It shows that the instrument reads the model right
+(overlap where the model overlaps, none where it does not), and nothing about any real device.
+Contents are really copied, at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+UUID = "00000000-0000-0000-0000-000000000000"
+
+
+class VirtualCuda:
+    """``overlaps`` says whether copies and kernels have engines of their own."""
+
+    def __init__(
+        self, patch: pytest.MonkeyPatch, *, bytes_per_s: float = 1e9, overlaps: bool = True
+    ) -> None:
+        self.bytes_per_s, self.overlaps = bytes_per_s, overlaps
+        self.host = 0.0
+        self.engines = {"copy": 0.0, "compute": 0.0}
+        self.pinned: list[torch.Tensor] = []
+        self.copies = 0
+        self.spoil: int | None = None  # the number of a copy that arrives with a wrong value
+        self.reserved = 64 << 20
+        self.default = _Stream(self)
+        self.streams = [self.default]
+        self.current = self.default
+        self._patch(patch)
+
+    def work(self, engine: str, seconds: float, *, holds_host: bool = False) -> None:
+        """Queue work in the current stream."""
+        engine = engine if self.overlaps else "compute"
+        stream = self.current
+        begin = max(stream.time, self.host, self.engines[engine])
+        stream.time = self.engines[engine] = begin + seconds
+        if holds_host:
+            self.host = stream.time
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        at = tensor.untyped_storage().data_ptr()
+        return any(at == other.untyped_storage().data_ptr() for other in self.pinned)
+
+    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+        real_device, real_copy, real_empty = torch.device, torch.Tensor.copy_, torch.empty
+
+        class Kind(type):
+            def __instancecheck__(cls, value: object) -> bool:
+                return isinstance(value, real_device)
+
+        class device(metaclass=Kind):
+            def __new__(cls, *_: Any) -> Any:
+                return real_device("cpu", 0)
+
+        def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
+            real_copy(target, source)
+            if non_blocking:
+                self.copies += 1
+                if self.copies == self.spoil:
+                    target.view(-1)[target.numel() // 2] += 1
+                seconds = source.numel() * source.element_size() / self.bytes_per_s
+                self.work("copy", seconds, holds_host=not self.is_pinned(source))
+            return target
+
+        def empty(*args: Any, pin_memory: bool = False, **more: Any) -> torch.Tensor:
+            made = real_empty(*args, **more)
+            return self._pin(made) if pin_memory else made
+
+        def mm(left: Any, right: Any, *, out: Any) -> None:
+            self.work("compute", 2 * left.shape[0] ** 3 / 20e12)
+
+        patch.setattr(torch, "device", device)
+        patch.setattr(torch, "empty", empty)
+        patch.setattr(torch, "mm", mm)
+        patch.setattr(torch, "rand", lambda *size, device: real_empty(*size))
+        patch.setattr(torch.Tensor, "copy_", copy_)
+        patch.setattr(torch.Tensor, "pin_memory", lambda tensor: self._pin(tensor.clone()))
+        patch.setattr(torch.Tensor, "is_pinned", lambda tensor: self.is_pinned(tensor))
+        properties = SimpleNamespace(
+            name="Virtual GPU", major=0, minor=0, total_memory=1 << 30, uuid=UUID
+        )
+        for name, value in {
+            "Stream": lambda _: self._new_stream(),
+            "Event": lambda enable_timing=False: _Event(self),
+            "stream": self._in_stream,
+            "current_stream": lambda _=None: self.current,
+            "default_stream": lambda _=None: self.default,
+            "synchronize": lambda _=None: self._synchronize(),
+            "_sleep": lambda cycles: self.work("compute", cycles / 1.4e9),
+            "memory_reserved": lambda _: self.reserved,
+            "empty_cache": lambda: None,
+            "set_device": lambda _: None,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "is_available": lambda: True,
+            "get_device_properties": lambda _: properties,
+            "get_device_name": lambda _: properties.name,
+        }.items():
+            patch.setattr(torch.cuda, name, value)
+
+    def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.pinned.append(tensor)  # kept, so that no other tensor gets its address
+        return tensor
+
+    def _new_stream(self) -> _Stream:
+        self.streams.append(_Stream(self))
+        return self.streams[-1]
+
+    def _synchronize(self) -> None:
+        self.host = max(self.host, *(stream.time for stream in self.streams))
+
+    @contextmanager
+    def _in_stream(self, stream: _Stream) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+class _Stream:
+    def __init__(self, cuda: VirtualCuda) -> None:
+        self.cuda, self.time = cuda, 0.0
+
+    def record_event(self) -> _Event:
+        event = _Event(self.cuda)
+        event.time = max(self.time, self.cuda.host)
+        return event
+
+    def wait_event(self, event: _Event) -> None:
+        self.time = max(self.time, event.time)
+
+    def wait_stream(self, stream: _Stream) -> None:
+        self.time = max(self.time, stream.time)
+
+    def synchronize(self) -> None:
+        self.cuda.host = max(self.cuda.host, self.time)
+
+
+class _Event:
+    def __init__(self, cuda: VirtualCuda) -> None:
+        self.cuda, self.time = cuda, 0.0
+
+    def record(self) -> None:
+        self.time = max(self.cuda.current.time, self.cuda.host)
+
+    def query(self) -> bool:
+        return self.time <= self.cuda.host
+
+    def synchronize(self) -> None:
+        self.cuda.host = max(self.cuda.host, self.time)
+
+    def elapsed_time(self, end: _Event) -> float:
+        return (end.time - self.time) * 1e3

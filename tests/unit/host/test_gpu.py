@@ -1,0 +1,148 @@
+"""NVML as a library file answers it, and the driver as the kernel shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.host.gpu_driver import DriverFacts, read_driver
+from tests.kit import fake_nvml
+
+_ASK = """
+import json
+from dataclasses import asdict
+from hostprep.host.gpu import read_gpus, read_nvml
+print(json.dumps({**asdict(read_nvml()), "short": asdict(read_gpus())}))
+"""
+
+
+def ask(environment: dict[str, str]) -> dict[str, Any]:
+    """Ask NVML in a process of its own: a library that was loaded stays."""
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=2, BUSY=30, PROCESSES=2))
+    assert found["code"] is None and found["problem"] is None
+    assert (found["driver_version"], found["library_version"]) == ("550.54.14", "550.54.14")
+    assert found["cuda_version"] == [12, 4]
+    first, second = found["gpus"]
+    assert (first["name"], second["name"]) == ("Fake GPU 0", "Fake GPU 1")
+    assert first["pci_bus_id"] == "00000000:0a:00.0"
+    assert first["total_bytes"] == 8 << 30 and first["used_bytes"] == 1 << 30
+    assert (first["link_generation"], first["link_width"]) == (1, 8)
+    assert (first["max_link_generation"], first["max_link_width"]) == (4, 16)
+    assert first["utilisation_percent"] == 30 and first["clock_reasons"] == []
+    assert first["processes"][1] == {"pid": 4001, "used_bytes": 1 << 20}
+    assert first["persistence"] is True and second["persistence"] is False
+    # What a device has not is unknown, not zero.
+    assert (first["ecc"], first["ecc_uncorrected"]) == (True, 2)
+    assert (second["ecc"], second["ecc_uncorrected"]) == (None, None)
+    assert found["short"] == {"names": ["Fake GPU 0", "Fake GPU 1"], "problem": None}
+
+
+def test_a_throttled_one(tmp_path: Path) -> None:
+    (gpu,) = ask(fake_nvml.build(tmp_path, REASONS=0x40 | 0x8 | 0x4))["gpus"]
+    assert gpu["clock_reasons"] == ["power cap", "hardware slowdown", "hardware thermal slowdown"]
+
+
+def test_a_driver_without_a_device(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=0))
+    assert found["gpus"] == [] and found["code"] is None
+    assert found["driver_version"] == "550.54.14"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(9, "Driver Not Loaded"), (18, "mismatch"), (4, "Insufficient Permissions"), (15, "lost")],
+)
+def test_why_it_does_not_start(tmp_path: Path, code: int, words: str) -> None:
+    found = ask(fake_nvml.build(tmp_path, CODE=code))
+    assert found["code"] == code and words in found["problem"]
+    assert found["gpus"] == [] and found["driver_version"] is None
+    # The library says which one it is even so: that is half of a mismatch.
+    assert found["library_version"] == "550.54.14"
+    assert words in found["short"]["problem"]
+
+
+def test_no_library_at_all(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"not a library")
+    found = ask({"LD_LIBRARY_PATH": str(tmp_path)})
+    assert found["code"] == 12 and found["library_version"] is None
+
+
+_CLOSED = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n"
+    "GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
+)
+_OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build"
+    "  (dvs-builder@U16-A24-23-2)  Thu Feb 22 01:25:25 UTC 2024\n"
+)
+
+
+def host(root: Path, *, version: str = "", nodes: tuple[str, ...] = (), gpu: bool = False) -> Path:
+    if version:
+        (root / "proc/driver/nvidia").mkdir(parents=True)
+        (root / "proc/driver/nvidia/version").write_text(version)
+    (root / "dev").mkdir()
+    for node in ("null", "nvidia-caps", *nodes):
+        (root / "dev" / node).write_text("")
+    devices = root / "sys/bus/pci/devices"
+    for address, vendor, kind in (
+        ("0000:00:02.0", "0x8086", "0x030000"),
+        *((("0000:01:00.0", "0x10de", "0x030000"),) if gpu else ()),
+        ("0000:01:00.1", "0x10de", "0x040300"),  # its sound device is no GPU
+    ):
+        (devices / address).mkdir(parents=True)
+        (devices / address / "vendor").write_text(vendor + "\n")
+        (devices / address / "class").write_text(kind + "\n")
+    return root
+
+
+@pytest.mark.parametrize(("text", "version"), [(_CLOSED, "535.104.05"), (_OPEN, "550.54.14")])
+def test_the_kernels_module(tmp_path: Path, text: str, version: str) -> None:
+    nodes = ("nvidia0", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
+    facts = read_driver(host(tmp_path, version=text, nodes=nodes, gpu=True))
+    assert facts == DriverFacts(
+        version,
+        ("0000:01:00.0",),
+        ("/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl"),
+        (),
+    )
+    assert facts.has_gpu
+
+
+def test_a_host_without_any_of_it(tmp_path: Path) -> None:
+    facts = read_driver(host(tmp_path))
+    assert facts == DriverFacts(None, (), (), ())
+    assert not facts.has_gpu
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_nodes_that_this_user_may_not_open() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        root = Path(folder)
+        root.chmod(0o755)
+        host(root, version=_OPEN, nodes=("nvidia0", "nvidiactl"))
+        (root / "dev/nvidia0").chmod(0o600)
+        (root / "dev/nvidiactl").chmod(0o666)
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            os._exit(read_driver(root).closed_nodes != ("/dev/nvidia0",))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
