@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -458,9 +459,11 @@ def test_a_target_that_fills_up_ends_the_run_and_the_next_one_goes_on(
     while not list(small.glob(".hostprep-data/tree/*")):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)  # so that nobody is too fast for the other
     with (small / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
         while True:
             filler.write(bytes(1 << 20))
+    process.send_signal(signal.SIGCONT)
     out, said = process.communicate(timeout=30)
     assert (process.returncode, out) == (1, ""), said
     assert "the target is full; nothing was published" in said

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -454,6 +455,7 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
 @pytest.fixture
 def held(source: Path, target: Path) -> Iterator[Callable[[], None]]:
     """Have the target's lock held by a real run; the result lets it go on."""
+    (source / "large").write_bytes(os.urandom(1 << 20) * 300)
     process = subprocess.Popen(
         [*HOSTPREP, "stage", str(source), "--to", str(target), "--readers", "1"],
         stdout=subprocess.DEVNULL,
@@ -464,10 +466,11 @@ def held(source: Path, target: Path) -> Iterator[Callable[[], None]]:
     while not any(file.stat().st_size for file in lock.glob("*.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    os.kill(process.pid, 19)
+    process.send_signal(signal.SIGSTOP)
+    assert process.poll() is None
 
     def go_on() -> None:
-        os.kill(process.pid, 18)
+        process.send_signal(signal.SIGCONT)
 
     yield go_on
     go_on()
