@@ -97,7 +97,7 @@ def _lines(check: Check, colours: bool) -> list[str]:
     if check.threshold is not None:
         lines.append(f"{'':15}wanted: {check.threshold.text} ({check.threshold.source})")
     if check.remedy is not None:
-        lines.append(f"{'':15}-> {check.remedy}")
+        lines.append(f"{'':15}-> {printable(check.remedy)}")
     return lines
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from hostprep.cuda.starting import TorchFacts
 from hostprep.cuda.traces import DeviceTrace, Trace
+from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml, read_nvml
 from hostprep.host.gpu_driver import read_driver
 
@@ -28,7 +29,8 @@ def main(argument: str) -> None:
     settings = json.loads(argument)
     began = time.monotonic()
     nvml = read_nvml()  # before torch, so that nothing of ours is on the devices
-    torch_facts = _torch()
+    asked = settings["device"]
+    torch_facts = _torch(asked)
     _say(
         "survey",
         torch=asdict(torch_facts),
@@ -36,7 +38,6 @@ def main(argument: str) -> None:
         driver=asdict(read_driver()),
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
-    asked = settings["device"]
     wanted = [index for index in range(torch_facts.devices) if asked in (None, index)]
     for turn, index in enumerate(wanted, start=1):
         until = began + settings["seconds"] * turn
@@ -48,8 +49,8 @@ def _say(what: str, **fields: Any) -> None:
     sys.stdout.flush()
 
 
-def _torch() -> TorchFacts:
-    """Ask torch for its build, and have it start CUDA."""
+def _torch(asked: int | None) -> TorchFacts:
+    """Ask torch for its build, and have it start CUDA on the device, or on all."""
     try:
         import torch
     except ModuleNotFoundError as error:
@@ -67,7 +68,8 @@ def _torch() -> TorchFacts:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         devices = torch.cuda.device_count()
         for index in range(devices):
-            torch.zeros(1, device=f"cuda:{index}").add_(1).item()
+            if asked in (None, index):
+                torch.zeros(1, device=f"cuda:{index}").add_(1).item()
     except (RuntimeError, AssertionError) as error:
         devices, problem = 0, str(error).partition("\n")[0]
     return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
@@ -106,17 +108,19 @@ class _Run:
 
     def _stage(self, name: str, stage: Callable[[], dict[str, Any]]) -> None:
         _say("stage", subject=self._trace.subject, stage=name)
-        why = None
-        if time.monotonic() > self._until:
-            why = "there was no time left"
-        else:
-            try:
-                self._trace = replace(self._trace, **stage())
-            except (RuntimeError, OSError) as error:
-                why = f"{type(error).__name__}: {error}"
-        if why is not None:
-            self._trace = replace(self._trace, missing=(*self._trace.missing, (name, why)))
-        self._torch.cuda.empty_cache()
+        missing, failed = self._trace.missing, self._trace.failed
+        try:
+            if time.monotonic() > self._until:
+                raise Inconclusive("there was no time left")
+            self._trace = replace(self._trace, **stage())
+            self._torch.cuda.empty_cache()
+        except Inconclusive as error:
+            self._trace = replace(self._trace, missing=(*missing, (name, error.message)))
+        except (OSError, self._torch.cuda.OutOfMemoryError) as error:
+            why = f"{type(error).__name__}: {error}"
+            self._trace = replace(self._trace, missing=(*missing, (name, why)))
+        except RuntimeError as error:
+            self._trace = replace(self._trace, failed=(*failed, (name, str(error))))
         _say("trace", trace=asdict(self._trace))
 
     def _copies(self) -> dict[str, Any]:
@@ -184,7 +188,7 @@ class _Run:
 
     def _known(self) -> Any:
         if self._bench is None or not self._bytes_per_s:
-            raise RuntimeError("the copies could not be timed, which this builds on")
+            raise Inconclusive("the copies could not be timed, which this builds on")
         return self._bench
 
 

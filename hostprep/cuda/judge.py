@@ -83,6 +83,17 @@ def judge(trace: Trace) -> tuple[Check, ...]:
         "flatness": trace.epochs,
         "training": trace.training,
     }
+    for stage, why in trace.failed:
+        checks.append(
+            Check(
+                f"stage.{stage}",
+                subject,
+                Status.ERROR,
+                f"broke off: {why}",
+                remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
+            )
+        )
+        there.pop(stage)
     for stage, found in there.items():
         if stage in missing or not found:
             why = missing.get(stage, "the trace has nothing of it")

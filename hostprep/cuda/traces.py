@@ -119,7 +119,8 @@ class TrainingTrace:
 class Trace:
     """One device's run. ``origin`` says where it is from: ``measured on ...``, or ``made``.
 
-    What was not reached is None or empty; ``missing`` says why, stage by stage.
+    What was not reached is None or empty; ``missing`` says why, stage by stage, where it was left
+    out, and ``failed`` where it broke off.
     """
 
     subject: str
@@ -133,6 +134,7 @@ class Trace:
     epochs: tuple[EpochTrace, ...] = ()
     training: TrainingTrace | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    failed: tuple[tuple[str, str], ...] = ()
 
 
 def from_json(kind: type[Record], value: Any) -> Record:

@@ -247,9 +247,15 @@ def test_a_stage_that_was_not_carried_out_is_a_skip_and_no_pass(stage: str, said
     assert verdict(found) is Status.INCONCLUSIVE
 
 
+def test_a_stage_that_broke_off_is_an_error() -> None:
+    found = judge(made.trace(training=None, failed=(("training", "CUDA error: 700"),)))
+    assert [check.status for check in found if check.name == "stage.training"] == [Status.ERROR]
+    assert verdict(found) is Status.ERROR
+
+
 def test_all_stages_are_among_those_that_can_be_missing() -> None:
     parts = {field.name for field in fields(Trace)}
-    optional = parts - {"subject", "origin", "quick", "missing", "controls"}
+    optional = parts - {"subject", "origin", "quick", "missing", "failed", "controls"}
     assert {name for change in STAGES.values() for name in change} == optional
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda import child, controls, delivery, training
@@ -188,6 +189,32 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
 
     monkeypatch.setattr(delivery, "check", broken)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
-    assert dict(trace.missing).keys() == {"delivery"}
-    assert "illegal memory access" in dict(trace.missing)["delivery"]
-    assert verdict(judge(trace)) is not Status.PASS
+    assert trace.missing == () and dict(trace.failed).keys() == {"delivery"}
+    found = {check.name: check for check in judge(trace)}
+    assert found["stage.delivery"].status is Status.ERROR
+    assert "illegal memory access" in found["stage.delivery"].message
+    assert "stage.flatness" not in found
+
+    monkeypatch.setattr(Bench, "sweep", broken)
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert dict(trace.failed).keys() == {"copies"}
+    # What builds on it is left out, and says so; it did not fail by itself.
+    assert set(dict(trace.missing).values()) == {
+        "the copies could not be timed, which this builds on"
+    }
+    assert len(trace.missing) == 5
+
+
+def test_a_device_without_memory_is_no_failure(
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def full(*_: Any) -> Any:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(delivery, "epochs", full)
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert trace.failed == () and "out of memory" in dict(trace.missing)["flatness"]
