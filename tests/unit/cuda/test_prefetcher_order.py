@@ -33,7 +33,7 @@ class Program:
     stop_after: int | None
     fails_at: int | None
     epochs: int
-    switches: bool  # of the consumer's stream
+    switches: str | None  # the consumer's stream: "ordered" after one another, or "free"
     converts: bool
     seed: int
 
@@ -51,7 +51,7 @@ programs = st.builds(
     stop_after=st.none() | st.integers(0, 6),
     fails_at=st.none() | st.integers(0, 8),
     epochs=st.integers(1, 3),
-    switches=st.booleans(),
+    switches=st.sampled_from([None, "ordered", "free"]),
     converts=st.booleans(),
     seed=st.integers(0, 2**32),
 )
@@ -103,8 +103,13 @@ def run(program: Program, kind: type[CudaPrefetcher[Any]] = CudaPrefetcher) -> D
                     device.use(paper, "paper")
                     del paper
                 del kept[: max(0, len(kept) - program.keep)]
-                if program.switches:
+                if program.switches == "ordered":
                     device.follow(streams[len(numbers) % 2])
+                elif program.switches == "free":
+                    device.consumer = streams[len(numbers) % 2]
+                    paper = device.scribble(1, "paper")  # before it asks for a batch
+                    device.use(paper, "paper")
+                    del paper
                 device.advance(device.random.randrange(6))
                 if program.stop_after is not None and len(numbers) > program.stop_after:
                     break
@@ -152,7 +157,7 @@ def test_nor_does_one_of_a_thousand_that_are_larger() -> None:
                 stop_after=chance.choice([None, chance.randrange(12)]),
                 fails_at=chance.choice([None, chance.randrange(14)]),
                 epochs=chance.randint(1, 3),
-                switches=chance.random() < 0.5,
+                switches=chance.choice([None, "ordered", "free"]),
                 converts=chance.random() < 0.5,
                 seed=seed,
             )
@@ -170,10 +175,10 @@ def judge(program: Program) -> None:
 
 
 PROVOKING = {
-    NoWaitBeforeUse: Program((((1, False),),) * 6, 1, 0, 1, 0, None, None, 1, False, False, 0),
-    NoWaitBack: Program((((1, False),),) * 6, 1, 0, 2, 0, None, None, 1, False, False, 0),
-    NoLifetime: Program((((1, False),),) * 6, 2, 0, 1, 0, 1, None, 1, False, False, 0),
-    EarlyRefill: Program((((1, False),),) * 6, 1, 0, 1, 0, None, None, 1, False, False, 0),
+    NoWaitBeforeUse: Program((((1, False),),) * 6, 1, 0, 1, 0, None, None, 1, None, False, 0),
+    NoWaitBack: Program((((1, False),),) * 6, 1, 0, 2, 0, None, None, 1, None, False, 0),
+    NoLifetime: Program((((1, False),),) * 6, 2, 0, 1, 0, 1, None, 1, None, False, 0),
+    EarlyRefill: Program((((1, False),),) * 6, 1, 0, 1, 0, None, None, 1, None, False, 0),
 }
 
 
@@ -210,13 +215,13 @@ def test_some_schedule_makes_each_mutant_deliver_wrong_bytes(
 
 def test_conversion_scratch_outlives_the_copy() -> None:
     batches = (((1, False), (1, True)),) * 6
-    device = run(Program(batches, 2, 0, 1, 2, None, None, 2, False, True, 3))
+    device = run(Program(batches, 2, 0, 1, 2, None, None, 2, None, True, 3))
     assert races(device.log) == [] and device.wrong() == []
 
 
 @pytest.mark.parametrize("copies", range(6))
 def test_a_copy_that_fails_comes_at_its_batch_and_leaves_nothing_under_way(copies: int) -> None:
-    program = Program((((1, False), (2, True)),) * 6, 1, 0, 1, 0, None, None, 1, False, False, 5)
+    program = Program((((1, False), (2, True)),) * 6, 1, 0, 1, 0, None, None, 1, None, False, 5)
     device = Device(5)
     device.fail_after_copies = copies
     prefetcher = CudaPrefetcher(Loader(program, device), backend=device)
