@@ -9,11 +9,13 @@ from hostprep.host.gpu import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
     LIB_RM_VERSION_MISMATCH,
+    LIBRARY_NOT_FOUND,
     NO_PERMISSION,
     Nvml,
 )
 from hostprep.host.gpu_driver import DriverFacts
 
+_NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
@@ -57,6 +59,11 @@ def judge_start(survey: Survey) -> Check:
             measured=torch.devices,
             unit="devices",
             threshold=_ISSUE,
+        )
+    if torch.version is None and torch.problem is not None and _driver_or_device(survey):
+        remedy = "install it anew, in a fresh environment; its message names the library it misses"
+        return Check(
+            "cuda.start", "driver", Status.FAIL, torch.problem, threshold=_ISSUE, remedy=remedy
         )
     if torch.version is None:
         why = torch.problem or "torch is not installed in the Python that runs hostprep"
@@ -123,12 +130,12 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f"CUDA_VISIBLE_DEVICES={visible!r} hides every device; NVML sees {len(nvml.gpus)}",
             "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
         )
-    if module is None and nvml.code in (None, DRIVER_NOT_LOADED) and not nvml.gpus:
+    if module is None and nvml.code in _NO_DRIVER and not nvml.gpus:
         return (
             f"there is a GPU at {', '.join(driver.pci_devices) or 'a device node'}, and the"
             " driver's kernel module is not loaded",
-            "modprobe nvidia; dkms status and dmesg say why it does not load (a kernel upgrade,"
-            " Secure Boot, nouveau)",
+            "install the driver, or modprobe nvidia; dkms status and dmesg say why it does not load"
+            " (a kernel upgrade, Secure Boot, nouveau)",
         )
     known = nvml.cuda_version
     if "too old" in problem or (known is not None and known[0] < built_for[0]):

@@ -94,6 +94,16 @@ REASONS = {
         "GPU at 0000:01:00.0, and the driver's kernel module is not loaded",
         "Secure Boot",
     ),
+    "no driver installed": (
+        broken("Found no NVIDIA", nvml=NO_LIBRARY, driver=DriverFacts(None, ("0:1",), (), ())),
+        "kernel module is not loaded",
+        "install the driver",
+    ),
+    "a torch that cannot be imported": (
+        replace(GOOD, torch=TorchFacts(None, None, None, 0, "torch cannot be imported: libcudart")),
+        "cannot be imported: libcudart",
+        "install it anew",
+    ),
     "too old, by torch": (
         broken("The NVIDIA driver on your system is too old (found version 11040)"),
         "torch 2.13.0+cu126 is built for CUDA 12.6",
