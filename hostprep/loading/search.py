@@ -98,11 +98,15 @@ class Search:
             workers = fewer
 
     def _between(self) -> None:
-        """Look between the best and its double where the curve is still bent."""
+        """Look between the best and what is measured below it, where that lost too much.
+
+        The curve bends there, so less than the whole step may do.
+        """
         best = self.chosen().workers
-        above = [point.workers for point in self.points() if point.workers > best]
-        if best >= 2 and not above and not self._enough(best) and best * 3 // 2 <= self._top():
-            self._at(best * 3 // 2)
+        below = max((p.workers for p in self.points() if p.workers < best), default=0)
+        middle = (best + below + 1) // 2
+        if below < middle < best:
+            self._at(middle)
 
     def _at(self, workers: int) -> float | None:
         known = self._known(workers)

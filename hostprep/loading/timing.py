@@ -22,7 +22,7 @@ from hostprep.loading.opening import Opened
 
 _LEAST_BATCHES = 8
 _LEAST_ALONE = 3
-_LEAST_ROUNDS = 2
+_LEAST_ROUNDS = 3
 _BLOCKS = 8
 _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
 
