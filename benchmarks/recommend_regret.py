@@ -6,7 +6,7 @@
 For each workload: the recommendation, by the command line and with its defaults; then real
 DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, and what was recommended, each in
 a fresh process, by a timing loop that shares no code with hostprep. The sweep is gone through
-twice, in opposite orders. Each measurement waits for the machine to be quiet, half a minute at
+twice, in opposite orders. Each measurement waits for the machine to be quiet, ten seconds at
 most, and is taken again, twice at most, where other programs got into it nevertheless. Writes
 ``recommend-results.json`` and, from it, ``README-recommend.md``.
 """
@@ -41,7 +41,7 @@ DISTURBED = 0.10
 DISTURBED_WITH_A_SERVER = 0.25
 SERVED = ("far", "arm")
 TRIES = 3
-QUIET_SECONDS = 30.0
+QUIET_SECONDS = 10.0
 IMAGES, ARRAYS, TEXTS, VOLUMES, ARM_FILES = 800, 400, 400, 60, 12_000
 ARM_MEAN_BYTES = 40_000
 
@@ -222,7 +222,7 @@ def wait_until_quiet() -> None:
         busy, idle = processor_ticks()
         time.sleep(1.0)
         busy_now, idle_now = processor_ticks()
-        if busy_now - busy < DISTURBED / 2 * (busy_now - busy + idle_now - idle):
+        if busy_now - busy < DISTURBED * (busy_now - busy + idle_now - idle):
             return
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.loading import failures
@@ -25,7 +26,7 @@ _OPENING_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 3.0
 # Workers that are told to stop tidy up; those that are killed cannot.
-_TIDYING_SECONDS = 1.0
+_TIDYING_SECONDS = 5.0
 # Other programs that take less than this share of the processors do not count as a disturbance.
 _OTHERS_SHARE = 0.05
 
@@ -143,36 +144,54 @@ class Measurer:
         # -P: whoever owns the current directory must not choose what is imported here. For the
         # loader's module the child adds it, as the user asked.
         argv = [sys.executable, "-P", "-m", "hostprep.loading.child", json.dumps(job)]
+        workers_pids: list[int] = []
+        try:
+            with start(argv, wanted_for="measure in a process of its own") as child:
+                return self._listen(child, job, limit, workers, workers_pids)
+        finally:
+            _remove_batches(workers_pids)
+
+    def _listen(
+        self,
+        child: Running,
+        job: dict[str, Any],
+        limit: float,
+        workers: int,
+        pids: list[int],
+    ) -> dict[str, Any]:
+        """Follow the child's events to its result; note its workers in ``pids``."""
         phase, buffer = "start", b""
         began = opened = time.monotonic()
-        with start(argv, wanted_for="measure in a process of its own") as child:
-            try:
-                for chunk in child.chunks(timeout_seconds=_OPENING_SECONDS + limit + 30):
-                    buffer += chunk
-                    *lines, buffer = buffer.split(b"\n")
-                    for line in lines:
-                        event = json.loads(line)
-                        match event["event"]:
-                            case "result":
-                                _let_end(child)
+        try:
+            for chunk in child.chunks(timeout_seconds=_OPENING_SECONDS + limit + 30):
+                buffer += chunk
+                *lines, buffer = buffer.split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    match event["event"]:
+                        case "result" | "refused" | "error" as end:
+                            _let_end(child)
+                            if end == "result":
                                 return dict(event["result"])
-                            case "refused":
+                            if end == "refused":
                                 raise failures.refused(event)
-                            case "error":
-                                raise failures.raised(event, self.what, workers)
-                            case "opened":
-                                opened = time.monotonic()
-                                self.opening_seconds = opened - began
-                                self.subject = self.subject or Subject(**event["subject"])
-                        phase = event["event"]
-                    waited = time.monotonic() - opened
-                    opening = phase in ("start", "opening") and job["job"] == "probe"
-                    if waited > (_OPENING_SECONDS if opening else limit + _GRACE_SECONDS):
-                        raise failures.hung(self.what, phase, workers, waited)
-            except CommandFailed:
-                raise failures.hung(self.what, phase, workers, limit) from None
-            ended = child.wait(timeout_seconds=_ENDING_SECONDS)
-            raise failures.died(self.what, phase, ended.returncode, ended.stderr)
+                            raise failures.raised(event, self.what, workers)
+                        case "workers":
+                            pids += event["pids"]
+                            continue
+                        case "opened":
+                            opened = time.monotonic()
+                            self.opening_seconds = opened - began
+                            self.subject = self.subject or Subject(**event["subject"])
+                    phase = event["event"]
+                waited = time.monotonic() - opened
+                opening = phase in ("start", "opening") and job["job"] == "probe"
+                if waited > (_OPENING_SECONDS if opening else limit + _GRACE_SECONDS):
+                    raise failures.hung(self.what, phase, workers, waited)
+        except CommandFailed:
+            raise failures.hung(self.what, phase, workers, limit) from None
+        ended = child.wait(timeout_seconds=_ENDING_SECONDS)
+        raise failures.died(self.what, phase, ended.returncode, ended.stderr)
 
     def _probe_of(self, result: dict[str, Any]) -> Probe:
         found = result["probe"]
@@ -199,6 +218,13 @@ def _let_end(child: Running) -> None:
             pass
     except CommandFailed:
         pass  # still at it: whoever started it kills the whole group now
+
+
+def _remove_batches(pids: list[int]) -> None:
+    """Remove the batches that killed workers left in /dev/shm; torch names them by the process."""
+    for pid in pids:
+        for path in Path("/dev/shm").glob(f"torch_{pid}_*"):
+            path.unlink(missing_ok=True)
 
 
 def undisturbed(

@@ -28,11 +28,12 @@ _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can b
 
 
 def time_loader(
-    opened: Opened, job: ProbeJob, told: Callable[[str], None]
+    opened: Opened, job: ProbeJob, told: Callable[..., None]
 ) -> tuple[dict[str, Any], Any]:
     """Time the loader; return what was measured, and the iterator, for the caller to let go of.
 
-    ``told`` hears of ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
+    ``told`` hears of the ``workers`` (their ``pids``) and of the ``first_batch``. Raises
+    ``Inconclusive`` where too few batches came in time.
     """
     built = build(opened, job)
     others_before = processes.others_now()
@@ -40,6 +41,7 @@ def time_loader(
     deadline = begin + job.limit_seconds
     iterator: Iterator[Any] = iter(built.loader)
     workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
+    told("workers", pids=workers)
     threads = None
     if job.background:
         from prefetch_generator import BackgroundGenerator

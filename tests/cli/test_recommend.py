@@ -60,6 +60,7 @@ def hostprep(
     *arguments: str, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     mark = uuid.uuid4().hex
+    before = set(os.listdir("/dev/shm"))
     done = subprocess.run(
         command(*arguments),
         cwd=ROOT,
@@ -70,7 +71,13 @@ def hostprep(
         check=False,
     )
     assert gone(mark), f"left running: {marked(mark)}"
+    # Other programs may use it, too: only what did not exist before and stays can be ours.
+    assert not (left_over(before) and time.sleep(2) is None and left_over(before))
     return done
+
+
+def left_over(before: set[str]) -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} - before
 
 
 def loader(name: str, *arguments: str) -> tuple[int, dict[str, Any], str]:

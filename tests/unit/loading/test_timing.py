@@ -33,6 +33,10 @@ class Sleepy:
         return torch.zeros(10)
 
 
+def silent(event: str, **fields: Any) -> None:
+    """Hear nothing."""
+
+
 def opened(dataset: Any, loader: Any = None, kind: str = "dataset") -> Opened:
     collate = None if loader is None else loader.collate_fn
     return Opened(dataset, loader, None, collate, 8, kind, "mine")
@@ -59,7 +63,7 @@ def torchs_threads() -> Iterator[None]:
 
 
 def test_without_workers_waiting_is_told_from_work() -> None:
-    found, _ = time_loader(opened(Sleepy()), job(0), lambda event: None)
+    found, _ = time_loader(opened(Sleepy()), job(0), silent)
     cost = found["cost"]
     assert cost["waiting_seconds"] > 0.5 * cost["worker_seconds"]
     assert cost["cpu_seconds"] < 0.5 * cost["worker_seconds"]
@@ -69,22 +73,26 @@ def test_without_workers_waiting_is_told_from_work() -> None:
 
 def test_workers_discard_and_stop_after_whole_rounds() -> None:
     events: list[str] = []
-    found, keep = time_loader(opened(Sleepy()), job(3), events.append)
+
+    def told(event: str, **fields: Any) -> None:
+        events.append(event)
+
+    found, keep = time_loader(opened(Sleepy()), job(3), told)
     probe = found["probe"]
     assert probe["discarded_batches"] == 10
     assert probe["samples"] % (3 * 8) == 0
     assert probe["samples"] / probe["seconds"] == pytest.approx(probe["samples_per_s"])
     assert probe["worker_memory_bytes"] > 1 << 20
-    assert events == ["first_batch"]
+    assert events == ["workers", "first_batch"]
     del keep
 
 
 def test_the_next_probe_begins_where_this_one_ended() -> None:
     data = Sleepy(0.0)
-    found, _ = time_loader(opened(data), job(0, seconds=0.01), lambda event: None)
+    found, _ = time_loader(opened(data), job(0, seconds=0.01), silent)
     first = set(data.asked)
     data.asked.clear()
-    time_loader(opened(data), job(0, seconds=0.01, first=found["next"]), lambda event: None)
+    time_loader(opened(data), job(0, seconds=0.01, first=found["next"]), silent)
     assert len(first) > 32
     if found["next"] < 2000:
         assert not first & set(data.asked[:64])
@@ -140,12 +148,12 @@ def test_a_stream_that_ends_is_inconclusive() -> None:
             return iter(range(40))
 
     with pytest.raises(Inconclusive, match="ended after 5 batches"):
-        time_loader(opened(Short(), kind="stream"), job(0), lambda event: None)
+        time_loader(opened(Short(), kind="stream"), job(0), silent)
 
 
 def test_too_slow_to_be_timed_is_inconclusive() -> None:
     with pytest.raises(Inconclusive, match="first 8 do not count") as caught:
-        time_loader(opened(Sleepy(0.02)), job(2, limit_seconds=0.4), lambda event: None)
+        time_loader(opened(Sleepy(0.02)), job(2, limit_seconds=0.4), silent)
     assert "--seconds" in (caught.value.hint or "")
 
 
