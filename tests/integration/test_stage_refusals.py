@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -347,7 +348,7 @@ def test_a_dry_run_changes_nothing_and_tells_all(
 def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line of bash in which ``hostprep`` is ours; its exit code is the first command's."""
     return subprocess.run(
-        ["bash", "-c", f'hostprep() {{ {HOSTPREP[0]} -m hostprep "$@"; }}; {line}'],
+        ["bash", "-c", f'hostprep() {{ {shlex.quote(HOSTPREP[0])} -m hostprep "$@"; }}; {line}'],
         capture_output=True,
         text=True,
         timeout=60,
@@ -390,7 +391,7 @@ def test_on_a_terminal_there_is_progress_and_colour_only_if_wanted(
     for number in range(3):
         (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
     environment = {"TERM": "xterm-256color", **({"NO_COLOR": no_color} if no_color else {})}
-    line = f"{HOSTPREP[0]} -m hostprep stage {source} --to {target}"
+    line = f"{shlex.quote(HOSTPREP[0])} -m hostprep stage {source} --to {target}"
     done = subprocess.run(
         ["script", "-qec", line, "/dev/null"],
         capture_output=True,
