@@ -288,19 +288,20 @@ def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path
 
 def test_a_readers_death_is_noticed(tmp_path: Path) -> None:
     names = [str(file) for file in tree(tmp_path)] * 100_000
+    before = _children()
 
     def kill_one() -> None:
-        for child in _children():
+        for child in _children() - before:
             os.kill(child, signal.SIGKILL)
 
     with pytest.raises(HostprepError, match="died"):
         read_whole_files(names, 1, 3, kill_one)
-    assert not _children()
+    assert not _children() - before
 
 
-def _children() -> list[int]:
+def _children() -> set[int]:
     text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [int(pid) for pid in text.split()]
+    return {int(pid) for pid in text.split()}
 
 
 def test_locks_are_of_files_and_not_of_processes(tmp_path: Path) -> None:
