@@ -13,7 +13,7 @@ from time import perf_counter
 
 import psutil
 
-_SAMPLE_SECONDS = 0.05
+_SAMPLE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,8 @@ class Failed(Exception):
 
 
 def measure(args: Sequence[str], env: Mapping[str, str] | None = None) -> Run:
-    """Run ``args`` to its end; memory is sampled 20 times a second, which a short run can miss."""
+    """Run ``args`` to its end; memory is sampled 4 times a second, which a short run
+    can miss, since each look costs processor time that the run would otherwise have."""
     started = perf_counter()
     process = subprocess.Popen(
         args,

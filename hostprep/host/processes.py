@@ -30,14 +30,19 @@ def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[Path
 
     Looks at working and root directories, programs, open files and mapped files. Links are read,
     never followed, so that a hung network file system does not hang the search. Processes that end
-    meanwhile, or that an ordinary user may not look into, are passed over.
+    meanwhile, or that an ordinary user may not look into, are passed over, and so are those of
+    other mount namespaces: their ``path`` is another, and does not keep ours from being unmounted.
     """
     found: list[PathUser] = []
+    ours = _link(root / "proc/self/ns/mnt")
     try:
         names = os.listdir(root / "proc")
     except OSError:
         return ()
     for name in sorted(filter(str.isdigit, names), key=int):
+        theirs = _link(root / "proc" / name / "ns/mnt")
+        if ours and theirs and theirs != ours:
+            continue
         how = next(_uses(root / "proc" / name, path), None)
         if how is not None:
             found.append(PathUser(int(name), _command(root / "proc" / name), how))

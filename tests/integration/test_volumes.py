@@ -14,6 +14,7 @@ import pytest
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import read_mounts
+from hostprep.host.processes import users_of
 from hostprep.system.mounting import tmpfs_support
 from hostprep.units import MIB
 from hostprep.volumes.apply import apply_volume
@@ -377,3 +378,23 @@ def test_an_fstab_that_cannot_be_edited_stops_it_before_the_mount(
     with pytest.raises(Refused, match="line 1 of fstab"):
         apply_volume(planned(request(point, fstab=True)))
     assert not point.exists() and not is_mounted(point)
+
+
+def test_a_process_of_another_namespace_does_not_hold_ours(safe_dir: Path) -> None:
+    """The same path elsewhere is another place; taken for ours it would refuse every unmount."""
+    path = safe_dir / "volume"
+    path.mkdir()
+    script = f"mount -t tmpfs other {path} && cd {path} && echo ready && sleep 30"
+    with subprocess.Popen(
+        ["unshare", "--mount", "bash", "-c", script], stdout=subprocess.PIPE, text=True
+    ) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline() == "ready\n"
+            assert users_of(str(path)) == ()
+        finally:
+            other.kill()
+    with subprocess.Popen(["sleep", "30"], cwd=path) as here:
+        try:
+            assert [user.pid for user in users_of(str(path))] == [here.pid]
+        finally:
+            here.kill()
