@@ -81,6 +81,11 @@ def drop_caches() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("3\n")
 
 
+def compact() -> None:
+    """Join free memory: the last run's pages, freed one by one, would cost this one huge pages."""
+    Path("/proc/sys/vm/compact_memory").write_text("1\n")
+
+
 def warm(root: Path) -> None:
     """Read everything once, so that it is in the page cache."""
     buffer = bytearray(1 << 20)

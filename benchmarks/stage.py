@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import data, peers
-from benchmarks.measure import Run, drop_caches, machine, measure, warm
+from benchmarks.measure import Run, compact, drop_caches, machine, measure, warm
 from benchmarks.report import write_readme
 
 HERE = Path(__file__).parent
@@ -104,15 +104,17 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
     runs: dict[str, list[Run]] = {}
     notes: dict[str, float] = {}
     with scenario.source(work) as source:
-        warm_up(source)
+        warm_up()
         for number in range(rounds):
             for mode in scenario.verify:
                 scenario.prepare(source)
+                compact()
                 runs.setdefault(f"hostprep ({mode})", []).append(
                     run_hostprep(source, scenario.size, mode)
                 )
             for peer in contenders:
                 scenario.prepare(source)
+                compact()
                 runs.setdefault(peer.name, []).append(run_peer(peer, source))
             line = ", ".join(f"{name} {times[-1].seconds:.2f}" for name, times in runs.items())
             print(f"   round {number + 1}: {line}", flush=True)
@@ -158,7 +160,7 @@ def run_peer(peer: peers.Peer, source: Path) -> Run:
         subprocess.run(["umount", str(TARGET)], check=True)
 
 
-def warm_up(source: Path) -> None:
+def warm_up() -> None:
     """Touch memory once: in a virtual machine the first fill of new memory is far slower."""
     with contextlib.suppress(subprocess.CalledProcessError):
         mount("-t", "tmpfs", "-o", "size=8G", "warm", str(TARGET))
@@ -168,7 +170,6 @@ def warm_up(source: Path) -> None:
                     file.write(bytes(1024 * 1024))
         finally:
             subprocess.run(["umount", str(TARGET)], check=True)
-    del source
 
 
 def keep(result: dict[str, object]) -> None:
