@@ -11,7 +11,7 @@ Whole commands against whole commands, the same data in the same run, in turn; m
 is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes in flight, reads back
 (unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
 compare runs on one machine within minutes; the seconds mean little elsewhere. Before each run, of
-whomever, free memory is compacted, since every run leaves it in pieces for the next.
+whomever, free memory is compacted and touched, since every run leaves it in pieces for the next.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.

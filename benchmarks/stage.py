@@ -32,6 +32,9 @@ SCRATCH = Path("/mnt/rig")
 HOSTPREP = str(Path(sys.executable).with_name("hostprep"))
 VERIFY = ("readback", "inflight", "none")
 
+_TOUCHED_BYTES = 4 * 2**30
+_ZEROS = bytes(2 * 2**20)
+
 # Makes a source below the working directory and takes away what must not stay.
 Source = Callable[[Path], contextlib.AbstractContextManager[Path]]
 
@@ -104,17 +107,16 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
     runs: dict[str, list[Run]] = {}
     notes: dict[str, float] = {}
     with scenario.source(work) as source:
-        warm_up()
         for number in range(rounds):
             for mode in scenario.verify:
                 scenario.prepare(source)
-                compact()
+                warm_up()
                 runs.setdefault(f"hostprep ({mode})", []).append(
                     run_hostprep(source, scenario.size, mode)
                 )
             for peer in contenders:
                 scenario.prepare(source)
-                compact()
+                warm_up()
                 runs.setdefault(peer.name, []).append(run_peer(peer, source))
             line = ", ".join(f"{name} {times[-1].seconds:.2f}" for name, times in runs.items())
             print(f"   round {number + 1}: {line}", flush=True)
@@ -161,15 +163,20 @@ def run_peer(peer: peers.Peer, source: Path) -> Run:
 
 
 def warm_up() -> None:
-    """Touch memory once: in a virtual machine the first fill of new memory is far slower."""
-    with contextlib.suppress(subprocess.CalledProcessError):
-        mount("-t", "tmpfs", "-o", "size=8G", "warm", str(TARGET))
-        try:
-            with (TARGET / "zeros").open("wb") as file:
-                for _ in range(6 * 1024):
-                    file.write(bytes(1024 * 1024))
-        finally:
-            subprocess.run(["umount", str(TARGET)], check=True)
+    """Bring memory into the same state before each run: in one piece, and touched a moment ago.
+
+    Every run leaves it in pieces for the next, and in a virtual machine memory that was free for
+    some seconds goes back to the host: the first fill after that is several times slower.
+    """
+    compact()
+    mount("-t", "tmpfs", "-o", "size=8G,huge=within_size", "warm", str(TARGET))
+    try:
+        with (TARGET / "zeros").open("wb") as file:
+            file.truncate(_TOUCHED_BYTES)
+            for _ in range(_TOUCHED_BYTES // len(_ZEROS)):
+                file.write(_ZEROS)
+    finally:
+        subprocess.run(["umount", str(TARGET)], check=True)
 
 
 def keep(result: dict[str, object]) -> None:
