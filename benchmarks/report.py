@@ -10,8 +10,7 @@ _HEAD = """# Staging, side by side
 Whole commands against whole commands, the same data in the same run, in turn; medians. Every target
 is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes in flight, reads back
 (unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
-compare runs on one machine within minutes; the seconds mean little elsewhere. Before each run, of
-whomever, free memory is compacted and touched, since every run leaves it in pieces for the next.
+compare runs on one machine within minutes; the seconds mean little elsewhere.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
@@ -42,7 +41,7 @@ def _summary(results: list[dict[str, Any]]) -> str:
         # A ratio to a copy that is over at once says nothing: what it costs more does.
         versus = f"{seconds / ours:.1f}x" if seconds > 0.1 else f"+ {ours - seconds:.2f} s"
         lines.append(
-            f"| {result['title']} | {ours:.2f} s | `{name}` {seconds:.2f} s | **{versus}** |"
+            f"| {result['title']} | {ours:.2f} s | `{_name(name)}` {seconds:.2f} s | **{versus}** |"
         )
     return "\n".join(lines) + "\n"
 
@@ -66,7 +65,8 @@ def _section(result: dict[str, Any]) -> str:
     lines = [
         f"## {result['title']}",
         "",
-        f"{result['date']}, {result['machine']}; {_rounds(result)} rounds.",
+        f"{result['date']}, {result['machine']}; {_rounds(result)} rounds; memory before each run:"
+        f" {result.get('memory', 'as the run before left it')}.",
         "",
         "| | seconds | times hostprep | CPU seconds | peak memory |",
         "|---|---|---|---|---|",
@@ -74,7 +74,7 @@ def _section(result: dict[str, Any]) -> str:
     ours = result["medians"]["hostprep (readback)"]["seconds"]
     for name, median in result["medians"].items():
         lines.append(
-            f"| `{name}` | {median['seconds']:.2f} | {median['seconds'] / ours:.2f} "
+            f"| `{_name(name)}` | {median['seconds']:.2f} | {median['seconds'] / ours:.2f} "
             f"| {median['cpu_seconds']:.2f} | {_memory(median['peak_bytes'])} |"
         )
     for words, value in result["notes"].items():
@@ -82,6 +82,10 @@ def _section(result: dict[str, Any]) -> str:
     if result["missing"]:
         lines += ["", f"Not installed, left out: {', '.join(result['missing'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _name(name: str) -> str:
+    return name.replace("|", "\\|")  # a bar would end the cell, in code too
 
 
 def _memory(peak_bytes: float) -> str:

@@ -128,6 +128,7 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
         "title": scenario.title,
         "machine": machine(),
         "date": time.strftime("%Y-%m-%d"),
+        "memory": "compacted, and touched by a fill of 4 GiB",
         "missing": missing,
         "notes": notes,
         "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
