@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.rigs import far
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.stagecraft import (
@@ -386,18 +387,22 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(source: Path, target
 
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_on_a_terminal_there_is_progress_and_colour_only_if_wanted(
-    no_color: str, source: Path, target: Path
+    no_color: str, source: Path, target: Path, safe_dir: Path
 ) -> None:
-    for number in range(3):
-        (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    for number in range(60):
+        (source / f"more-{number}").write_bytes(os.urandom(10_000))
     environment = {"TERM": "xterm-256color", **({"NO_COLOR": no_color} if no_color else {})}
-    line = f"{shlex.quote(HOSTPREP[0])} -m hostprep stage {source} --to {target}"
-    done = subprocess.run(
-        ["script", "-qec", line, "/dev/null"],
-        capture_output=True,
-        timeout=60,
-        env={**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **environment},
-    )
+    # A copy that is over at once shows no bar: 60 files, 20 ms each, one after the other.
+    with far.far_source(source, safe_dir) as slow:
+        words = f"stage {slow.mount} --to {target} --name data --gentle"
+        done = subprocess.run(
+            ["script", "-qec", f"{shlex.quote(HOSTPREP[0])} -m hostprep {words}", "/dev/null"],
+            capture_output=True,
+            timeout=60,
+            env={**{k: v for k, v in os.environ.items() if k != "NO_COLOR"}, **environment},
+        )
     assert done.returncode == 0
     assert b"Traceback" not in done.stdout
     assert b"copying" in done.stdout
