@@ -371,7 +371,7 @@ def render(kept: dict[str, Any]) -> str:
         measured = rate(result, chosen)
         best = max(result["sweep"], key=lambda number: rate(result, int(number)))
         lines.append(
-            f"| {name} | {chosen} | {verdict(regret(result, chosen), TARGET)} |"
+            f"| {name} | {chosen} | {verdict(result, chosen)} |"
             f" {best} ({rate(result, int(best)):,.0f}/s) | {result['binding']} |"
             f" {within(result['expected'], measured)} | {within(result['modelled'], measured)} |"
             f" {result['seconds']:.0f} |"
@@ -407,9 +407,23 @@ def cell(name: str, result: dict[str, Any], workers: int) -> str:
     return f"{statistics.fmean(rates):,.0f}{mark} ({spread:.0%})"
 
 
-def verdict(value: float, limit: float) -> str:
-    """Return a regret with its verdict."""
-    return f"{value:.1%}{'' if value <= limit else ', missed'}"
+def verdict(result: dict[str, Any], workers: int) -> str:
+    """Return a regret with its verdict; none where the passes differ by as much themselves."""
+    value, noise = regret(result, workers), drift(result)
+    if value <= TARGET:
+        return f"{value:.1%}"
+    return (
+        f"{value:.1%}, {'missed' if value > noise else f'undecided: passes differ by {noise:.0%}'}"
+    )
+
+
+def drift(result: dict[str, Any]) -> float:
+    """Return by how much the passes differ at the same number of workers, the median."""
+    spreads = []
+    for passes in result["sweep"].values():
+        rates = [p["samples_per_s"] for p in passes]
+        spreads.append((max(rates) - min(rates)) / statistics.fmean(rates))
+    return statistics.median(spreads)
 
 
 def within(expected: float, measured: float) -> str:
