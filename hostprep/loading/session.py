@@ -34,6 +34,9 @@ DEFAULT_BATCH = 32
 PROBE_PREFETCH = 2
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
+# The most that the model alone may ask for beyond the processors: what no probe has confirmed may
+# be wrong by much, and idle workers cost memory. fastai's ceiling, the highest of the known rules.
+_MOST_UNCONFIRMED = 16
 
 
 @dataclass(slots=True)
@@ -80,7 +83,8 @@ class Run:
         self.search.repeat(contenders(self.search.points(), self.gpu_rate))
         if len(self.search.probes) == 1 and self._most() > 0:
             self.notes.append(
-                "no probe with workers succeeded in time, so the model speaks: --seconds gives more"
+                "no probe with workers succeeded in time, so the model speaks, for at most"
+                f" {_MOST_UNCONFIRMED} workers or one a processor: --seconds gives more"
             )
 
     def model(self, batch_size: int) -> None:
@@ -244,7 +248,12 @@ class Run:
     def _modelled(self, found_bounds: Sequence[Bound]) -> list[Point]:
         """Return the model's points, where nothing was measured with workers."""
         assert self.curve is not None
-        most = min([MOST_WORKERS, *(bound.workers for bound in found_bounds)])
+        capacity = math.ceil(self.measurer.host.capacity_per_rank)
+        most = min(
+            max(_MOST_UNCONFIRMED, capacity),
+            *(bound.workers for bound in found_bounds),
+            MOST_WORKERS,
+        )
         top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
         rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
         return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]

@@ -1,0 +1,49 @@
+"""What the model may ask for where no probe with workers has confirmed it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from hostprep.loading.curve import curve_of
+from hostprep.loading.measure import Measurer
+from hostprep.loading.report import Wish
+from hostprep.loading.session import Run
+from tests.unit.loading import making
+
+WISH = Wish(None, None, 5.0, 224, measure=True, compare=False)
+
+
+def recommended(**host: Any) -> int | None:
+    """Return the recommendation for a loader that only waits, 10 ms a sample."""
+    share = making.share(**host)
+    measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
+    run = Run(measurer, WISH, time.monotonic())
+    run.cost = making.cost(
+        seconds=0.01,
+        worker_seconds=0.01,
+        cpu_seconds=0.0001,
+        waiting_seconds=0.0099,
+        sample_bytes=1,
+    )
+    run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    return run.report("loader").recommendation.num_workers
+
+
+@pytest.mark.parametrize("cpus", [2, 8])
+def test_on_few_processors_the_model_alone_asks_for_16_at_most(cpus: int) -> None:
+    assert recommended(capacity_cpus=float(cpus), affinity_cpus=cpus) == 16
+
+
+def test_on_many_it_asks_for_no_more_than_there_are() -> None:
+    found = recommended(capacity_cpus=24.0, affinity_cpus=24)
+    assert found is not None
+    assert 16 < found <= 24
+
+
+def test_a_bound_of_the_host_is_kept_below_that() -> None:
+    found = recommended(shm_free_bytes=512, shm_size_bytes=512)
+    assert found is not None
+    assert 1 <= found < 16
