@@ -144,9 +144,15 @@ class Running:
 
 @contextmanager
 def start(
-    args: Sequence[Argument], *, wanted_for: str, package: str | None = None
+    args: Sequence[Argument],
+    *,
+    wanted_for: str,
+    package: str | None = None,
+    env: dict[str, str] | None = None,
 ) -> Iterator[Running]:
     """Run a command beside the body; whatever ends the body ends the command and its children.
+
+    ``env`` is added to the clean environment.
 
     The command has a process group of its own, so that Ctrl-C reaches it through us alone: it is
     asked to stop, and killed where it does not within two seconds.
@@ -160,7 +166,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=clean_environment(),
+                env={**clean_environment(), **(env or {})},
                 start_new_session=True,
             )
         except BaseException as error:
