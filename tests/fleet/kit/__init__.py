@@ -1,0 +1,1 @@
+"""Real Debian hosts for tests: a base system made once, booted with systemd, reached over SSH."""

@@ -1,0 +1,100 @@
+"""The Debian that the hosts boot: made once by debootstrap, cached outside the checkout."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SUITE = "bookworm"
+PACKAGES = (
+    "systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-venv", "python3-apt",
+    "iproute2", "kmod", "fio",
+)  # fmt: skip
+# Timers that wake a host up to fetch what it cannot reach, and consoles that nobody sits at.
+MASKED = (
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "console-getty.service",
+    "e2scrub_all.timer",
+)
+ENABLED = ("systemd-networkd.service", "ssh.service")
+# What no host needs and each file lookup in an overlay would pass by.
+DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
+
+_KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
+_OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+
+
+def cache_folder() -> Path:
+    """Return where base systems are kept: ``HOSTPREP_TEST_CACHE``, else below ``/var/cache``."""
+    return Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
+
+
+def base_system() -> Path:
+    """Return the root folder of the base system, made now if the cache has none of this recipe."""
+    recipe = [SUITE, PACKAGES, MASKED, ENABLED, DROPPED]
+    return cached("base", recipe, _make_base)
+
+
+def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
+    """Return the cached folder ``name`` of this ``recipe``; ``make`` fills an empty one.
+
+    It appears under its name only when it is whole: a run that was killed leaves a folder that
+    the next one, alone under the lock, throws away.
+    """
+    key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    done, part = folder / f"{name}-{key}", folder / f"{name}-{key}.part"
+    with _lock(folder / f"{name}.lock"):
+        if not done.exists():
+            if part.exists():
+                shutil.rmtree(part)
+            part.mkdir(mode=0o755)
+            make(part)
+            part.rename(done)
+    return done
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make_base(root: Path) -> None:
+    include = "--include=" + ",".join(PACKAGES)
+    made = subprocess.run(
+        [*_KILLED_WITH_US, *_OWN_MOUNTS,
+         "debootstrap", "--variant=minbase", include, SUITE, root, _mirror()],
+        capture_output=True, text=True, errors="replace",
+    )  # fmt: skip
+    if made.returncode:
+        raise RuntimeError(f"debootstrap failed:\n{made.stdout[-2000:]}{made.stderr[-2000:]}")
+    units = ["systemctl", f"--root={root}", "--quiet"]
+    subprocess.run([*units, "enable", *ENABLED], check=True, capture_output=True)
+    subprocess.run([*units, "mask", *MASKED], check=True, capture_output=True)
+    for name in DROPPED:
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / "var/lib/apt/lists/partial").mkdir(parents=True)
+    (root / "var/cache/apt/archives/partial").mkdir(parents=True)
+
+
+def _mirror() -> str:
+    """Return this machine's own mirror of Debian, as apt is configured here."""
+    asked = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
+         f"Codename: {SUITE}", "Component: main"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    if not (found := asked.stdout.split()):
+        raise RuntimeError(f"apt has no source of Debian {SUITE} here")
+    return found[0]

@@ -1,0 +1,132 @@
+"""One host: a writable layer over the base system, booted by systemd-nspawn, reached by SSH."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fleet.kit.fence import Fence
+
+REBOOTED = 133  # how systemd-nspawn --keep-unit ends when the host inside reboots
+BOOT_SECONDS = 90.0
+
+
+@dataclass
+class Host:
+    """A Debian host; ``layers`` are its read-only folders, the topmost first.
+
+    ``shared`` is what other machines serve to it: mount points inside to folders outside, taken
+    as they are at each boot. All that the host writes is in memory, and ends with the fence.
+    """
+
+    name: str
+    address: str
+    fence: Fence
+    folder: Path
+    layers: tuple[Path, ...]
+    log: Path
+    ssh_config: Path
+    shared: dict[str, Path] = field(default_factory=dict)
+    _nspawn: subprocess.Popen[bytes] | None = None
+
+    @property
+    def root(self) -> Path:
+        """Return the host's root folder; it can be seen only inside the fence."""
+        return self.folder / "root"
+
+    def install(self, files: Mapping[str, str]) -> None:
+        """Make the host's disk, with these files (path to content) beyond the base system's."""
+        upper, work = self.folder / "upper", self.folder / "work"
+        self.fence.run("mkdir", "-p", upper, work, self.root)
+        lower = ":".join(map(str, self.layers))
+        options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        self.fence.run("mount", "-t", "overlay", "-o", options, self.name, self.root)
+        for path, content in files.items():
+            self.write(path, content)
+
+    def write(self, path: str, content: str, mode: str = "0644") -> None:
+        """Write a file of the host, running or not."""
+        script = 'umask 022; mkdir -p "${1%/*}"; cat >"$1"; chmod "$2" "$1"'
+        line = [*self.fence.entering(), "sh", "-ec", script, "write", f"{self.root}{path}", mode]
+        subprocess.run(line, input=content.encode(), check=True)
+
+    def start(self) -> None:
+        """Power on, without waiting for anything."""
+        assert self._nspawn is None, f"{self.name} is on"
+        binds = [f"--bind-ro={folder}:{inside}" for inside, folder in self.shared.items()]
+        nspawn = [
+            "systemd-nspawn", "--quiet", "--directory", str(self.root), "--boot",
+            "--register=no", "--keep-unit", "--network-bridge=fleet0", "--machine", self.name,
+            "--console=pipe", "--resolv-conf=off", "--timezone=off", *binds,
+        ]  # fmt: skip
+        # A control group of its own, by which all of the host can be ended at once.
+        script = 'mkdir -p "$0"; echo 0 >"$0/cgroup.procs"; exec "$@"'
+        with self.log.open("ab") as log:
+            self._nspawn = subprocess.Popen(
+                [*self.fence.entering(), "sh", "-ec", script, self._group, *nspawn],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+
+    @property
+    def _group(self) -> str:
+        return f"/sys/fs/cgroup/{self.name}"
+
+    def wait_until_up(self, seconds: float = BOOT_SECONDS) -> str:
+        """Wait until the host has booted; return systemd's word for it (running, degraded)."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._nspawn is None or self._nspawn.poll() is not None:
+                break
+            asked = self.ssh("systemctl is-system-running --wait", check=False)
+            if asked.returncode != 255:  # ssh's own word for no connection
+                return asked.stdout.strip()
+            time.sleep(0.2)
+        raise AssertionError(f"{self.name} did not boot:\n{self.log.read_text()[-3000:]}")
+
+    def reboot(self) -> str:
+        """Tell the host to reboot, as its admin would; return systemd's word once it is up."""
+        self.restart()
+        return self.wait_until_up()
+
+    def restart(self) -> None:
+        """Tell the host to reboot, and power it on again when it is down; do not wait for more."""
+        self.ssh("systemctl reboot", check=False)
+        assert self._gone() == REBOOTED, self.log.read_text()[-3000:]
+        self.start()
+
+    def power_off(self) -> None:
+        """Cut the power: nothing in the host is told."""
+        self.fence.run("sh", "-c", f"echo 1 >{self._group}/cgroup.kill")
+        self._gone()
+
+    def _gone(self) -> int:
+        assert self._nspawn is not None, f"{self.name} is off"
+        code = self._nspawn.wait(timeout=60)
+        self._nspawn = None
+        return code
+
+    def ssh(
+        self, command: str, *, check: bool = True, seconds: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on the host as root; with ``check`` it must succeed."""
+        done = subprocess.run(
+            ["ssh", "-F", self.ssh_config, self.name, command], capture_output=True, text=True,
+            errors="replace", stdin=subprocess.DEVNULL, timeout=seconds,
+        )  # fmt: skip
+        if check and done.returncode:
+            raise AssertionError(
+                f"{self.name}: {command} ended with {done.returncode}: {done.stdout}{done.stderr}"
+            )
+        return done
+
+    def hostprep(self, words: str, expect: int = 0) -> dict[str, Any]:
+        """Run ``hostprep WORDS --json`` on the host; insist on its exit code."""
+        done = self.ssh(f"hostprep {words} --json", check=False)
+        assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
