@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -200,15 +201,21 @@ def load(path_or_id: str) -> dict[str, Any]:
         if file.is_file():
             return _read(file)
     wanted = os.path.abspath(path_or_id)
-    newest = sorted((file for folder in kept for file in folder.glob("*.json")), reverse=True)
-    for file in sorted(newest, key=lambda one: one.name, reverse=True):
-        try:
-            result = _read(file)
-        except HostprepError:
-            continue  # one broken file must not hide the others
+    for result in newest_first():
         if result.get("path") == wanted:
             return result
     raise UsageError(f"there is no earlier probe {path_or_id!r}.", "it is an id, a path or a file")
+
+
+def newest_first() -> Iterator[dict[str, Any]]:
+    """Yield all results that are kept, from the newest on."""
+    kept = [folder / _FOLDER for folder in readable_state_dirs()]
+    files = sorted((file for folder in kept for file in folder.glob("*.json")), reverse=True)
+    for file in sorted(files, key=lambda one: one.name, reverse=True):
+        try:
+            yield _read(file)
+        except HostprepError:
+            continue  # one broken file must not hide the others
 
 
 def _read(file: Path) -> dict[str, Any]:

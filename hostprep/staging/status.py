@@ -44,16 +44,19 @@ class DatasetStatus:
 
 def dataset_statuses(*, check_source: bool = True) -> tuple[DatasetStatus, ...]:
     """Return the status of every data set on record; a source that hangs is left after 10 s."""
-    return tuple(_status(record, check_source) for record in all_records())
+    return tuple(dataset_status(record, check_source=check_source) for record in all_records())
 
 
-def _status(record: Record, check_source: bool) -> DatasetStatus:
+def dataset_status(
+    record: Record, *, check_source: bool = True, patience_seconds: float = SOURCE_SECONDS
+) -> DatasetStatus:
+    """Return the status of one data set; a source that takes longer is left, and it is unknown."""
     state, why = _state(record)
     if state not in ("staged", "partial"):
         return DatasetStatus(record, state, "unknown", why)
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at")
-    freshness, reason = _freshness(record)
+    freshness, reason = _freshness(record, patience_seconds)
     return DatasetStatus(record, state, freshness, reason)
 
 
@@ -70,11 +73,11 @@ def _state(record: Record) -> tuple[str, str]:
     return ("partial" if record.partial else "staged"), ""
 
 
-def _freshness(record: Record) -> tuple[str, str]:
+def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
     try:
-        answer = ask_in_child(lambda: _compare(record), patience_seconds=SOURCE_SECONDS)
+        answer = ask_in_child(lambda: _compare(record), patience_seconds=patience_seconds)
     except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s"
+        return "unknown", f"the source was not read through within {patience_seconds:g} s"
     except ChildProcessError as error:
         return "unknown", str(error)
     if answer["unreadable"]:

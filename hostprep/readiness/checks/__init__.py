@@ -1,0 +1,26 @@
+"""The checks, one file each. Adding one is this file's neighbour and its fixtures; no list to edit.
+
+``disk_space.py`` defines ``CHECK = Check(...)`` and three things for it:
+
+* ``Facts``: a frozen dataclass of what there is to know, in plain numbers with units in the names.
+* ``look(context) -> Facts`` reads it through the ``Context`` alone, so that a captured host can
+  answer: files by ``context.read("proc/...")``, ``context.root`` for readers that take a root, and
+  the context's readers for everything else. What may hang (a path of somebody else, a mount, a
+  command) goes through ``context.statvfs``, ``context.ask`` or ``context.command``, which are
+  bounded. What cannot be read is ``raise CannotTell(sentence, what it would take)``: UNKNOWN.
+* ``judge(facts)`` is pure and yields at least one ``Finding``, one for each subject. Nothing to
+  look at on this host is one SKIP that says so, never silence and never PASS. WARN, FAIL and
+  UNKNOWN have a ``Remedy``: commands to paste (paths through ``shlex.quote``) and a hint.
+
+A finding's ``message`` is a whole sentence for the admin at 2 a.m.: what is, and what follows. The
+``threshold_from`` names a source that one can look up: the spec, a man page, a vendor's figure.
+``Measured.better`` says which way is better where values can be compared across time and hosts.
+
+Codes: 001-009 volumes; 010-019 data sets and sources; 020-029 memory, shm, limits; 030-039 CPU;
+040-049 disks and pressure; 050-059 GPU; 060-069 clock, torch, rates, measurements of --full.
+
+Fixtures: ``tests/fixtures/readiness/HP042/<verdict>[-name]/`` for each verdict in ``verdicts``,
+with captured files below ``root/``, ``given.yml`` (``spec``, and the answers of the context's other
+readers) and ``expected.yml`` (the findings in their order: status, subject, and any other field).
+``volume_mounted.py`` and ``shm_size.py`` are the models to copy.
+"""

@@ -1,0 +1,128 @@
+"""Is /dev/shm large enough for what the workers of a DataLoader put there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.mounts import mount_at
+from hostprep.readiness.context import Context, Space
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import GIB, MIB, format_bytes
+
+_PATH = "/dev/shm"
+# Batches are not the only thing there: NCCL keeps its buffers in /dev/shm too.
+_MARGIN = 1.25
+_RULE_OF_THUMB_BYTES = GIB
+_CONTAINER_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``wanted_bytes`` is what the last recommended loader takes, None where none is kept."""
+
+    mounted: bool
+    space: Space | None
+    wanted_bytes: int | None
+
+
+def look(context: Context) -> Facts:
+    """Read the space of /dev/shm and the last recommendation."""
+    mounted = mount_at(_PATH, context.mounts) is not None
+    recommended = context.last("recommend") or {}
+    return Facts(mounted, context.statvfs(_PATH) if mounted else None, recommended.get("shm_bytes"))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge its size, and against a known need what is free of it."""
+    if facts.space is None:
+        remedy = Remedy(("mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm",))
+        message = "nothing is mounted on /dev/shm: workers cannot hand over their batches."
+        yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
+        return
+    if facts.wanted_bytes is not None:
+        yield _against_need(facts.space, facts.wanted_bytes)
+    else:
+        yield _by_thumb(facts.space)
+
+
+def _against_need(space: Space, wanted_bytes: int) -> Finding:
+    free = space.free_bytes
+    least = int(wanted_bytes * _MARGIN)
+    status = Status.FAIL if free < wanted_bytes else Status.WARN if free < least else Status.PASS
+    takes = f"the recommended loader takes {format_bytes(wanted_bytes)}"
+    message = {
+        Status.PASS: f"{takes} of the {format_bytes(free)} that are free.",
+        Status.WARN: f"{takes} of the {format_bytes(free)} that are free: hardly any room is left.",
+        Status.FAIL: f"{takes}, but only {format_bytes(free)} are free: a worker will end with a"
+        " bus error.",
+    }[status]
+    return Finding(
+        status,
+        _PATH,
+        message,
+        Measured(f"{format_bytes(free)} free", free, "bytes", "higher"),
+        f"at least {format_bytes(least)} free",
+        f"`hostprep recommend`, x {_MARGIN:g}",
+        least,
+        None if status is Status.PASS else _enlarge(space, least),
+    )
+
+
+def _by_thumb(space: Space) -> Finding:
+    size = space.size_bytes
+    if size >= _RULE_OF_THUMB_BYTES:
+        status, message = Status.PASS, f"/dev/shm has {format_bytes(size)}."
+    elif size > _CONTAINER_BYTES:
+        status = Status.WARN
+        message = f"/dev/shm has {format_bytes(size)}: little for several workers."
+    else:
+        status = Status.FAIL
+        message = (
+            f"/dev/shm has {format_bytes(size)}, which 2 workers with 2 batches of 32 images"
+            " (224 x 224, float) exceed: a bus error."
+        )
+    return Finding(
+        status,
+        _PATH,
+        message,
+        Measured(format_bytes(size), size, "bytes", "higher"),
+        f"at least {format_bytes(_RULE_OF_THUMB_BYTES)}",
+        "rule of thumb; `hostprep recommend` measures what your loader takes",
+        _RULE_OF_THUMB_BYTES,
+        None if status is Status.PASS else _enlarge(space, _RULE_OF_THUMB_BYTES),
+    )
+
+
+def _enlarge(space: Space, least_free_bytes: int) -> Remedy:
+    used = space.size_bytes - space.free_bytes
+    mebibytes = -(-(used + least_free_bytes) // MIB)
+    return Remedy(
+        (f"mount -o remount,size={mebibytes}M /dev/shm",),
+        f"in a container: docker run --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium"
+        " Memory on /dev/shm",
+    )
+
+
+CHECK = Check(
+    code="HP020",
+    title="/dev/shm holds the batches of the workers",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
+    look=look,
+    judge=judge,
+    page="""\
+Workers of a `DataLoader` hand their batches over through `/dev/shm`. Where it is full, the worker
+gets SIGBUS: "DataLoader worker is killed by signal: Bus error".
+
+If `hostprep recommend` has measured your loader, what it takes (workers x prefetch_factor x batch
+bytes x ranks) is held against what is free, with a margin of a quarter for NCCL and others. If not,
+a rule of thumb must do: at least 1 GiB.
+
+**FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
+that Docker gives to a container. **WARN** it is enough, but with little room.
+
+`mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the reboot. A
+container has a `/dev/shm` of its own: `docker run --shm-size=8g`, or `--ipc=host`.
+""",
+)

@@ -1,0 +1,80 @@
+"""Is every volume of the spec mounted, as the tmpfs that it should be?"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.mounts import mount_at
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.spec.model import VolumeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The spec's volumes (None: no spec), each with the type of what is mounted there, if any."""
+
+    volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
+
+
+def look(context: Context) -> Facts:
+    """Read what is mounted on the spec's paths."""
+    if context.spec is None:
+        return Facts(None)
+    mounts = context.mounts
+    return Facts(
+        tuple(
+            (volume, mount.fstype if (mount := mount_at(volume.path, mounts)) else None)
+            for volume in context.spec.volumes
+        )
+    )
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each volume."""
+    if not facts.volumes:
+        why = "there is no spec file" if facts.volumes is None else "the spec has no volumes"
+        yield Finding(Status.SKIP, "volumes", f"{why}, so no volume is expected.")
+        return
+    for volume, fstype in facts.volumes:
+        measured = Measured(fstype or "nothing mounted", fstype)
+        if fstype == "tmpfs":
+            status, message, remedy = Status.PASS, f"{volume.path} is mounted.", None
+        elif fstype is None:
+            status = Status.FAIL
+            message = f"{volume.path} is not mounted: what is read there comes from the disk below."
+            command = f"hostprep mount {shlex.quote(volume.path)} --size {shlex.quote(volume.size)}"
+            remedy = Remedy(
+                (command,), "`hostprep apply` mounts all volumes and stages their data sets"
+            )
+        else:
+            status = Status.FAIL
+            message = f"a {fstype} is mounted on {volume.path}, where the spec wants a tmpfs."
+            remedy = Remedy(
+                (f"findmnt {shlex.quote(volume.path)}",),
+                "see whose it is; unmount it, or give the volume another path in the spec",
+            )
+        yield Finding(status, volume.path, message, measured, "tmpfs", "the spec", remedy=remedy)
+
+
+CHECK = Check(
+    code="HP001",
+    title="volumes of the spec are mounted",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Each entry of `volumes` in the spec must be a mounted tmpfs, by `/proc/self/mountinfo`.
+
+Where it is not, the path is a plain directory of the disk: a job that writes there fills the disk,
+and one that reads there finds nothing, or what somebody copied there earlier. After a reboot a
+volume without its line in fstab is not mounted.
+
+**FAIL** nothing is mounted there, or something else than a tmpfs. `hostprep apply` mounts all
+volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts one
+and keeps it for the next boot.
+""",
+)

@@ -1,0 +1,336 @@
+"""What checks may ask of a host, read once and shared; or given, for a host that was captured.
+
+Files of ``/proc``, ``/sys`` and ``/etc`` are read below ``root``. For everything else there is one
+reader each, whose answer can be given instead: with a captured root a reader that was given
+nothing raises, so that no answer of this machine gets into the judgement of another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from hostprep.errors import HostprepError, MissingTool
+from hostprep.host.memory import Headroom, read_headroom
+from hostprep.host.mounts import Mount, read_mounts
+from hostprep.readiness.model import CannotTell, Level
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.last_results import read_last
+from hostprep.system.run import Completed, run
+
+if TYPE_CHECKING:
+    from hostprep.host.cpu import CpuFacts
+    from hostprep.host.gpu import Nvml
+    from hostprep.spec.model import Spec
+    from hostprep.staging.manifest import Record
+    from hostprep.staging.status import DatasetStatus
+    from hostprep.volumes.model import LiveVolume
+    from hostprep.volumes.status import VolumeStatus
+
+Answer = TypeVar("Answer")
+
+# A quick check has 2.5 s in all, and whoever asks has something to do before and after.
+QUICK_SECONDS = 1.8
+FULL_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A file system by statvfs(2), in bytes and counts; ``inodes`` of 0: it has no such limit."""
+
+    size_bytes: int
+    free_bytes: int
+    inodes: int
+    free_inodes: int
+
+
+class Context:
+    """The host that is judged. Readers are lazy, and each is asked once, whoever asks first.
+
+    ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``live``,
+    ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``, ``commands``,
+    ``environ``, ``now``, ``euid``. ``live``, ``last``, ``statvfs``, ``answers`` and ``commands``
+    are mappings from what is asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path = Path("/"),
+        spec: Spec | None = None,
+        level: Level = Level.QUICK,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.root = root
+        self.spec = spec
+        self.level = level
+        self._given = dict(given or {})
+        self._captured = root != Path("/")
+        self._lock = threading.Lock()
+        self._locks: dict[Any, threading.Lock] = {}
+        self._known: dict[Any, tuple[Any, BaseException | None]] = {}
+
+    @property
+    def patience_seconds(self) -> float:
+        """Return how long something that may hang is waited for."""
+        return QUICK_SECONDS if self.level is Level.QUICK else FULL_SECONDS
+
+    # -- files of the host ---------------------------------------------------------------------
+
+    def read(self, path: str) -> str | None:
+        """Return the text of ``path`` (``proc/meminfo``) below the root, None where it is not.
+
+        Raises ``CannotTell`` where this user may not read it or the kernel gives an error.
+        """
+        try:
+            return (self.root / path.lstrip("/")).read_text(errors="replace")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError:
+            raise CannotTell(
+                f"/{path.lstrip('/')} may not be read by this user.", "run it as root"
+            ) from None
+        except OSError as error:
+            raise CannotTell(
+                f"/{path.lstrip('/')} cannot be read: {error.strerror}.",
+                "the kernel's log may say why: dmesg",
+            ) from None
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """Return the mounts, in the kernel's order."""
+        return self._once("mounts", lambda: read_mounts(self.root), by_root=True)
+
+    @property
+    def headroom(self) -> Headroom:
+        """Return how much memory may still be taken, cgroups included."""
+        return self._once("headroom", lambda: read_headroom(self.root), by_root=True)
+
+    @property
+    def cpu(self) -> CpuFacts:
+        """Return the processors and this process's share of them."""
+        from hostprep.host.cpu import read_cpu
+
+        return self._once("cpu", lambda: read_cpu(self.root), by_root=True)
+
+    # -- what hostprep made and measured -------------------------------------------------------
+
+    @property
+    def volumes(self) -> tuple[VolumeStatus, ...]:
+        """Return the volumes on record or in fstab, as they are now."""
+        from hostprep.volumes.status import volume_statuses
+
+        return self._once("volumes", volume_statuses)
+
+    def live(self, path: str) -> LiveVolume | None:
+        """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it."""
+        from hostprep.volumes.live import read_live
+
+        return self._each("live", path, lambda: read_live(path, self.mounts))
+
+    @property
+    def datasets(self) -> tuple[DatasetStatus, ...]:
+        """Return the data sets on record; their sources are all compared at the same time."""
+        return self._once("datasets", lambda: _datasets(self.patience_seconds))
+
+    @property
+    def probes(self) -> tuple[dict[str, Any], ...]:
+        """Return the newest kept document of ``hostprep probe`` for each path, newest first."""
+        return self._once("probes", _probes)
+
+    def last(self, command: str) -> dict[str, Any] | None:
+        """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
+        return self._each("last", command, lambda: read_last(command))
+
+    def age_of(self, document: Mapping[str, Any]) -> float | None:
+        """Return how many seconds ago a kept document was made, None where it does not say."""
+        if "unix_seconds" in document:
+            return self.now - float(document["unix_seconds"])
+        try:
+            made = time.strptime(str(document.get("time")) + "+0000", "%Y%m%dT%H%M%SZ%z")
+        except ValueError:
+            return None
+        import calendar
+
+        return self.now - calendar.timegm(made)
+
+    # -- devices, users, time ------------------------------------------------------------------
+
+    @property
+    def nvml(self) -> Nvml:
+        """Return what NVML says of the GPUs."""
+        from hostprep.host.gpu import read_nvml
+
+        return self._once("nvml", read_nvml)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Return the environment of the command."""
+        return self._once("environ", lambda: dict(os.environ))
+
+    @property
+    def now(self) -> float:
+        """Return the seconds since the epoch at which the checks began."""
+        return self._once("now", time.time)
+
+    @property
+    def euid(self) -> int:
+        """Return who asks."""
+        return self._once("euid", os.geteuid)
+
+    # -- what may hang -------------------------------------------------------------------------
+
+    def statvfs(self, path: str) -> Space:
+        """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
+        return self._each("statvfs", path, lambda: Space(**self._ask(path, lambda: _space(path))))
+
+    def ask(
+        self, name: str, question: Callable[[], Any], *, patience_seconds: float | None = None
+    ) -> Any:
+        """Return what ``question`` returns (plain enough for JSON), asked in a child that may hang.
+
+        ``name`` says what is asked (``stat /data``): the key in ``answers`` of a captured host.
+        Raises ``CannotTell`` where there is no answer in time or the question raised. The question
+        must not use the context: another thread may hold it when the child is forked.
+        """
+        return self._each("answers", name, lambda: self._ask(name, question, patience_seconds))
+
+    def command(
+        self,
+        args: Sequence[str],
+        *,
+        wanted_for: str,
+        package: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Completed:
+        """Run a command that only reads, and return what it left, whatever its exit status.
+
+        On a captured host ``commands`` has its output by the line; None says: not installed.
+        Raises ``CannotTell`` where it is not installed, ``HostprepError`` where it does not end.
+        """
+
+        def live() -> Completed | None:
+            try:
+                return run(
+                    args,
+                    wanted_for=wanted_for,
+                    timeout_seconds=timeout_seconds or self.patience_seconds,
+                    ok=range(256),
+                )
+            except MissingTool:
+                return None
+
+        done = self._each("commands", " ".join(args), live)
+        if done is None:
+            install = (f"apt-get install {package}",) if package else ()
+            raise CannotTell(
+                f"{args[0]} is not installed; it is needed to {wanted_for}.",
+                "install it",
+                commands=install,
+            )
+        return done
+
+    def _ask(
+        self, name: str, question: Callable[[], Any], patience_seconds: float | None = None
+    ) -> Any:
+        patience = patience_seconds or self.patience_seconds
+        try:
+            return ask_in_child(question, patience_seconds=patience)
+        except NoAnswerInTime:
+            raise CannotTell(
+                f"{name}: no answer within {patience:g} s.",
+                "a disk or server behind it does not answer: mend it, or unmount it lazily",
+            ) from None
+        except ChildProcessError as error:
+            raise CannotTell(f"{name}: {error}.", "see whether it is there, and readable") from None
+
+    # -- answering once ------------------------------------------------------------------------
+
+    def _once(self, name: Any, reader: Callable[[], Answer], *, by_root: bool = False) -> Answer:
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            if name not in self._known:
+                try:
+                    self._known[name] = self._answer(name, reader, by_root), None
+                except Exception as error:  # asked again, it would only fail, or hang, again
+                    self._known[name] = None, error
+            answer, failure = self._known[name]
+        if failure is not None:
+            raise failure
+        return cast(Answer, answer)
+
+    def _each(self, name: str, key: str, reader: Callable[[], Answer]) -> Answer:
+        """Answer from the mapping that was given for ``name``, by the key."""
+        return self._once((name, key), reader)
+
+    def _answer(self, name: Any, reader: Callable[[], Answer], by_root: bool) -> Answer:
+        reader_name, key = name if isinstance(name, tuple) else (name, None)
+        given = self._given.get(reader_name, _NOTHING)
+        if given is not _NOTHING:
+            if key is None:
+                return cast(Answer, given)
+            if key in given:
+                if isinstance(given[key], Exception):
+                    raise given[key]
+                return cast(Answer, given[key])
+        if self._captured and not by_root:
+            what = reader_name if key is None else f"{reader_name}[{key!r}]"
+            raise HostprepError(f"the captured host does not say {what}.", "add it to given.yml")
+        return reader()
+
+
+_NOTHING = object()
+
+
+def _space(path: str) -> dict[str, int]:
+    found = os.statvfs(path)
+    return asdict(
+        Space(
+            size_bytes=found.f_blocks * found.f_frsize,
+            free_bytes=found.f_bavail * found.f_frsize,
+            inodes=found.f_files,
+            free_inodes=found.f_favail,
+        )
+    )
+
+
+def _datasets(patience_seconds: float) -> tuple[DatasetStatus, ...]:
+    from hostprep.staging.manifest import all_records
+    from hostprep.staging.status import dataset_status
+
+    records = all_records()
+    found: dict[str, DatasetStatus | Exception] = {}
+
+    def look(record: Record) -> None:
+        try:
+            found[record.id] = dataset_status(record, patience_seconds=patience_seconds)
+        except Exception as error:
+            found[record.id] = error
+
+    threads = [threading.Thread(target=look, args=(record,), daemon=True) for record in records]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = []
+    for record in records:
+        status = found[record.id]
+        if isinstance(status, Exception):
+            raise status
+        statuses.append(status)
+    return tuple(statuses)
+
+
+def _probes() -> tuple[dict[str, Any], ...]:
+    from hostprep.probing.results import newest_first
+
+    newest: dict[str, dict[str, Any]] = {}
+    for document in newest_first():
+        newest.setdefault(str(document.get("path")), document)
+    return tuple(newest.values())

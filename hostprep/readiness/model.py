@@ -1,0 +1,170 @@
+"""What a check is and what it finds; pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from hostprep.errors import HostprepError
+
+if TYPE_CHECKING:
+    from hostprep.readiness.context import Context
+
+Facts = TypeVar("Facts")
+
+
+class Status(StrEnum):
+    """A finding's outcome and the verdict over all of them; never merged into one another.
+
+    UNKNOWN could not be read and says what it would take; SKIP has no object on this host.
+    """
+
+    PASS = "PASS"
+    WARN = "WARN"
+    FAIL = "FAIL"
+    UNKNOWN = "UNKNOWN"
+    SKIP = "SKIP"
+
+
+class Level(StrEnum):
+    """QUICK takes part of a second and loads nothing; FULL may measure for a minute."""
+
+    QUICK = "quick"
+    FULL = "full"
+
+
+class Severity(StrEnum):
+    """What a FAIL of the check means for a training run."""
+
+    CRITICAL = "critical"  # it ends, or trains on other data than was meant
+    MAJOR = "major"  # its GPUs wait
+    MINOR = "minor"  # it may be hurt later
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was found: for people, and for machines with its unit (``bytes``, ``seconds``, ...).
+
+    ``better`` says which way is better, ``higher`` or ``lower``; only then can two values of a
+    check be compared with each other, across time or across a fleet.
+    """
+
+    text: str
+    value: float | int | str | bool | None = None
+    unit: str | None = None
+    better: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What cures it: command lines to paste, in their order, and words beside them."""
+
+    commands: tuple[str, ...] = ()
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check found about one subject (``/mnt/ram``, ``cuda:0``).
+
+    ``message`` is a whole sentence. ``threshold`` is what the measured is held against, in words,
+    ``threshold_value`` the same in the unit of the measured, ``threshold_from`` who says so. WARN,
+    FAIL and UNKNOWN have a ``remedy``.
+    """
+
+    status: Status
+    subject: str
+    message: str
+    measured: Measured | None = None
+    threshold: str | None = None
+    threshold_from: str | None = None
+    threshold_value: float | int | None = None
+    remedy: Remedy | None = None
+
+
+class CannotTell(HostprepError):
+    """Something that a check needs cannot be read; ``hint`` says what it would take."""
+
+    code = "unknown"
+
+    def __init__(self, message: str, hint: str, *, commands: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.commands = commands
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Facts]):
+    """One thing to look at, as data.
+
+    ``look`` reads what there is to know, through the context alone; ``judge`` is pure. ``verdicts``
+    are the statuses that they can give: each has a fixture. ``page`` explains in Markdown what is
+    looked at, why it matters and what to do. A quick check that takes longer than
+    ``limit_seconds`` is left behind as UNKNOWN; a full one bounds itself.
+    """
+
+    code: str
+    title: str
+    severity: Severity
+    verdicts: frozenset[Status]
+    look: Callable[[Context], Facts]
+    judge: Callable[[Facts], Iterable[Finding]]
+    page: str
+    level: Level = Level.QUICK
+    limit_seconds: float = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finding with the check that made it."""
+
+    code: str
+    title: str
+    severity: Severity
+    finding: Finding
+
+    @property
+    def status(self) -> Status:
+        """Return the finding's status."""
+        return self.finding.status
+
+    def fields(self) -> dict[str, Any]:
+        """Return the result as the JSON contract has it."""
+        finding = asdict(self.finding)
+        return {
+            "code": self.code,
+            "title": self.title,
+            "status": self.status.value,
+            "subject": finding["subject"],
+            "severity": self.severity.value,
+            "message": finding["message"],
+            "measured": finding["measured"],
+            "threshold": finding["threshold"],
+            "threshold_value": finding["threshold_value"],
+            "threshold_from": finding["threshold_from"],
+            "remedy": finding["remedy"]
+            and {**finding["remedy"], "commands": list(finding["remedy"]["commands"])},
+        }
+
+
+def verdict(statuses: Iterable[Status]) -> Status:
+    """Return the verdict over all findings.
+
+    A FAIL is one whatever else there is, then UNKNOWN. SKIP says nothing, so where nothing else
+    was found, the verdict is SKIP: nothing was measured, and that is no pass.
+    """
+    found = set(statuses)
+    for status in (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS):
+        if status in found:
+            return status
+    return Status.SKIP
+
+
+EXIT_CODES = {
+    Status.PASS: 0,
+    Status.WARN: 0,
+    Status.FAIL: 3,
+    Status.UNKNOWN: 4,
+    Status.SKIP: 4,
+}

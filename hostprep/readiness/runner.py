@@ -1,0 +1,93 @@
+"""Runs checks: the quick ones at the same time, the full ones one after another.
+
+One that fails or hangs is UNKNOWN, and takes no other with it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from hostprep.errors import HostprepError
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import CannotTell, Check, Finding, Level, Remedy, Result, Status
+
+
+class Observer(Protocol):
+    """Is told what is being looked at."""
+
+    def looking(self, title: str) -> None:
+        """Say that a check, or all the quick ones, has begun."""
+
+
+def run_checks(
+    checks: Iterable[Check[Any]], context: Context, observer: Observer
+) -> tuple[Result, ...]:
+    """Return the findings of all checks, in their order.
+
+    A quick check runs in a thread that is left behind when its time is over. A full one loads the
+    machine, so that two of them would measure each other; it runs in the main thread, where
+    Ctrl-C reaches it and it can clean up.
+    """
+    checks = tuple(checks)
+    found: dict[str, tuple[Finding, ...]] = {}
+    observer.looking("quick checks")
+    begun = time.monotonic()
+    waiting = [(check, _start(check, context)) for check in checks if check.level is Level.QUICK]
+    for check, answer in waiting:
+        left = begun + check.limit_seconds - time.monotonic()
+        try:
+            found[check.code] = answer.get(timeout=max(0.0, left))
+        except queue.Empty:
+            found[check.code] = (_late(check),)
+    for check in checks:
+        if check.level is Level.FULL:
+            observer.looking(check.title)
+            found[check.code] = run_check(check, context)
+    return tuple(
+        Result(check.code, check.title, check.severity, finding)
+        for check in checks
+        for finding in found[check.code]
+    )
+
+
+def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:
+    """Return the findings of one check; whatever it raises is one of UNKNOWN."""
+    try:
+        return tuple(check.judge(check.look(context)))
+    except CannotTell as error:
+        remedy = Remedy(error.commands, error.hint)
+        return (Finding(Status.UNKNOWN, "host", error.message, remedy=remedy),)
+    except HostprepError as error:
+        hint = error.hint or "mend that, then check again"
+        return (Finding(Status.UNKNOWN, "host", error.message, remedy=Remedy(hint=hint)),)
+    except Exception as error:
+        said = f"the check failed with {type(error).__name__}: {error}"
+        hint = f"this is a bug in hostprep; meanwhile: --skip {check.code}"
+        return (Finding(Status.UNKNOWN, "host", said, remedy=Remedy(hint=hint)),)
+
+
+def _start(check: Check[Any], context: Context) -> queue.SimpleQueue[tuple[Finding, ...]]:
+    answer: queue.SimpleQueue[tuple[Finding, ...]] = queue.SimpleQueue()
+    # A daemon, so that one that hangs in the kernel does not keep the command from ending.
+    threading.Thread(
+        target=lambda: answer.put(run_check(check, context)), name=check.code, daemon=True
+    ).start()
+    return answer
+
+
+def _late(check: Check[Any]) -> Finding:
+    return Finding(
+        Status.UNKNOWN,
+        "host",
+        f"no answer within {check.limit_seconds:g} s: something that it looks at hangs, or the"
+        " machine is very busy.",
+        remedy=Remedy(
+            (f"hostprep check --only {check.code}",),
+            "alone it shows whether it hangs; processes in state D hang too:"
+            " ps -eo pid,stat,wchan:30,args | grep ' D'",
+        ),
+    )

@@ -1,0 +1,35 @@
+"""The last result of a command, kept for whoever judges the machine later."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from hostprep.system.files import write_atomically
+from hostprep.system.state import readable_state_dirs, state_dir
+
+_FOLDER = "last"
+
+
+def keep_last(command: str, fields: dict[str, Any]) -> None:
+    """Store ``fields`` as the last result of ``command``, with the time in ``unix_seconds``.
+
+    Raises ``OSError`` or ``HostprepError`` where that cannot be.
+    """
+    file = state_dir() / _FOLDER / f"{command}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    document = {"schema": f"hostprep.{command}/1", "unix_seconds": time.time(), **fields}
+    write_atomically(file, [(json.dumps(document, indent=1) + "\n").encode()], durable=False)
+
+
+def read_last(command: str) -> dict[str, Any] | None:
+    """Return the last result of ``command`` that is kept, None where there is none to read."""
+    for directory in readable_state_dirs():
+        try:
+            document = json.loads((directory / _FOLDER / f"{command}.json").read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and document.get("schema") == f"hostprep.{command}/1":
+            return document
+    return None

@@ -1,0 +1,67 @@
+"""Every check against captured hosts: each verdict that it can give, and what it says then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hostprep.readiness.model import Check, Result, Status
+from hostprep.readiness.registry import all_checks, find
+from hostprep.readiness.runner import run_check
+from tests.unit.readiness.captured import FIXTURES, captured
+
+CHECKS = all_checks()
+CASES = sorted(path for path in FIXTURES.glob("HP[0-9][0-9][0-9]/*") if path.is_dir())
+_NEED_A_REMEDY = (Status.WARN, Status.FAIL, Status.UNKNOWN)
+
+
+def results_of(case: Path) -> list[dict[str, Any]]:
+    check = find(CHECKS, case.parent.name)
+    return [
+        Result(check.code, check.title, check.severity, finding).fields()
+        for finding in run_check(check, captured(case))
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_a_captured_host(case: Path) -> None:
+    found = results_of(case)
+    expected = yaml.safe_load((case / "expected.yml").read_text())
+    assert len(found) == len(expected), found
+    pairs = zip(found, expected, strict=True)
+    assert [{key: each.get(key) for key in want} for each, want in pairs] == expected
+    statuses = {each["status"] for each in found}
+    named = case.name.partition("-")[0].upper()
+    assert named in statuses, f"the case is called {named}"
+    declared = {status.value for status in find(CHECKS, case.parent.name).verdicts}
+    assert statuses <= declared, "a verdict that the check does not declare"
+    for each in found:
+        if each["status"] in _NEED_A_REMEDY:
+            remedy = each["remedy"]
+            assert remedy and (remedy["commands"] or remedy["hint"]), each
+        assert each["message"][0:1] and each["message"].endswith("."), "a whole sentence"
+        assert (each["threshold"] is None) == (each["threshold_from"] is None), each
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_every_verdict_of_a_check_has_a_captured_host(check: Check[Any]) -> None:
+    shown = {
+        case.name.partition("-")[0].upper() for case in CASES if case.parent.name == check.code
+    }
+    assert shown == {status.value for status in check.verdicts}
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.code)
+def test_every_check_has_a_page(check: Check[Any]) -> None:
+    assert len(check.page.split()) > 30 and check.page.endswith("\n")
+    assert check.title[0].islower() or check.title[0] == "/" or check.title.split()[0].isupper()
+    for status in check.verdicts - {Status.PASS, Status.SKIP}:
+        assert f"**{status.value}**" in check.page, f"the page does not explain {status.value}"
+    assert all(len(line) <= 100 for line in check.page.splitlines())
+
+
+def test_fixtures_belong_to_checks() -> None:
+    assert {case.parent.name for case in CASES} == {check.code for check in CHECKS}

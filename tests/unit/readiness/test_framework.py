@@ -1,0 +1,243 @@
+"""What the framework promises, whatever the checks are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import (
+    CannotTell,
+    Check,
+    Finding,
+    Level,
+    Remedy,
+    Severity,
+    Status,
+    verdict,
+)
+from hostprep.readiness.registry import collect, find, select
+from hostprep.readiness.runner import run_check, run_checks
+
+FINE = Finding(Status.PASS, "host", "all is well.")
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def looking(self, title: str) -> None:
+        self.heard.append(title)
+
+
+def check(
+    code: str,
+    look: Callable[[Context], Any] = lambda context: None,
+    judge: Callable[[Any], Iterable[Finding]] = lambda facts: [FINE],
+    level: Level = Level.QUICK,
+    limit_seconds: float = 2.5,
+) -> Check[Any]:
+    return Check(
+        code=code,
+        title=f"check {code}",
+        severity=Severity.MINOR,
+        verdicts=frozenset(Status),
+        look=look,
+        judge=judge,
+        page="",
+        level=level,
+        limit_seconds=limit_seconds,
+    )
+
+
+def module(name: str, code: str) -> ModuleType:
+    made = ModuleType(f"package.{name}")
+    made.CHECK = check(code)  # type: ignore[attr-defined]
+    return made
+
+
+def test_checks_are_collected_by_code() -> None:
+    found = collect([module("b", "HP020"), module("a", "HP001"), ModuleType("package._shared")])
+    assert [each.code for each in found] == ["HP001", "HP020"]
+
+
+def test_two_checks_of_one_code_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"HP001 is in package.a and in package.b"):
+        collect([module("a", "HP001"), module("b", "HP001")])
+
+
+def test_a_code_has_its_form() -> None:
+    with pytest.raises(ValueError, match="no code"):
+        collect([module("a", "shm")])
+
+
+def test_a_wrong_code_names_the_nearest() -> None:
+    with pytest.raises(UsageError) as caught:
+        find([check("HP012"), check("HP050")], "hp12")
+    assert "HP012" in str(caught.value.hint)
+
+
+def test_levels_and_codes_select() -> None:
+    checks = (check("HP001"), check("HP002"), check("HP060", level=Level.FULL))
+
+    def codes(**how: Any) -> list[str]:
+        return [each.code for each in select(checks, **how)]
+
+    assert codes(level=Level.QUICK) == ["HP001", "HP002"]
+    assert codes(level=Level.FULL) == ["HP001", "HP002", "HP060"]
+    assert codes(level=Level.QUICK, skip=("HP001",)) == ["HP002"]
+    assert codes(level=Level.QUICK, only=("HP060",)) == ["HP060"]
+    with pytest.raises(UsageError):
+        codes(level=Level.QUICK, skip=("HP999",))
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        (["PASS", "WARN", "FAIL", "UNKNOWN", "SKIP"], "FAIL"),
+        (["PASS", "WARN", "UNKNOWN", "SKIP"], "UNKNOWN"),
+        (["PASS", "WARN", "SKIP"], "WARN"),
+        (["PASS", "SKIP"], "PASS"),
+        (["SKIP"], "SKIP"),
+        ([], "SKIP"),
+    ],
+)
+def test_the_verdict_over_all(statuses: list[str], expected: str) -> None:
+    assert verdict(map(Status, statuses)) == expected
+
+
+def _raise(error: Exception) -> Callable[[Context], Any]:
+    def look(context: Context) -> Any:
+        raise error
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "hint"),
+    [
+        (CannotTell("no permission.", "run it as root"), "no permission.", "run it as root"),
+        (HostprepError("it broke.", "mend it"), "it broke.", "mend it"),
+        (ZeroDivisionError("oh"), "the check failed with ZeroDivisionError: oh", "--skip HP001"),
+    ],
+)
+def test_what_a_check_raises_is_its_own_unknown(error: Exception, said: str, hint: str) -> None:
+    results = run_checks([check("HP001", _raise(error)), check("HP002")], Context(), Listener())
+    first, second = results
+    assert (first.status, second.status) == (Status.UNKNOWN, Status.PASS)
+    assert first.finding.message.startswith(said)
+    assert first.finding.remedy is not None and hint in str(first.finding.remedy.hint)
+
+
+def test_a_judge_that_fails_half_way_is_unknown() -> None:
+    def judge(facts: Any) -> Iterable[Finding]:
+        yield FINE
+        raise KeyError("half")
+
+    (finding,) = run_check(check("HP001", judge=judge), Context())
+    assert finding.status is Status.UNKNOWN
+
+
+def test_a_check_that_hangs_is_left_behind() -> None:
+    release = threading.Event()
+    hanging = check("HP001", lambda context: release.wait(60), limit_seconds=0.2)
+    begun = time.monotonic()
+    results = run_checks([hanging, check("HP002")], Context(), Listener())
+    release.set()
+    assert [each.status for each in results] == [Status.UNKNOWN, Status.PASS]
+    assert "no answer within 0.2 s" in results[0].finding.message
+    assert time.monotonic() - begun < 30
+
+
+def test_full_checks_run_one_after_another_in_the_main_thread() -> None:
+    threads: list[tuple[str, str]] = []
+
+    def look(context: Context) -> None:
+        threads.append((threading.current_thread().name, ""))
+
+    listener = Listener()
+    run_checks(
+        [check("HP060", look, level=Level.FULL), check("HP061", look, level=Level.FULL)],
+        Context(),
+        listener,
+    )
+    assert {name for name, _ in threads} == {threading.main_thread().name}
+    assert listener.heard[-2:] == ["check HP060", "check HP061"]
+
+
+def test_a_reader_is_asked_once_however_many_ask() -> None:
+    asked: list[str] = []
+
+    def question() -> str:
+        asked.append("asked")
+        time.sleep(0.05)
+        return "answer"
+
+    context = Context()
+    context._ask = lambda name, question, patience=None: question()  # type: ignore[method-assign]
+    checks = [
+        check(f"HP00{number}", lambda context: context.ask("it", question)) for number in range(8)
+    ]
+    assert {each.status for each in run_checks(checks, context, Listener())} == {Status.PASS}
+    assert asked == ["asked"]
+
+
+def test_a_captured_host_gets_no_answer_of_this_machine(tmp_path: Path) -> None:
+    context = Context(root=tmp_path)
+    for ask in (
+        lambda: context.nvml,
+        lambda: context.volumes,
+        lambda: context.statvfs("/"),
+        lambda: context.command(["true"], wanted_for="test"),
+        lambda: context.now,
+    ):
+        with pytest.raises(HostprepError, match="does not say"):
+            ask()
+    assert context.read("proc/meminfo") is None
+
+
+def test_a_path_that_hangs_is_unknown_in_time() -> None:
+    context = Context()
+    with pytest.raises(CannotTell, match=r"no answer within 0.2 s"):
+        context.ask("a dead server", lambda: time.sleep(60), patience_seconds=0.2)
+
+
+def test_a_question_that_fails_says_why() -> None:
+    with pytest.raises(CannotTell, match="No such file"):
+        Context().statvfs("/no/such/path")
+
+
+def test_a_command_that_is_not_installed_is_unknown_with_its_package() -> None:
+    with pytest.raises(CannotTell) as caught:
+        Context().command(["no-such-tool"], wanted_for="look", package="some-package")
+    assert caught.value.commands == ("apt-get install some-package",)
+
+
+def test_a_file_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/folder").mkdir()
+    with pytest.raises(CannotTell, match="/proc/folder cannot be read"):
+        Context(root=tmp_path).read("/proc/folder")
+
+
+def test_the_age_of_kept_results() -> None:
+    context = Context(given={"now": 1_700_000_100.0})
+    assert context.age_of({"unix_seconds": 1_700_000_000}) == 100
+    assert context.age_of({"time": "20231114T221320Z"}) == 100
+    assert context.age_of({}) is None
+
+
+def test_remedies_reach_json_as_lists() -> None:
+    from hostprep.readiness.model import Result
+
+    finding = Finding(Status.FAIL, "x", "bad.", remedy=Remedy(("mend it",), "soon"))
+    fields = Result("HP001", "title", Severity.MAJOR, finding).fields()
+    assert fields["remedy"] == {"commands": ["mend it"], "hint": "soon"}
+    assert fields["severity"] == "major" and fields["measured"] is None
