@@ -9,9 +9,10 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep every test away from /var/lib/hostprep, /run/lock and the real /etc/fstab."""
+    """Keep every test away from /var/lib/hostprep, /run/lock, the real /etc/fstab and systemd."""
     home = tmp_path_factory.mktemp("hostprep")
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
     monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
     monkeypatch.setenv("HOSTPREP_FSTAB", str(home / "fstab"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(home / "units"))
     return home

@@ -7,6 +7,7 @@ from pathlib import Path
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
+SYSTEM_BOOT_DIR = Path("/run/hostprep")
 
 
 def state_dir() -> Path:
@@ -31,6 +32,16 @@ def run_dir() -> Path:
         return SYSTEM_RUN_DIR
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     return Path(runtime) if runtime else state_dir() / "lock"
+
+
+def boot_dir() -> Path:
+    """Return the directory for what is true of this boot alone; ``HOSTPREP_RUN_DIR`` moves it too.
+
+    A directory that was moved may outlive the boot, so what lies in it names the boot it is of.
+    """
+    if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
+        return Path(chosen).absolute() / "boot"
+    return SYSTEM_BOOT_DIR
 
 
 def readable_state_dirs() -> tuple[Path, ...]:

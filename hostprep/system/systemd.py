@@ -1,13 +1,19 @@
-"""systemd, where it runs: reloading it, and what it would make of an fstab."""
+"""systemd, where it runs: its units, reloading it, and what it would make of an fstab."""
 
 from __future__ import annotations
 
+import os
+import re
+import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.errors import HostprepError
 from hostprep.system.run import CommandFailed, run
 
+SYSTEM_UNIT_DIR = Path("/etc/systemd/system")
+_UNIT_CHARS = frozenset(os.fsencode(string.ascii_letters + string.digits + ":_."))
 _GENERATORS = (
     "usr/lib/systemd/system-generators/systemd-fstab-generator",
     "lib/systemd/system-generators/systemd-fstab-generator",
@@ -34,18 +40,69 @@ def systemd_runs(root: Path = Path("/")) -> bool:
     return (root / "run/systemd/system").is_dir()
 
 
-def daemon_reload() -> None:
-    """Let systemd read fstab and its units again. Raises ``HostprepError`` where it does not."""
+def unit_dir() -> Path:
+    """Return the directory for units of our own; ``HOSTPREP_UNIT_DIR`` moves it."""
+    chosen = os.environ.get("HOSTPREP_UNIT_DIR")
+    return Path(chosen).absolute() if chosen else SYSTEM_UNIT_DIR
+
+
+def escape_name(text: str) -> str:
+    """Return ``text`` as a part of a unit's name, as systemd-escape(1) does."""
+    escaped = []
+    for index, byte in enumerate(os.fsencode(text)):
+        plain = byte in _UNIT_CHARS and not (index == 0 and byte == ord("."))
+        escaped.append(chr(byte) if plain else "-" if byte == ord("/") else f"\\x{byte:02x}")
+    return "".join(escaped)
+
+
+def unescape_name(escaped: str) -> str:
+    """Return what ``escape_name`` made ``escaped`` of."""
+    plain = re.sub(
+        rb"\\x([0-9a-f]{2})|-",
+        lambda found: bytes.fromhex(found[1].decode()) if found[1] else b"/",
+        os.fsencode(escaped),
+    )
+    return os.fsdecode(plain)
+
+
+def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
+    """Return properties of a unit by their names, as ``systemctl show`` tells any user.
+
+    Empty where systemd does not answer.
+    """
+    try:
+        done = run(
+            ["systemctl", "show", f"--property={','.join(properties)}", "--", name],
+            wanted_for="ask systemd about a unit",
+            package="systemd",
+            timeout_seconds=20,
+        )
+    except HostprepError:
+        return {}
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    return {key: value for key, equals, value in pairs if equals}
+
+
+def stop_unit(name: str) -> None:
+    """Stop a unit. Raises ``HostprepError`` where systemd cannot."""
+    run(["systemctl", "stop", "--", name], wanted_for="stop a service", timeout_seconds=120)
+
+
+def daemon_reload(written: str = "fstab") -> None:
+    """Let systemd read fstab and its units again; ``written`` is what was changed of them.
+
+    Raises ``HostprepError`` where it does not.
+    """
     try:
         run(
             ["systemctl", "daemon-reload"],
-            wanted_for="let systemd read fstab again",
+            wanted_for=f"let systemd read {written} again",
             package="systemd",
             timeout_seconds=120,
         )
     except CommandFailed as error:
         raise HostprepError(
-            f"fstab is written, but systemd did not read it again: {error.message}",
+            f"{written} is written, but systemd did not read it again: {error.message}",
             "run `systemctl daemon-reload`; at the next boot systemd reads it anyway",
         ) from None
 

@@ -1,0 +1,160 @@
+"""What decides whether a data set comes back at boot, read once from the machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.converging.boot_record import BootRecord, dataset_of, load_boot_record, unit_pattern
+from hostprep.converging.boot_template import own_command, own_environment
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.block import StorageClass, locate
+from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.spec.model import DatasetSpec
+from hostprep.staging.manifest import load_record
+from hostprep.system.files import FileSnapshot, read_snapshot
+from hostprep.system.systemd import unit_dir
+from hostprep.volumes.live import read_live
+from hostprep.volumes.paths import Folder
+
+# Where the links of enabled units are, below the unit directory: the template's WantedBy=.
+WANTS = "multi-user.target.wants"
+_REMOTE = frozenset({StorageClass.NETWORK, StorageClass.FUSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A unit file under one of our names. ``problem``: it is none that could be replaced."""
+
+    unit: str
+    snapshot: FileSnapshot | None
+    enabled: bool
+    problem: Refused | None = None
+
+    @property
+    def content(self) -> bytes | None:
+        """What it holds, None where it is no regular file."""
+        return None if self.snapshot is None else self.snapshot.content
+
+    @property
+    def dataset(self) -> str:
+        """The data set's name, as the unit's name tells it."""
+        return dataset_of(self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Footing:
+    """Where a data set's source and target lie now; None is what is not there.
+
+    ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
+    may need the network.
+    """
+
+    name: str
+    source: str
+    parent: str
+    source_mount: str | None
+    remote: bool | None
+    target_mount: str | None
+    volume_size_bytes: int | None
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class BootFacts:
+    """The units and records that are there, and how hostprep is called.
+
+    ``program_writer`` says who but root could exchange the program that root would run.
+    """
+
+    unit_dir: Path
+    command: tuple[str, ...]
+    environment: tuple[str, ...]
+    program_writer: str | None
+    installed: tuple[Installed, ...]
+    records: tuple[BootRecord, ...]
+    footings: tuple[Footing, ...]
+
+    def footing_of(self, name: str) -> Footing:
+        """Return where the data set ``name``, one of those gathered for, lies."""
+        return next(footing for footing in self.footings if footing.name == name)
+
+    def installed_as(self, unit: str) -> Installed | None:
+        """Return the unit file of this name."""
+        return next((each for each in self.installed if each.unit == unit), None)
+
+    def record_of(self, name: str) -> BootRecord | None:
+        """Return the boot record of the data set ``name``."""
+        return next((record for record in self.records if record.name == name), None)
+
+
+def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
+    """Read what ``plan_boot`` needs to know of those of ``datasets`` with ``at_boot``.
+
+    A source on a dead network file system makes this hang, as it does staging. Changes nothing.
+    """
+    wanted = [dataset for dataset in datasets if dataset.at_boot]
+    directory = unit_dir()
+    command = own_command()
+    names = {path.name for path in directory.glob(unit_pattern())}
+    records = (load_boot_record(dataset.name) for dataset in wanted)
+    return BootFacts(
+        unit_dir=directory,
+        command=command,
+        environment=own_environment(),
+        program_writer=_writer(command[0]),
+        installed=tuple(_installed(directory, name) for name in sorted(names)),
+        records=tuple(record for record in records if record is not None),
+        footings=tuple(_footing(dataset) for dataset in wanted),
+    )
+
+
+def _installed(directory: Path, unit: str) -> Installed:
+    link = directory / WANTS / unit
+    try:
+        snapshot = read_snapshot(directory / unit)
+    except HostprepError as error:
+        problem = Refused(error.message, "`systemctl unmask` it, or move it away")
+        return Installed(unit, None, False, problem)
+    try:
+        enabled = os.path.realpath(link) == os.path.realpath(directory / unit)
+    except OSError:
+        enabled = False
+    return Installed(unit, snapshot, enabled)
+
+
+def _footing(dataset: DatasetSpec) -> Footing:
+    source = os.path.realpath(dataset.source)
+    parent = dataset.volume or os.path.realpath(dataset.parent)
+    try:
+        storage = locate(source)
+        source_mount, remote = storage.mount.target, storage.storage_class in _REMOTE
+    except HostprepError:  # not there now
+        source_mount, remote = None, None
+    live = read_live(dataset.volume) if dataset.volume else None
+    mount = None if dataset.volume else mount_containing(parent, read_mounts())
+    staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
+    return Footing(
+        name=dataset.name,
+        source=source,
+        parent=parent,
+        source_mount=source_mount,
+        remote=remote,
+        target_mount=None if mount is None else mount.target,
+        volume_size_bytes=None if live is None else live.size_bytes,
+        digest=None if staged is None else staged.digest,
+    )
+
+
+def _writer(program: str) -> str | None:
+    """Say who but root could exchange the program, by its real path."""
+    path = Path(os.path.realpath(program))
+    for each in (*reversed(path.parents), path):
+        try:
+            status = each.stat()
+        except OSError:
+            return None
+        if who := Folder(str(each), status.st_uid, status.st_gid, status.st_mode).others_can_write:
+            return f"{each} {who}"
+    return None

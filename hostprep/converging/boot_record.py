@@ -1,0 +1,184 @@
+"""What a boot service needs to know, where a power cut cannot take it; and what came of it.
+
+``STATE/boot/NAME.json`` (NAME escaped as in the unit's name) is the request, flushed to the disk.
+``/run/hostprep/NAME.json`` is the note of this boot: staging, failed or, written last, ready.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.host.boot import boot_id
+from hostprep.system.files import (
+    read_snapshot,
+    remove_stale_temps,
+    replace_file,
+    write_atomically,
+)
+from hostprep.system.state import boot_dir, readable_state_dirs, state_dir
+from hostprep.system.systemd import escape_name, unescape_name
+
+_RECORD = "hostprep.boot-record/1"
+_NOTE = "hostprep.boot-note/1"
+_FOLDER = "boot"
+_UNIT_PREFIX, _UNIT_SUFFIX = "hostprep-stage-", ".service"
+
+
+@dataclass(frozen=True, slots=True)
+class BootRecord:
+    """A data set that is staged at every boot. Paths are absolute, without symlinks.
+
+    ``parent`` is the directory under which it appears by its name, ``volume`` the same where that
+    is a tmpfs volume, which must then have at least ``volume_size_bytes``. ``source_mount`` and
+    ``target_mount`` are the mount points that source and parent lay on: nothing is staged from or
+    into another file system. ``remote``: the source is on a network file system. ``digest`` is
+    that of the data set when it was last staged, None where it is not known.
+    """
+
+    name: str
+    source: str
+    parent: str
+    volume: str | None
+    volume_size_bytes: int | None
+    source_mount: str
+    target_mount: str | None
+    remote: bool
+    digest: str | None = None
+    verify: str = "readback"
+
+    @property
+    def target(self) -> str:
+        """Return the path at which the data set appears."""
+        return f"{self.parent.rstrip('/')}/{self.name}"
+
+    @property
+    def unit(self) -> str:
+        """Return the name of its service."""
+        return unit_name(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class BootNote:
+    """How staging at boot went: ``state`` is ``staging``, ``failed`` or ``ready``.
+
+    ``pid`` is the process that staged, ``at`` the time of writing in seconds since the epoch.
+    ``source_changed`` tells whether the source is another than at the last staging, None where it
+    cannot be told.
+    """
+
+    state: str
+    boot_id: str
+    pid: int
+    at: float
+    reason: str = ""
+    hint: str | None = None
+    digest: str | None = None
+    source_changed: bool | None = None
+
+
+def unit_name(dataset: str) -> str:
+    """Return the name of the service that stages ``dataset`` at boot."""
+    return f"{_UNIT_PREFIX}{escape_name(dataset)}{_UNIT_SUFFIX}"
+
+
+def dataset_of(unit: str) -> str:
+    """Return the name of the data set that a service of this name stages."""
+    return unescape_name(unit.removeprefix(_UNIT_PREFIX).removesuffix(_UNIT_SUFFIX))
+
+
+def unit_pattern() -> str:
+    """Return a glob that finds the services' files."""
+    return f"{_UNIT_PREFIX}*{_UNIT_SUFFIX}"
+
+
+def load_boot_record(name: str) -> BootRecord | None:
+    """Return the record of the data set ``name``, None where there is none.
+
+    Raises ``HostprepError`` for one that cannot be read.
+    """
+    for state in readable_state_dirs():
+        path = _file(state / _FOLDER, name)
+        try:
+            return _parse(path.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError) as error:
+            raise HostprepError(
+                f"the boot record {path} cannot be read: {error}; nothing was changed.",
+                "remove it and run `hostprep apply`, which writes it anew",
+            ) from None
+    return None
+
+
+def all_boot_records() -> tuple[BootRecord, ...]:
+    """Return every readable record by name."""
+    found: dict[str, BootRecord] = {}
+    for path in _record_files():
+        try:
+            record = _parse(path.read_bytes())
+        except (OSError, ValueError, TypeError):
+            continue  # load_boot_record says what is wrong with it where it is needed
+        found.setdefault(record.name, record)
+    return tuple(found[name] for name in sorted(found))
+
+
+def save_boot_record(record: BootRecord) -> None:
+    """Write ``record`` durably. Raises ``HostprepError`` where that fails."""
+    path = _file(state_dir() / _FOLDER, record.name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostprepError(f"{path.parent} cannot be made: {error.strerror}.") from None
+    remove_stale_temps(path)
+    content = json.dumps({"schema": _RECORD, **asdict(record)}, indent=2).encode() + b"\n"
+    replace_file(path, content, expected=read_snapshot(path))
+
+
+def forget_boot_record(name: str) -> None:
+    """Remove the record and the note of the data set ``name``."""
+    for folder in (state_dir() / _FOLDER, boot_dir()):
+        _file(folder, name).unlink(missing_ok=True)
+
+
+def load_note(name: str) -> BootNote | None:
+    """Return the note of this boot on the data set ``name``, None where there is none."""
+    try:
+        fields: dict[str, Any] = json.loads(_file(boot_dir(), name).read_bytes())
+        if fields.pop("schema") != _NOTE:
+            return None
+        note = BootNote(**fields)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return note if note.boot_id == boot_id() else None
+
+
+def save_note(name: str, note: BootNote) -> None:
+    """Write the note; readers see the old or the new one. Raises ``HostprepError``."""
+    path = _file(boot_dir(), name)
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        content = json.dumps({"schema": _NOTE, **asdict(note)}, indent=2).encode() + b"\n"
+        write_atomically(path, [content], durable=False)
+    except OSError as error:
+        raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def _record_files() -> Iterator[Path]:
+    for state in readable_state_dirs():
+        yield from sorted((state / _FOLDER).glob("[!.]*.json"))
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{escape_name(name)}.json"
+
+
+def _parse(content: bytes) -> BootRecord:
+    fields = json.loads(content)
+    if not isinstance(fields, dict) or fields.pop("schema", None) != _RECORD:
+        raise ValueError(f"not a {_RECORD} document")
+    return BootRecord(**fields)

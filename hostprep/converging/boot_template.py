@@ -1,0 +1,85 @@
+"""The text of a boot service: ``templates/stage.service.j2``, quoted after systemd.syntax(7)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hostprep.converging.boot_record import BootRecord
+from hostprep.system.resources import data_path
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+MARKER = "# Made by hostprep for `at_boot: true`"
+# Where hostprep keeps its things, if moved: a service without them would look elsewhere.
+_CARRIED = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR", "HOSTPREP_FSTAB")
+_MADE_READ_ONLY = ("/usr", "/boot", "/efi", "/etc")
+
+
+def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str, ...]) -> bytes:
+    """Return the unit that runs ``command`` (see ``own_command``) with the data set's name.
+
+    ``environment`` holds ``NAME=VALUE`` pairs.
+    """
+    text = _template().render(
+        marker=MARKER,
+        unit=record.unit,
+        name=record.name,
+        source=record.source,
+        parent=record.parent,
+        remote=record.remote,
+        command=(*command, "restage", record.name),
+        environment=environment,
+        below_system=any(record.parent.startswith(f"{tree}/") for tree in _MADE_READ_ONLY),
+    )
+    return text.encode(errors="surrogateescape")
+
+
+def own_command() -> tuple[str, ...]:
+    """Return how this very hostprep is called: by an absolute path, whatever the PATH is."""
+    script = Path(sys.prefix) / "bin" / "hostprep"
+    if os.access(script, os.X_OK):
+        return (str(script),)
+    return (sys.executable, "-m", "hostprep")
+
+
+def own_environment() -> tuple[str, ...]:
+    """Return the variables that say where hostprep's things are, absolute, where any is set."""
+    return tuple(
+        f"{name}={os.path.abspath(os.environ[name])}" for name in _CARRIED if os.environ.get(name)
+    )
+
+
+def is_ours(content: bytes) -> bool:
+    """Return whether hostprep wrote a unit with this content."""
+    return content.startswith(MARKER.encode())
+
+
+def words(text: str) -> str:
+    """Return ``text`` for a setting that takes its line as it is, but for specifiers (``%n``)."""
+    return text.replace("%", "%%")
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` as one word of a setting that takes several."""
+    return '"' + words(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def argument(text: str) -> str:
+    """Return ``text`` as one word of a command, in which variables would be put in as well."""
+    return quoted(text).replace("$", "$$")
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(  # no autoescape: this is no HTML
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters.update(words=words, quoted=quoted, argument=argument)
+    return environment.from_string(data_path("templates", "stage.service.j2").read_text())

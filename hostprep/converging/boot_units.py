@@ -1,0 +1,283 @@
+"""Data sets that come back after a reboot: a systemd service for each with ``at_boot: true``.
+
+The order of a first apply: volumes, staging, and then this, planned anew, since the boot records
+say on which file systems things lie and what was staged.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.converging.boot_facts import WANTS, BootFacts, Footing, Installed
+from hostprep.converging.boot_record import (
+    BootRecord,
+    forget_boot_record,
+    save_boot_record,
+    unit_name,
+)
+from hostprep.converging.boot_template import is_ours, render
+from hostprep.converging.model import Change, Kind, Problem, Unchanged
+from hostprep.errors import HostprepError, Refused
+from hostprep.spec.model import DatasetSpec
+from hostprep.system.files import remove_stale_temps, replace_file
+from hostprep.system.systemd import SYSTEM_UNIT_DIR, daemon_reload, stop_unit, systemd_runs
+from hostprep.volumes.paths import check_path
+
+_LONGEST_UNIT_NAME = 255
+
+
+@dataclass(frozen=True, slots=True)
+class BootStep:
+    """What is planned for one data set, ``subject``, or for a service that is left over.
+
+    ``record`` and ``content`` are what is written of record and unit, None where they stay as they
+    are; ``enable`` makes the link that starts it at boot, ``remove`` takes all three away.
+    """
+
+    subject: str
+    unit: str
+    changes: tuple[Change, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    refusal: Problem | None = None
+    record: BootRecord | None = None
+    content: bytes | None = None
+    enable: bool = False
+    remove: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BootPlan:
+    """What is planned for all; steps with a refusal are not carried out."""
+
+    facts: BootFacts
+    steps: tuple[BootStep, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes, in order."""
+        return tuple(change for step in self.steps for change in step.changes)
+
+    @property
+    def unchanged(self) -> tuple[Unchanged, ...]:
+        """All that stays, and why."""
+        return tuple(each for step in self.steps for each in step.unchanged)
+
+    @property
+    def refusals(self) -> tuple[Problem, ...]:
+        """What cannot come back at boot, and why."""
+        return tuple(step.refusal for step in self.steps if step.refusal is not None)
+
+
+def plan_boot(
+    datasets: tuple[DatasetSpec, ...], facts: BootFacts, *, prune: bool = False
+) -> BootPlan:
+    """Return what has to be done so that exactly the ``at_boot`` ones of ``datasets`` come back.
+
+    Services of others stay, unless ``prune`` says otherwise. ``facts`` are of the same data sets.
+    """
+    wanted = [dataset for dataset in datasets if dataset.at_boot]
+    steps: list[BootStep] = []
+    units: set[str] = set()
+    for dataset in wanted:
+        unit = unit_name(dataset.name)
+        if unit in units:
+            message = "another data set of this name is staged at boot, by a service of this name"
+            steps.append(_refused(dataset, Refused(f"{message}.", "give it another `name`")))
+            continue
+        units.add(unit)
+        try:
+            steps.append(_plan_one(dataset, facts))
+        except Refused as refusal:
+            steps.append(_refused(dataset, refusal))
+    for installed in facts.installed:
+        if installed.unit not in units and _made_by_us(installed):
+            steps.append(_plan_leftover(installed, prune=prune))
+    warnings = []
+    if units and facts.program_writer is not None:
+        warnings.append(
+            f"at boot root runs {facts.command[0]}, and {facts.program_writer}: whoever that is"
+            " could become root; install hostprep into a directory of root's"
+        )
+    return BootPlan(facts, tuple(steps), tuple(warnings))
+
+
+def apply_boot(plan: BootPlan, observer: Callable[[Change], None] | None = None) -> None:
+    """Carry out ``plan``; systemd is told once, at the end. Starts nothing: it is for the boot.
+
+    ``observer`` is told each change when it is done. Raises ``HostprepError`` for the first that
+    fails; what was done before it stays, and the next plan finds the rest.
+    """
+    done: list[Change] = []
+    try:
+        for step in plan.steps:
+            if step.changes and step.refusal is None:
+                _carry_out(step, plan.facts)
+                done += step.changes
+    finally:
+        if done and plan.facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
+            daemon_reload("the boot service")
+    for change in done:
+        if observer is not None:
+            observer(change)
+
+
+def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
+    name, unit = dataset.name, unit_name(dataset.name)
+    if len(unit) > _LONGEST_UNIT_NAME:
+        raise Refused(
+            f"{name} is too long a name for a service: {unit} has {len(unit)} characters, and"
+            f" systemd takes {_LONGEST_UNIT_NAME}.",
+            "give the data set a shorter `name`",
+        )
+    footing = facts.footing_of(name)
+    for path in (footing.source, footing.parent):
+        check_path(path)
+    installed = facts.installed_as(unit)
+    if installed is not None and not _made_by_us(installed):
+        raise installed.problem or Refused(
+            f"{facts.unit_dir / unit} was not written by hostprep; it stays as it is.",
+            "move it away, or give the data set another `name`",
+        )
+    earlier = facts.record_of(name)
+    record = _wanted_record(dataset, footing, earlier)
+    content = render(record, facts.command, facts.environment)
+    changes = []
+    if differing := _differences(record, earlier):
+        changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))
+    have = installed.content if installed is not None else None
+    if have != content:
+        reason = "it is missing" if have is None else "it differs from what it must be now"
+        changes.append(Change(Kind.BOOT, name, f"write {unit}", reason))
+    enable = installed is None or not installed.enabled
+    if enable:
+        changes.append(Change(Kind.BOOT, name, f"enable {unit}", "nothing starts it at boot"))
+    unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
+    return BootStep(
+        subject=name,
+        unit=unit,
+        changes=tuple(changes),
+        unchanged=() if changes else (unchanged,),
+        # With any change the record is written too: it then has the digest of what is staged now.
+        record=record if changes else None,
+        content=content if have != content else None,
+        enable=enable,
+    )
+
+
+def _wanted_record(
+    dataset: DatasetSpec, footing: Footing, earlier: BootRecord | None
+) -> BootRecord:
+    """Return the record as the spec and the host have it; what is not there now, as it was."""
+    if earlier is not None and earlier.source != footing.source:
+        earlier = None
+    source_mount, remote = footing.source_mount, footing.remote
+    if source_mount is None or remote is None:
+        if earlier is None:
+            raise Refused(
+                f"the source {footing.source} is not there, so where it belongs is not known, and"
+                f" {dataset.name} cannot be staged at boot.",
+                "mount or mend the source, and run it again",
+            )
+        source_mount, remote = earlier.source_mount, earlier.remote
+    size_bytes = footing.volume_size_bytes
+    if size_bytes is None and earlier is not None:
+        size_bytes = earlier.volume_size_bytes
+    return BootRecord(
+        name=dataset.name,
+        source=footing.source,
+        parent=footing.parent,
+        volume=dataset.volume,
+        volume_size_bytes=size_bytes if dataset.volume else None,
+        source_mount=source_mount,
+        target_mount=footing.target_mount,
+        remote=remote,
+        digest=footing.digest or (earlier.digest if earlier is not None else None),
+    )
+
+
+def _differences(record: BootRecord, earlier: BootRecord | None) -> str:
+    """Say in which ways the record has to change; the digest alone is no reason."""
+    if earlier is None:
+        return "nothing is recorded"
+    words = {
+        "source": "its source",
+        "parent": "its target",
+        "volume": "its volume",
+        "volume_size_bytes": "the volume's size",
+        "source_mount": "the mount point of its source",
+        "target_mount": "the mount point of its target",
+        "remote": "the kind of its source's file system",
+    }
+    changed = [said for key, said in words.items() if getattr(record, key) != getattr(earlier, key)]
+    return f"changed: {', '.join(changed)}" if changed else ""
+
+
+def _plan_leftover(installed: Installed, *, prune: bool) -> BootStep:
+    subject = installed.dataset
+    if not prune:
+        reason = f"the spec does not stage it at boot; --prune removes {installed.unit}"
+        return BootStep(subject, installed.unit, unchanged=(Unchanged(Kind.BOOT, subject, reason),))
+    reason = "the spec does not stage it at boot"
+    change = Change(Kind.BOOT, subject, f"disable and remove {installed.unit}", reason)
+    return BootStep(subject, installed.unit, changes=(change,), remove=True)
+
+
+def _refused(dataset: DatasetSpec, refusal: Refused) -> BootStep:
+    problem = Problem.of(Kind.BOOT, dataset.name, refusal)
+    return BootStep(dataset.name, unit_name(dataset.name), refusal=problem)
+
+
+def _made_by_us(installed: Installed) -> bool:
+    return installed.content is not None and is_ours(installed.content)
+
+
+def _carry_out(step: BootStep, facts: BootFacts) -> None:
+    path = facts.unit_dir / step.unit
+    link = facts.unit_dir / WANTS / step.unit
+    installed = facts.installed_as(step.unit)
+    try:
+        if step.remove:
+            if facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
+                stop_unit(step.unit)  # nobody wants any more what it may be at
+            link.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            forget_boot_record(step.subject)
+            return
+        # The record first: a service without it could only fail.
+        if step.record is not None:
+            save_boot_record(step.record)
+        if step.content is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            remove_stale_temps(path)
+            expected = installed.snapshot if installed is not None else None
+            replace_file(path, step.content, expected=expected)
+        if step.enable:
+            _enable(path, link)
+    except OSError as error:
+        where = error.filename or path
+        raise HostprepError(
+            f"{step.subject} does not come back at boot: {where}: {error.strerror}.",
+            "run it as root" if isinstance(error, PermissionError) else None,
+        ) from None
+
+
+def _enable(unit: Path, link: Path) -> None:
+    """Make the link that ``systemctl enable`` makes, which works where systemd does not run."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+    temporary.symlink_to(unit)
+    try:
+        temporary.replace(link)
+        descriptor = os.open(link.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
