@@ -70,7 +70,8 @@ def left_behind(folder: Path) -> list[str]:
         Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
         for pid in processes_with(str(folder / "hosts"))
     ]
-    groups = Path("/sys/fs/cgroup").glob("**/hostprep-fleet-*")
+    group = f"hostprep-fleet-{(folder / 'hosts').stat().st_ino}"
+    groups = Path("/sys/fs/cgroup").glob(f"**/{group}")
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     interfaces = os.listdir("/sys/class/net")
     return [

@@ -7,7 +7,7 @@
 set -eu
 root=/sys/fs/cgroup
 [ -e "$root/cgroup.procs" ] || root=$root/unified
-group=$root/hostprep-fleet-$$
+group=$root/hostprep-fleet-$(stat -c %i "$1")
 mkdir "$group"
 leave() {
   echo $$ >"$root/cgroup.procs"

@@ -75,6 +75,7 @@ def _files(host: Host, key: Path) -> dict[str, str]:
     public = key.with_suffix(".pub").read_text()
     return {
         "/etc/hostname": f"{host.name}\n",
+        "/etc/machine-id": "",  # systemd makes one of the host's own
         "/etc/hosts": f"127.0.0.1 localhost\n{host.address} {host.name}\n",
         "/etc/fstab": "# made by hand; hostprep edits its own lines only\n",
         "/etc/systemd/network/10-fleet.network": (

@@ -14,6 +14,7 @@ from tests.fleet.kit.fence import Fence
 
 REBOOTED = 133  # how systemd-nspawn --keep-unit ends when the host inside reboots
 BOOT_SECONDS = 90.0
+_SERVICES_OWN = ("var/log", "var/lib/systemd", "var/tmp", "root/.ansible")
 
 
 @dataclass
@@ -100,7 +101,8 @@ class Host:
         self.start()
 
     def power_off(self) -> None:
-        """Cut the power: nothing in the host is told."""
+        """Cut the power: nothing in the host is told, and nobody hears of it."""
+        self.fence.run("ip", "link", "set", f"vb-{self.name}", "down")
         self.fence.run("sh", "-c", f"echo 1 >{self._group}/cgroup.kill")
         self._gone()
 
@@ -109,6 +111,20 @@ class Host:
         code = self._nspawn.wait(timeout=60)
         self._nspawn = None
         return code
+
+    def traces(self) -> str:
+        """Return what the host has on its disk and mounted, but for what its own services write.
+
+        Two traces that are equal show that nothing was changed in between.
+        """
+        upper = self.folder / "upper"
+        left_out = [word for name in _SERVICES_OWN for word in ("-path", upper / name, "-o")][:-1]
+        files = self.fence.run(
+            "find", upper, "(", *left_out, ")", "-prune", "-o", "!", "-type", "d",
+            "-printf", "%P %M %U %G %s %T@ %l\\n",
+        )  # fmt: skip
+        mounts = self.ssh("findmnt --kernel --raw --noheadings -o TARGET,SOURCE,FSTYPE,OPTIONS")
+        return "".join(sorted(files.stdout.splitlines(keepends=True))) + mounts.stdout
 
     def ssh(
         self, command: str, *, check: bool = True, seconds: float = 120
