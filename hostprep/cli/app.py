@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 import hostprep
+from hostprep.cli.apply import apply
 from hostprep.cli.facts import facts
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
+from hostprep.cli.plan import plan
 from hostprep.cli.probe import probe
 from hostprep.cli.recommend import recommend
 from hostprep.cli.spec import spec_app
@@ -18,6 +20,7 @@ from hostprep.cli.status import status
 from hostprep.cli.unmount import unmount
 from hostprep.cli.unstage import unstage
 from hostprep.cli.verify import verify
+from hostprep.cli.wheelhouse import wheelhouse
 
 app = typer.Typer(
     name="hostprep",
@@ -58,6 +61,9 @@ COMMANDS = frozenset(
         "spec",
         "recommend",
         "verify",
+        "plan",
+        "apply",
+        "wheelhouse",
     }
 )
 
@@ -71,3 +77,6 @@ app.command("recommend")(recommend)
 app.command("verify")(verify)
 app.add_typer(spec_app, name="spec")
 app.command("facts")(facts)
+app.command("plan")(plan)
+app.command("apply")(apply)
+app.command("wheelhouse", hidden=True)(wheelhouse)

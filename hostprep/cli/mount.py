@@ -12,7 +12,6 @@ from hostprep.cli.options import (
     FstabOption,
     JsonOption,
     mode_of,
-    owner_of,
     size_in_bytes,
 )
 from hostprep.cli.output import emit_json, emit_text
@@ -57,6 +56,7 @@ def mount(
     as_json: JsonOption = False,
 ) -> None:
     """Mount a sized tmpfs, or change one that hostprep mounted; what is in it stays."""
+    from hostprep.system.accounts import owner_of
     from hostprep.volumes.apply import apply_volume
     from hostprep.volumes.facts import gather
     from hostprep.volumes.model import VolumeRequest

@@ -24,6 +24,25 @@ spec_app = typer.Typer(
 )
 
 
+def wanted_spec(path: str | None) -> Spec:
+    """Return the spec in the file that the user named, or in the one that is found."""
+    from hostprep.spec import load_spec
+
+    return load_spec(_spec_file(path), named=path is not None)
+
+
+def _spec_file(path: str | None) -> Path:
+    from hostprep.spec import SYSTEM_SPEC, find_spec
+
+    file = Path(path) if path is not None else find_spec()
+    if file is None:
+        raise UsageError(
+            f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
+            "`hostprep spec init` writes one; `hostprep spec schema` describes it to your editor",
+        )
+    return file
+
+
 @spec_app.command("check")
 def check(
     path: Annotated[
@@ -33,14 +52,9 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Say what the spec file names, or list every mistake in it."""
-    from hostprep.spec import SYSTEM_SPEC, SpecError, find_spec, load_spec
+    from hostprep.spec import SpecError, load_spec
 
-    file = Path(path) if path is not None else find_spec()
-    if file is None:
-        raise UsageError(
-            f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
-            "write one; `hostprep spec schema` describes it to your editor",
-        )
+    file = _spec_file(path)
     try:
         spec = load_spec(file, named=path is not None)
     except SpecError as error:

@@ -186,10 +186,10 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
         conclude,
         plan_fields,
         result_fields,
-        shortfall_of,
         show_stage_plan,
     )
     from hostprep.staging.planning import cores, plan_stage, stage_lock
+    from hostprep.staging.shortfall import shortfall_of
     from hostprep.staging.stage import carry_out
     from hostprep.system.locks import lock
 

@@ -151,26 +151,6 @@ def conclude(
         say(f"  -> {shortfall.hint}")
 
 
-def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
-    """Return what fails the run: entries that could not be staged, unless ``--partial`` took it."""
-    failed = sum(item.failed for item in result.skipped)
-    if not failed or (partial and result.published):
-        return None
-    what = f"{format_count(failed)} of the source's entries could not be staged"
-    if result.published:
-        error = HostprepError(
-            f"{what}; they are not in {result.target}, which --partial published without them.",
-            "mend the source and run the same command again, or accept it: --partial",
-        )
-    else:
-        error = HostprepError(
-            f"{what}, so nothing was published; what was copied is kept for the next run.",
-            "mend the source and run the same command again, or publish the rest: --partial",
-        )
-    error.code = "incomplete"
-    return error
-
-
 def _summary(result: StageResult) -> list[str]:
     if not result.changed:
         return [f"nothing to do: {result.target} is whole and fresh ({_digest(result)})"]

@@ -90,8 +90,15 @@ def save_record(record: Record, *, durable: bool) -> None:
 
 
 def load_record(name: str, target: str) -> Record | None:
-    """Return the record of the data set at ``target``, None where there is none."""
-    return _load(folder(name, target) / "dataset.json")
+    """Return the record of the data set at ``target``, None where there is none.
+
+    One's own comes before the machine's, which an ordinary user may only plan with.
+    """
+    for state in readable_state_dirs():
+        record = _load(state / "datasets" / record_id(name, target) / "dataset.json")
+        if record is not None:
+            return record
+    return None
 
 
 def all_records() -> tuple[Record, ...]:

@@ -18,7 +18,7 @@ from hostprep.staging.checking import check_kept
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
-    folder,
+    folder_of,
     load_record,
     manifest_path,
     record_id,
@@ -69,12 +69,16 @@ class StagePlan:
     @property
     def nothing_to_do(self) -> bool:
         """Whether the data set is there, whole and fresh, and its volume as asked for."""
+        return self.is_fresh and not (self.volume is not None and self.volume.changes)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the data set is there, whole and fresh, whatever is to be done to its volume."""
         return (
             self.published
             and self.files.nothing_to_do
             and self.previous is not None
             and self.previous.phase == "staged"
-            and not (self.volume is not None and self.volume.changes)
             and self.previous.partial == any(item.failed for item in self.files.skipped)
         )
 
@@ -243,8 +247,8 @@ def _plan_files(
             except FileNotFoundError:
                 pass
         manifest = ManifestIndex(
-            [manifest_path(folder(request.name, request.target))]
-            if published_fd is not None
+            [manifest_path(folder_of(previous))]
+            if published_fd is not None and previous is not None
             else []
         )
         stack.callback(manifest.close)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
-from hostprep.cli.options import mode_of, owner_of, size_in_bytes
+from hostprep.cli.options import mode_of, size_in_bytes
 from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
+from hostprep.system.accounts import owner_of
 from hostprep.units import GIB
 
 

@@ -1,0 +1,109 @@
+"""``hostprep apply``: make this host as the spec says, and look again whether it is."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hostprep.cli.host_plan import ReserveOption, SpecArgument, plan_fields, show_plan
+from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
+from hostprep.errors import HostprepError, UsageError
+
+if TYPE_CHECKING:
+    from hostprep.converging.apply import Applied
+    from hostprep.converging.model import HostPlan
+
+
+def apply(
+    spec: SpecArgument = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    reserve: ReserveOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make this host as the spec says; then look again, and say what is still to be done."""
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.cli.spec import wanted_spec
+    from hostprep.converging.apply import apply_plan, refusal_of
+    from hostprep.converging.plan import look_and_plan
+
+    if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
+        raise UsageError(
+            "there is nobody to ask here; nothing was changed.", "give --yes, or --dry-run to look"
+        )
+    wanted = wanted_spec(spec)
+    reserve_bytes = None if reserve is None else size_in_bytes(reserve)
+    with ProgressReporter() as reporter:
+
+        def look() -> HostPlan:
+            return look_and_plan(wanted, reporter, reserve_bytes=reserve_bytes)
+
+        plan = look()
+        if not as_json:
+            show_plan(plan)
+        if plan.refusals or dry_run or not plan.changes:
+            if as_json:
+                nothing = {"dry_run": dry_run, "changed": False, "done": [], "failed": []}
+                pending = [asdict(change) for change in plan.changes]
+                emit_json(
+                    "apply",
+                    {**plan_fields(plan), **nothing, "not_tried": [], "pending": pending},
+                    ok=not plan.refusals,
+                )
+            if plan.refusals:
+                raise typer.Exit(refusal_of(plan).exit_code)
+            return
+        if not yes and not typer.confirm("Do this?", err=True):
+            raise HostprepError("the plan was not agreed to; nothing was changed.")
+        applied = apply_plan(plan, look, reporter)
+    _conclude(applied, as_json=as_json)
+
+
+def _conclude(applied: Applied, *, as_json: bool) -> None:
+    error = _error(applied)
+    if as_json:
+        fields = {
+            **plan_fields(applied.plan),
+            "dry_run": False,
+            "changed": bool(applied.done),
+            "done": [asdict(change) for change in applied.done],
+            "failed": [asdict(problem) for problem in applied.failed],
+            "not_tried": [asdict(each) for each in applied.not_tried],
+            "pending": [asdict(change) for change in applied.after.changes],
+            "refusals": [asdict(refusal) for refusal in applied.after.refusals],
+        }
+        emit_json(
+            "apply",
+            {**fields, **({} if error is None else {"error": error_fields(error)})},
+            ok=applied.ok,
+        )
+    else:
+        for change in applied.done:
+            emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
+    for problem in (*applied.failed, *applied.after.refusals):
+        say(f"failed: {problem.kind} {problem.subject}: {printable(problem.message)}")
+        if problem.hint:
+            say(f"  -> {printable(problem.hint)}")
+    for each in applied.not_tried:
+        say(printable(f"not done: {each.kind} {each.subject}: {each.reason}"))
+    for change in applied.after.changes:
+        say(printable(f"pending: {change.kind} {change.subject}: {change.action}"))
+    if error is not None:
+        raise typer.Exit(error.exit_code)
+    if not as_json:
+        emit_text("the host is as the spec says: looked at again, there is nothing to do")
+
+
+def _error(applied: Applied) -> HostprepError | None:
+    if applied.ok:
+        return None
+    pending = len({(change.kind, change.subject) for change in applied.after.changes})
+    return HostprepError(
+        f"the host is not as the spec says: {len(applied.failed)} objects failed, {pending} are"
+        " still to be done.",
+        "mend what failed and run the same command again",
+    )

@@ -1,0 +1,57 @@
+"""How a host's plan is shown, to people and as JSON, and the options of ``plan`` and ``apply``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.output import emit_text, error_fields, printable, say
+
+if TYPE_CHECKING:
+    from hostprep.converging.model import HostPlan
+
+SpecArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SPEC]",
+        help="The spec file; ./hostprep.yml or the one in /etc if not given.",
+        show_default=False,
+    ),
+]
+ReserveOption = Annotated[
+    str | None,
+    typer.Option(metavar="SIZE", help="Memory left for the machine; larger of 4G and 10%."),
+]
+
+
+def plan_fields(plan: HostPlan) -> dict[str, Any]:
+    """Return a host's plan for JSON."""
+    from hostprep.converging.apply import refusal_of
+
+    return {
+        "spec": plan.spec_path,
+        "changes": [asdict(change) for change in plan.changes],
+        "unchanged": [asdict(each) for each in plan.unchanged],
+        "warnings": list(plan.warnings),
+        "refusals": [asdict(refusal) for refusal in plan.refusals],
+        **({"error": error_fields(refusal_of(plan))} if plan.refusals else {}),
+    }
+
+
+def show_plan(plan: HostPlan) -> None:
+    """Print a host's plan for people: results on stdout, warnings and refusals on stderr."""
+    for warning in plan.warnings:
+        say(f"hostprep: warning: {printable(warning)}")
+    for change in plan.changes:
+        line = f"would: {change.kind} {change.subject}: {change.action} ({change.reason})"
+        emit_text(printable(line))
+    for each in plan.unchanged:
+        emit_text(printable(f"unchanged: {each.kind} {each.subject}: {each.reason}"))
+    for refusal in plan.refusals:
+        say(f"refused: {refusal.kind} {refusal.subject}: {printable(refusal.message)}")
+        if refusal.hint:
+            say(f"  -> {printable(refusal.hint)}")
+    if not plan.changes and not plan.refusals:
+        emit_text("nothing to do")

@@ -1,0 +1,46 @@
+"""``hostprep plan``: what the spec would change on this host, and why the rest needs nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hostprep.cli.host_plan import ReserveOption, SpecArgument, plan_fields, show_plan
+from hostprep.cli.options import JsonOption, size_in_bytes
+from hostprep.cli.output import emit_error, emit_json
+from hostprep.errors import Inconclusive
+
+
+def plan(
+    spec: SpecArgument = None,
+    reserve: ReserveOption = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with 4 where changes are pending.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the spec would change on this host, and why; changes nothing."""
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.cli.spec import wanted_spec
+    from hostprep.converging.apply import refusal_of
+    from hostprep.converging.plan import look_and_plan
+
+    wanted = wanted_spec(spec)
+    with ProgressReporter() as reporter:
+        found = look_and_plan(
+            wanted,
+            reporter,
+            reserve_bytes=None if reserve is None else size_in_bytes(reserve),
+        )
+    if as_json:
+        emit_json("plan", plan_fields(found), ok=not found.refusals)
+    else:
+        show_plan(found)
+    if found.refusals:
+        refusal = refusal_of(found)
+        if as_json:
+            emit_error("plan", refusal, as_json=False)
+        raise typer.Exit(refusal.exit_code)
+    if exit_code and found.changes:
+        raise typer.Exit(Inconclusive.exit_code)

@@ -1,0 +1,108 @@
+"""Carrying a host's plan out, object by object, and looking again whether it is true now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.errors import HostprepError, Interrupted, Refused
+from hostprep.staging.observer import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What came of applying a plan.
+
+    ``done`` are the changes that are there now; ``failed`` the objects that were tried in vain;
+    ``not_tried`` those that make no sense without them. ``after`` is the plan from facts that were
+    read again: empty, it is the proof.
+    """
+
+    plan: HostPlan
+    done: tuple[Change, ...]
+    failed: tuple[Problem, ...]
+    not_tried: tuple[Unchanged, ...]
+    after: HostPlan
+
+    @property
+    def ok(self) -> bool:
+        """Whether the host is now as the spec says."""
+        return not (self.failed or self.after.changes or self.after.refusals)
+
+
+def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observer) -> Applied:
+    """Carry ``plan`` out and return what came of it; ``replan`` looks at the host again.
+
+    An object that fails does not stop those that do not need it. Raises ``Refused`` before the
+    first change where anything in the plan is refused, ``Interrupted`` on Ctrl-C: what was done
+    stays, the object at work is as whole as its own executor leaves it.
+    """
+    if plan.refusals:
+        raise refusal_of(plan)
+    if not plan.changes:
+        return Applied(plan, (), (), (), plan)
+    done: list[ObjectPlan] = []
+    failed: dict[tuple[Kind, str], Problem] = {}
+    left: dict[tuple[Kind, str], Unchanged] = {}
+    for each in plan.objects:
+        if each.task is None:
+            continue
+        lacking = next((key for key in each.after if key in failed or key in left), None)
+        if lacking is not None:
+            reason = f"not tried, since {lacking[0]} {lacking[1]} could not be made as wanted"
+            left[each.key] = Unchanged(each.kind, each.subject, reason)
+            continue
+        for change in each.changes:
+            observer.note(f"{change.kind} {change.subject}: {change.action}")
+        try:
+            each.task.carry_out(observer)
+        except HostprepError as error:
+            failed[each.key] = Problem.of(each.kind, each.subject, error)
+            observer.note(f"{each.kind} {each.subject}: failed: {error.message}")
+        except KeyboardInterrupt:
+            raise _interruption(each, done) from None
+        else:
+            done.append(each)
+    after = replan()
+    return Applied(
+        plan,
+        _achieved(plan, done, failed, after),
+        tuple(failed.values()),
+        tuple(left.values()),
+        after,
+    )
+
+
+def refusal_of(plan: HostPlan) -> Refused:
+    """Return the refusals of a plan as one error."""
+    first, *others = plan.refusals
+    also = "".join(f"\n  {each.kind} {each.subject}: {each.message}" for each in others)
+    return Refused(f"{first.kind} {first.subject}: {first.message}{also}", first.hint)
+
+
+def _achieved(
+    plan: HostPlan,
+    done: list[ObjectPlan],
+    failed: dict[tuple[Kind, str], Problem],
+    after: HostPlan,
+) -> tuple[Change, ...]:
+    """Return the changes that were made: of a failed object those that nothing is left to do of."""
+    open_keys = {(change.kind, change.subject) for change in after.changes}
+    open_keys |= {(refusal.kind, refusal.subject) for refusal in after.refusals}
+    finished = {each.key for each in done}
+    return tuple(
+        change
+        for each in plan.objects
+        for change in each.changes
+        if each.key in finished
+        or (each.key in failed and (change.kind, change.subject) not in open_keys)
+    )
+
+
+def _interruption(at_work: ObjectPlan, done: list[ObjectPlan]) -> Interrupted:
+    before = ", ".join(f"{each.kind} {each.subject}" for each in done) or "nothing"
+    return Interrupted(
+        f"interrupted at {at_work.kind} {at_work.subject}; done before: {before}.",
+        "run the same command again: it goes on where this one stopped",
+    )

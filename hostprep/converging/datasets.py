@@ -1,0 +1,232 @@
+"""A spec's data sets: looked at through the planner of ``stage``, staged by its executor."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.host.boot import boot_id
+from hostprep.spec import DatasetSpec
+from hostprep.staging.model import StageRequest
+from hostprep.staging.observer import Observer
+from hostprep.staging.planning import StagePlan, plan_stage, stage_lock
+from hostprep.staging.shortfall import shortfall_of
+from hostprep.staging.source import check_name
+from hostprep.staging.space import check_space
+from hostprep.staging.stage import carry_out
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.locks import lock
+from hostprep.units import format_bytes, format_count
+
+LOOK_SECONDS = 10.0
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTask:
+    """Stages one data set, or brings it up to date."""
+
+    request: StageRequest
+
+    def carry_out(self, observer: Observer) -> None:
+        """Plan once more under the data set's lock, now that its volume is there, and stage."""
+        with (
+            lock(
+                stage_lock(self.request),
+                purpose=f"hostprep apply: {self.request.name}",
+                on_wait=observer.note,
+            ),
+            plan_stage(self.request, observer) as plan,
+        ):
+            result = carry_out(plan, observer)
+        if shortfall := shortfall_of(result, partial=False):
+            raise shortfall
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLook:
+    """A data set of the spec and what this host says to it, in words and numbers.
+
+    ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
+    what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
+    ``problem`` is why it cannot be staged, if it cannot.
+    """
+
+    spec: DatasetSpec
+    target: str
+    request: StageRequest | None = None
+    needed_bytes: int = 0
+    needed_inodes: int = 0
+    action: str | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    problem: HostprepError | None = None
+
+
+def look_at_dataset(
+    spec: DatasetSpec, volume_bytes: int | None, reserve_bytes: int | None, observer: Observer
+) -> DatasetLook:
+    """Plan the staging of a data set and return what came of it; changes nothing.
+
+    ``volume_bytes`` is the size that its volume will have, None for one staged to a directory. A
+    source or a target that does not answer is a problem after ten seconds.
+    """
+    try:
+        found = _real_paths(spec)
+        request = StageRequest(
+            source=found["source"],
+            name=check_name(spec.name),
+            parent=found["parent"],
+            volume_size_bytes=volume_bytes,
+            reserve_bytes=reserve_bytes,
+        )
+        with plan_stage(request, observer) as plan:
+            return _seen(spec, plan)
+    except HostprepError as problem:
+        return DatasetLook(spec, spec.target, problem=problem)
+
+
+def plan_dataset(look: DatasetLook) -> ObjectPlan:
+    """Return the plan of a data set, from what was seen of it. Pure."""
+    name = look.spec.name
+    if look.problem is not None:
+        refusal = Problem.of(Kind.DATASET, name, look.problem)
+        return ObjectPlan(Kind.DATASET, name, warnings=look.warnings, refusal=refusal)
+    if look.action is None:
+        kept = Unchanged(Kind.DATASET, name, f"{look.target} is {look.reason}")
+        return ObjectPlan(Kind.DATASET, name, unchanged=(kept,), warnings=look.warnings)
+    assert look.request is not None
+    return ObjectPlan(
+        Kind.DATASET,
+        name,
+        changes=(Change(Kind.DATASET, name, look.action, look.reason),),
+        warnings=look.warnings,
+        task=DatasetTask(look.request),
+        after=((Kind.VOLUME, look.spec.volume),) if look.spec.volume else (),
+    )
+
+
+def _real_paths(spec: DatasetSpec) -> dict[str, str]:
+    """Return source and target directory without symlinks, asked of a child that may hang."""
+
+    def ask() -> dict[str, Any]:
+        source, parent = os.path.realpath(spec.source), spec.volume or os.path.realpath(spec.parent)
+        for path in (source, parent):
+            try:
+                with os.scandir(path) as entries:
+                    next(entries, None)
+                os.statvfs(path)
+            except OSError:
+                pass  # the planner says what is wrong, and whether that matters
+        return {"source": source, "parent": parent}
+
+    try:
+        found: dict[str, str] = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+    except NoAnswerInTime:
+        raise Inconclusive(
+            f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
+            f" {spec.name} needs is not known; nothing was changed.",
+            "a network mount whose server is gone? `findmnt -T PATH` shows it; take the data set"
+            " out of the spec until it is back",
+        ) from None
+    except ChildProcessError as error:
+        raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
+    return found
+
+
+def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
+    files, request = plan.files, plan.request
+    failed = [item for item in files.skipped if item.failed]
+    look = DatasetLook(
+        spec,
+        request.target,
+        request,
+        warnings=_warnings(plan),
+        problem=_problem(plan),
+        reason="whole and fresh" + (f", but for {len(failed)} entries" if failed else ""),
+    )
+    if plan.is_fresh or look.problem is not None:
+        return look
+    if failed:
+        named = ", ".join(f"{item.path} ({item.reason})" for item in failed[:_MOST_NAMED])
+        problem = HostprepError(
+            f"{format_count(len(failed))} entries of {request.source} cannot be staged: {named};"
+            " nothing was changed.",
+            f"mend the source, or stage the rest yourself: `hostprep stage {request.source}"
+            " --partial ...`",
+        )
+        return dataclasses.replace(look, problem=problem)
+    return dataclasses.replace(
+        look,
+        needed_bytes=max(0, files.space_needed() - _reclaimed(plan)),
+        needed_inodes=files.inodes_needed(),
+        action=_action(plan),
+        reason=_reason(plan),
+    )
+
+
+def _problem(plan: StagePlan) -> HostprepError | None:
+    """Return what forbids the run, but for what its volume tells of itself: rules, and its room."""
+    if plan.volume is None or plan.refusal is None:
+        return plan.refusal
+    room = check_space(plan.request, plan.space)
+    of_volume = (plan.volume.refusal, room)
+    told = any(each is not None and each.message == plan.refusal.message for each in of_volume)
+    return None if told else plan.refusal
+
+
+def _reclaimed(plan: StagePlan) -> int:
+    """Return what an interrupted run left and this one clears away first, in bytes."""
+    if plan.volume is None:
+        return 0
+    used = plan.volume.live.used_bytes if plan.volume.live is not None else 0
+    return max(0, plan.space.free_bytes - max(0, plan.volume.size_bytes - used))
+
+
+def _action(plan: StagePlan) -> str:
+    files, request = plan.files, plan.request
+    parts = [
+        f"{verb} {format_count(count)} {words}"
+        for verb, count, words in (
+            ("link", len(files.links), "hard links"),
+            ("delete", len(files.delete) + len(files.delete_directories), "that the source lacks"),
+            ("take up", files.resumed.files, "files of an interrupted run"),
+        )
+        if count
+    ]
+    copied = f"{format_count(files.copied.files)} files, {format_bytes(files.copied.bytes)}"
+    if not plan.published:
+        return ", ".join([f"stage {request.source} to {request.target}: copy {copied}", *parts])
+    if files.copied.files:
+        parts.insert(0, f"copy {copied}")
+    if files.make_directories:
+        parts.append(f"set {format_count(len(files.make_directories))} directories right")
+    return f"bring {request.target} up to date: {', '.join(parts) or 'finish its record'}"
+
+
+def _reason(plan: StagePlan) -> str:
+    previous = plan.previous
+    if previous is not None and previous.phase != "staged":
+        return "a run was interrupted"
+    if plan.published:
+        return "it is not what the source holds: one of them has changed since it was staged"
+    if previous is None:
+        return "it is not there"
+    if previous.volume is not None and previous.boot_id != boot_id():
+        return "the volume lost it when the machine was rebooted"
+    return "it was staged, and is gone from its target"
+
+
+def _warnings(plan: StagePlan) -> tuple[str, ...]:
+    foreign = plan.files.foreign
+    if not foreign:
+        return ()
+    named = ", ".join(foreign[:_MOST_NAMED])
+    return (
+        f"{plan.request.target} holds {format_count(len(foreign))} entries that hostprep did not"
+        f" stage ({named}); they are left alone",
+    )

@@ -1,0 +1,123 @@
+"""What converging talks about: objects of a host, what is planned for each, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from hostprep.errors import HostprepError
+from hostprep.staging.observer import Observer
+
+Item = TypeVar("Item")
+
+
+class Kind(StrEnum):
+    """What an object is. A volume's line in fstab is told apart from the volume itself."""
+
+    PACKAGE = "package"
+    VOLUME = "volume"
+    FSTAB = "fstab"
+    DATASET = "dataset"
+    BOOT = "boot"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step: what it acts on, what it does, and why.
+
+    ``subject`` is the package's name, the volume's path (of its fstab line too), the data set's
+    name (of its boot service too).
+    """
+
+    kind: Kind
+    subject: str
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """Something that is left as it is, and why."""
+
+    kind: Kind
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something may not be done, or was not: a sentence, and what to do about it."""
+
+    kind: Kind
+    subject: str
+    message: str
+    hint: str | None
+
+    @classmethod
+    def of(cls, kind: Kind, subject: str, error: HostprepError) -> Problem:
+        """Return ``error`` as the problem of an object."""
+        return cls(kind, subject, error.message, error.hint)
+
+
+class Task(Protocol):
+    """What carries an object's plan out. It looks at the machine again before it acts."""
+
+    def carry_out(self, observer: Observer) -> None:
+        """Do it; raise ``HostprepError`` where it fails or the machine is not as planned for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlan:
+    """What is planned for one object, the unit that succeeds or fails.
+
+    ``after`` names the objects without which this one makes no sense: where one of them failed,
+    it is not tried. ``task`` of None has nothing to carry out.
+    """
+
+    kind: Kind
+    subject: str
+    changes: tuple[Change, ...] = ()
+    unchanged: tuple[Unchanged, ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusal: Problem | None = None
+    task: Task | None = None
+    after: tuple[tuple[Kind, str], ...] = ()
+
+    @property
+    def key(self) -> tuple[Kind, str]:
+        """What names the object among all."""
+        return self.kind, self.subject
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What a spec means for this host: its objects in the order in which they are done."""
+
+    spec_path: str
+    objects: tuple[ObjectPlan, ...]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes, in order."""
+        return _flat(each.changes for each in self.objects)
+
+    @property
+    def unchanged(self) -> tuple[Unchanged, ...]:
+        """All that needs nothing, and why."""
+        return _flat(each.unchanged for each in self.objects)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that one should know, each said once."""
+        return tuple(dict.fromkeys(_flat(each.warnings for each in self.objects)))
+
+    @property
+    def refusals(self) -> tuple[Problem, ...]:
+        """All that forbids carrying the plan out."""
+        return tuple(each.refusal for each in self.objects if each.refusal is not None)
+
+
+def _flat(groups: Iterable[tuple[Item, ...]]) -> tuple[Item, ...]:
+    return tuple(item for group in groups for item in group)

@@ -1,0 +1,265 @@
+"""A spec's volumes: as many as there are against one memory, each with its line in fstab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.errors import HostprepError, Refused
+from hostprep.spec import VolumeSpec
+from hostprep.staging.observer import Observer
+from hostprep.system.accounts import owner_of
+from hostprep.units import GIB, MIB, format_bytes
+from hostprep.volumes.apply import apply_volume
+from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.fstab import OWNER_OPTION
+from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
+from hostprep.volumes.model import Change as Step
+from hostprep.volumes.options import compare_options
+from hostprep.volumes.plan import VolumePlan, default_inodes, plan_volume
+
+# What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
+_SAME_SIZE = 0.01
+# Inodes beyond what the data sets take now, so that they may grow a little.
+_SPARE_INODES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeLook:
+    """A volume of the spec and what this host says to it; ``problem`` where it cannot be planned.
+
+    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids.
+    """
+
+    spec: VolumeSpec
+    size_bytes: int
+    owner: tuple[int, int] | None = None
+    facts: VolumeFacts | None = None
+    problem: HostprepError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a data set will yet take of its volume, in bytes and inodes."""
+
+    dataset: str
+    size_bytes: int
+    inodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeTask:
+    """Mounts or changes one volume; only steps that were shown."""
+
+    request: VolumeRequest
+    steps: tuple[Step, ...]
+
+    def carry_out(self, observer: Observer) -> None:
+        """Plan once more, since earlier objects may have made its directories, and apply."""
+        plan = plan_volume(self.request, gather(self.request.path))
+        if plan.refusal is not None:
+            raise plan.refusal
+        if not set(plan.changes) <= set(self.steps):
+            raise HostprepError(
+                f"the state of {self.request.path} changed while the host was planned; the volume"
+                " was left as it is.",
+                "run the same command again",
+            )
+        apply_volume(plan)
+
+
+def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
+    """Read what this host says to a volume of the spec; changes nothing."""
+    size_bytes = spec.size_bytes(ram_bytes)
+    try:
+        owner = None if spec.owner is None else owner_of(spec.owner)
+        return VolumeLook(spec, size_bytes, owner, gather(spec.path))
+    except HostprepError as problem:
+        return VolumeLook(spec, size_bytes, problem=problem)
+
+
+def plan_volumes(
+    looks: Sequence[VolumeLook],
+    needs: Mapping[str, Sequence[Need]],
+    *,
+    reserve_bytes: int | None = None,
+) -> tuple[ObjectPlan, ...]:
+    """Return the plans of a spec's volumes, in the order in which they are to be done.
+
+    ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
+    one volume may come to take is not there for the next. Pure.
+    """
+    promised_bytes = 0
+    made: set[str] = set()
+    plans = []
+    for look in sorted(looks, key=_order):
+        path = look.spec.path
+        if look.facts is None:
+            assert look.problem is not None
+            refusal = Problem.of(Kind.VOLUME, path, look.problem)
+            plans.append(ObjectPlan(Kind.VOLUME, path, refusal=refusal))
+            continue
+        wanted = needs.get(path, ())
+        facts = replace(look.facts, promised_bytes=look.facts.promised_bytes + promised_bytes)
+        plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
+        refused = plan.refusal or _too_small(plan, wanted)
+        if refused is None:
+            promised_bytes += _more_promised(plan)
+        plans.append(_object(plan, facts, refused, made))
+        made |= set(plan.make_dirs)
+    return tuple(plans)
+
+
+def wanted_size(look: VolumeLook) -> int:
+    """Return the size that the volume is to have: the spec's, or nearly so what a percentage was.
+
+    A percentage that was worked out at an earlier boot, and is right but for what the kernel keeps
+    for itself, stays as it was.
+    """
+    record = look.facts.record if look.facts is not None else None
+    if record is not None and look.spec.size.endswith("%"):
+        off_bytes = abs(record.size_bytes - look.size_bytes)
+        if off_bytes <= look.size_bytes * _SAME_SIZE:
+            return record.size_bytes
+    return look.size_bytes
+
+
+def _order(look: VolumeLook) -> tuple[bool, int]:
+    """Those that give memory back come first, and a volume before one that lies inside it."""
+    live = look.facts.live if look.facts is not None else None
+    shrinks = live is not None and live.size_bytes > wanted_size(look)
+    return not shrinks, look.spec.path.count("/")
+
+
+def _request(
+    look: VolumeLook, facts: VolumeFacts, needs: Sequence[Need], reserve_bytes: int | None
+) -> VolumeRequest:
+    spec, size_bytes = look.spec, wanted_size(look)
+    return VolumeRequest(
+        path=spec.path,
+        size_bytes=size_bytes,
+        mode=spec.mode,
+        uid=look.owner[0] if look.owner else None,
+        gid=look.owner[1] if look.owner else None,
+        inodes=_inodes(spec, facts, needs, size_bytes),
+        huge=None if spec.huge is None else Huge(spec.huge),
+        swap=spec.swap,
+        fstab=True,
+        reserve_bytes=reserve_bytes,
+    )
+
+
+def _inodes(
+    spec: VolumeSpec, facts: VolumeFacts, needs: Sequence[Need], size_bytes: int
+) -> int | None:
+    """Return the least number of inodes: the spec's, what hostprep set, and what is to come.
+
+    What hostprep set counts, so that a remount by hand with fewer is found and not taken over.
+    """
+    least = [spec.inodes or 0, facts.record.inodes if facts.record is not None else 0]
+    live = facts.live
+    used = live.used_inodes if live is not None else 0
+    coming = sum(need.inodes for need in needs)
+    if live is None or live.inodes is None or coming + used >= live.inodes:
+        least.append(used + coming * 5 // 4 + _SPARE_INODES if coming else 0)
+    if live is None and spec.inodes is None:
+        least.append(default_inodes(size_bytes))
+    return max(least) or None
+
+
+def _too_small(plan: VolumePlan, needs: Iterable[Need]) -> Refused | None:
+    used_bytes = plan.live.used_bytes if plan.live is not None else 0
+    coming = [need for need in needs if need.size_bytes]
+    needed_bytes = used_bytes + sum(need.size_bytes for need in coming)
+    if needed_bytes <= plan.size_bytes or not coming:
+        return None
+    names = ", ".join(need.dataset for need in coming)
+    unit, word = (GIB, "G") if needed_bytes >= GIB else (MIB, "M")
+    return Refused(
+        f"{plan.request.path} is too small at {format_bytes(plan.size_bytes)}: it holds"
+        f" {format_bytes(used_bytes)}, and {names} will take"
+        f" {format_bytes(needed_bytes - used_bytes)} more; nothing was changed.",
+        f"give it `size: {-(-needed_bytes // unit)}{word}` or more in the spec",
+    )
+
+
+def _more_promised(plan: VolumePlan) -> int:
+    """Return how much more (or less) memory the volume may come to take once this is done."""
+    live = plan.live
+    if live is None:
+        return plan.size_bytes + plan.inodes * INODE_BYTES
+    more_inodes = plan.inodes - (live.inodes or 0)
+    return plan.size_bytes - live.size_bytes + more_inodes * INODE_BYTES
+
+
+def _object(
+    plan: VolumePlan, facts: VolumeFacts, refused: Refused | None, made: set[str]
+) -> ObjectPlan:
+    path = facts.path
+    if refused is not None:
+        return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, refused))
+    unchanged = [
+        Unchanged(Kind.FSTAB, path, each.reason)
+        if each.subject == "fstab"
+        else Unchanged(Kind.VOLUME, path, _of(path, each.subject, each.reason))
+        for each in plan.unchanged
+    ]
+    changes = tuple(
+        _change(step, plan, facts)
+        for step in plan.changes
+        if not (step.subject in made and step.subject in plan.make_dirs)
+    )
+    return ObjectPlan(
+        Kind.VOLUME,
+        path,
+        changes=changes,
+        unchanged=tuple(unchanged),
+        warnings=plan.warnings,
+        task=VolumeTask(plan.request, plan.changes) if changes else None,
+    )
+
+
+def _of(path: str, subject: str, words: str) -> str:
+    return words if subject == path else f"{subject}: {words}"
+
+
+def _change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
+    path = facts.path
+    if step.subject == "fstab":
+        return Change(Kind.FSTAB, path, step.action, _why_fstab(step.reason, plan, facts))
+    if step.subject != path:
+        return Change(Kind.VOLUME, path, f"{step.action} {step.subject}", step.reason)
+    return Change(Kind.VOLUME, path, step.action, _why_live(step.reason, plan, facts))
+
+
+def _why_live(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
+    """Add which of the three differ: what is mounted, its line in fstab, the spec."""
+    entry = facts.fstab_entry
+    if entry is None:
+        return reason
+    line_is_right = all(step.subject != "fstab" for step in plan.changes)
+    if facts.live is None:
+        return f"{reason}, though fstab has its line" if line_is_right else reason
+    if line_is_right:
+        return f"{reason}; fstab says what the spec says: the mounted volume was changed by hand"
+    if not compare_options(facts.live, entry.options):
+        return f"{reason}, as in fstab; the spec asks for something else"
+    return f"{reason}; what is mounted, the line in fstab and the spec all differ"
+
+
+def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
+    entry = facts.fstab_entry
+    if entry is None or plan.fstab_options is None:
+        return reason
+    wanted = (*plan.fstab_options, "nofail", f"{OWNER_OPTION}={facts.volume_id}")
+    says = [option for option in entry.options if option not in wanted]
+    lacks = [option for option in wanted if option not in entry.options]
+    found = f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    if facts.live is None:
+        return found
+    if all(step.subject == "fstab" for step in plan.changes):
+        return f"{found}; what is mounted is right: the line differs from the spec"
+    if not compare_options(facts.live, entry.options):
+        return f"{found}; the spec asks for something else than line and mounted volume"
+    return f"{found}; what is mounted, the line and the spec all differ"

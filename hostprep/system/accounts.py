@@ -1,0 +1,64 @@
+"""Accounts of this host: names into numbers and back."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+
+from hostprep.errors import UsageError
+
+
+def owner_of(text: str) -> tuple[int, int]:
+    """Read ``USER[:GROUP]``, names or numbers, as user and group id.
+
+    Without a group it is the user's own; a number that no account has needs the group. Raises
+    ``UsageError`` for what this host does not know.
+    """
+    user, colon, group = text.partition(":")
+    uid, own_gid = _user(user)
+    gid = _group(group) if colon else own_gid
+    if gid is None:
+        raise UsageError(f"no account has the user id {user}.", f"name the group too: {user}:GROUP")
+    return uid, gid
+
+
+def name_of(uid: int, gid: int) -> str:
+    """Return ``USER:GROUP`` for the ids, which ``owner_of`` reads as the same; numbers if need be.
+
+    A name that is all digits would be read as a number, so it is not used.
+    """
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = ""
+    try:
+        group = grp.getgrgid(gid).gr_name
+    except KeyError:
+        group = ""
+    return ":".join(
+        name if name and not name.isdigit() else str(number)
+        for name, number in ((user, uid), (group, gid))
+    )
+
+
+def _user(name: str) -> tuple[int, int | None]:
+    try:
+        account = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+    except KeyError:
+        if name.isdigit():
+            return int(name), None
+        raise UsageError(
+            f"there is no user {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+        ) from None
+    return account.pw_uid, account.pw_gid
+
+
+def _group(name: str) -> int:
+    if name.isdigit():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UsageError(
+            f"there is no group {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
+        ) from None
