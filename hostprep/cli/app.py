@@ -13,6 +13,7 @@ from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
 from hostprep.cli.plan import plan
 from hostprep.cli.probe import probe
+from hostprep.cli.provision import provision
 from hostprep.cli.recommend import recommend
 from hostprep.cli.spec import spec_app
 from hostprep.cli.stage import stage
@@ -63,6 +64,7 @@ COMMANDS = frozenset(
         "verify",
         "plan",
         "apply",
+        "provision",
         "wheelhouse",
     }
 )
@@ -79,4 +81,5 @@ app.add_typer(spec_app, name="spec")
 app.command("facts")(facts)
 app.command("plan")(plan)
 app.command("apply")(apply)
+app.command("provision")(provision)
 app.command("wheelhouse", hidden=True)(wheelhouse)

@@ -1,0 +1,140 @@
+"""``hostprep provision``: bring many hosts to what the spec asks for, by Ansible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_error, emit_json, emit_text, printable, say
+from hostprep.errors import HostprepError, UsageError
+
+if TYPE_CHECKING:
+    from hostprep.fleet import FleetRun
+    from hostprep.fleet.events import Event
+
+
+def provision(
+    inventory: Annotated[
+        str, typer.Option("--inventory", "-i", help="Hosts, as Ansible takes them: a file or h1,h2")
+    ],
+    spec: Annotated[
+        str | None,
+        typer.Argument(help="The lab's spec; ./hostprep.yml or the one in /etc if not given."),
+    ] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b.")
+    ] = None,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Only hosts that failed when last provisioned.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would change; change nothing.")
+    ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changes, as a diff.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what hostprep made and the spec does not name.")
+    ] = False,
+    forks: Annotated[int, typer.Option(min=1, max=500, help="Hosts at work at once.")] = 10,
+    waves: Annotated[
+        int,
+        typer.Option(min=1, help="Stage in so many waves, to spare the server that all pull from."),
+    ] = 1,
+    wheelhouse: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Wheels for the hosts; downloaded if not given."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Install hostprep on hosts and apply the spec; a host that fails does not stop the others.
+
+    What differs from host to host is said in the inventory: hostprep_volumes, hostprep_datasets,
+    hostprep_requirements and hostprep_packages replace the spec's section of that name.
+    """
+    from hostprep.cli.provision_text import run_fields, show_run
+    from hostprep.fleet.last_run import failed_hosts, remember
+    from hostprep.fleet.playbook import checked_inventory, run_playbook
+
+    where = checked_inventory(inventory)
+    limits: tuple[str, ...] = () if limit is None else (limit,)
+    if retry_failed:
+        if limit is not None:
+            raise UsageError("--retry-failed chooses the hosts; it goes without --limit.")
+        limits = failed_hosts(where)
+        if not limits:
+            if as_json:
+                emit_json("provision", {"check": check, "hosts": [], "totals": None})
+            else:
+                emit_text("no host failed when it was last provisioned")
+            return
+    run = run_playbook(
+        "site",
+        inventory,
+        _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse),
+        limit=limits,
+        forks=forks,
+        check=check,
+        diff=diff,
+        observer=_Words(),
+    )
+    if not check:
+        remember(where, run)
+    error = _failure(run)
+    if as_json:
+        emit_json("provision", run_fields(run, check=check, error=error), ok=error is None)
+    else:
+        show_run(run, check=check, diff=diff)
+    if error is not None:
+        emit_error("provision", error, as_json=False)
+        raise typer.Exit(error.exit_code)
+
+
+def _variables(
+    spec: str | None, *, prune: bool, waves: int, wheelhouse: Path | None
+) -> dict[str, Any]:
+    """Return what the roles are given; what was not said here may be said in the inventory."""
+    from hostprep.fleet.sending import spec_for_hosts
+    from hostprep.spec import SYSTEM_SPEC, find_spec
+
+    path = Path(spec) if spec is not None else find_spec()
+    if path is None:
+        raise UsageError(
+            f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
+            "name one: hostprep provision -i INVENTORY SPEC",
+        )
+    variables: dict[str, Any] = {"hostprep_spec": spec_for_hosts(path, named=spec is not None)}
+    if prune:
+        variables["hostprep_prune"] = True
+    if waves > 1:
+        variables["hostprep_waves"] = waves
+    if wheelhouse is not None:
+        variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
+    return variables
+
+
+def _failure(run: FleetRun) -> HostprepError | None:
+    if not run.failed:
+        return None
+    return HostprepError(
+        f"{len(run.failed)} of {len(run.hosts)} hosts failed: {', '.join(run.failed)}.",
+        "when they are mended: the same command with --retry-failed",
+    )
+
+
+class _Words:
+    """Says on stderr what is being done, and what came of it where that is worth a line."""
+
+    def __init__(self) -> None:
+        self._begun: set[str] = set()
+
+    def event(self, event: Event) -> None:
+        """Show an event."""
+        if event.kind == "start" and event.task not in self._begun:
+            self._begun.add(event.task)
+            say(printable(f"{event.task.rpartition(' : ')[2]} ..."))
+        elif event.kind in ("failed", "unreachable"):
+            say(printable(f"  {event.host}: {event.kind}: {event.fields.get('message') or ''}"))
+        elif event.kind == "ok" and event.fields.get("changed"):
+            say(printable(f"  {event.host}: changed"))

@@ -1,0 +1,107 @@
+"""How a run over many hosts is shown: each change, then one table, then the totals."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from hostprep.cli.output import emit_text, error_fields, printable
+from hostprep.errors import HostprepError
+from hostprep.fleet.model import FleetRun, HostOutcome
+from hostprep.fleet.results import changes_of, staged_by, total_rate
+from hostprep.units import format_bytes, format_rate, format_seconds
+
+_HEADINGS = ("host", "changed", "failed", "bound by")
+
+
+def show_run(run: FleetRun, *, check: bool, diff: bool) -> None:
+    """Print a finished run."""
+    for outcome in run.hosts:
+        for line in _details(outcome, check=check, diff=diff):
+            emit_text(printable(line))
+    emit_text("")
+    rows = [_HEADINGS, *(_row(outcome) for outcome in run.hosts)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        emit_text("  ".join(cells).rstrip())
+    emit_text("")
+    emit_text(_totals(run, check=check))
+
+
+def run_fields(run: FleetRun, *, check: bool, error: HostprepError | None) -> dict[str, Any]:
+    """Return a run for JSON."""
+    rate = total_rate(run)
+    totals = {
+        "hosts": len(run.hosts),
+        "changed": sum(outcome.changed for outcome in run.hosts),
+        "failed": len(run.failed),
+        "seconds": round(run.seconds, 3),
+        "copied_bytes": 0 if rate is None else rate.copied_bytes,
+        "staging_seconds": None if rate is None else round(rate.seconds, 3),
+        "bytes_per_s": None if rate is None else rate.bytes_per_s,
+    }
+    return {
+        "check": check,
+        "hosts": [_host_fields(outcome) for outcome in run.hosts],
+        "totals": totals,
+        **({} if error is None else {"error": error_fields(error)}),
+    }
+
+
+def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
+    return {
+        "host": outcome.host,
+        "changed": outcome.changed,
+        "failed": outcome.failed,
+        "unreachable": outcome.unreachable,
+        "predicted": outcome.predicted,
+        "message": outcome.message,
+        "changes": [asdict(change) for change in changes_of(outcome)],
+        "staged": [asdict(staged) for staged in staged_by(outcome)],
+        "diffs": list(outcome.diffs),
+    }
+
+
+def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
+    verb = "would" if check else "done"
+    lines = []
+    for change in changes_of(outcome):
+        words = change.subject
+        if change.action is not None:
+            words += f": {change.action} ({change.reason})"
+        lines.append(f"{outcome.host}: {verb}: {words}")
+    if not outcome.predicted and outcome.message:
+        lines.append(f"{outcome.host}: {outcome.message}")
+    if diff:
+        lines += [line for text in outcome.diffs for line in text.rstrip("\n").split("\n")]
+    return lines
+
+
+def _row(outcome: HostOutcome) -> tuple[str, str, str, str]:
+    changed = str(len(changes_of(outcome))) if outcome.changed else "nothing"
+    failed = "unreachable" if outcome.unreachable else "yes" if outcome.failed else "no"
+    bounds = [
+        f"{each.dataset}: {each.bound_by or 'not known'},"
+        f" {format_rate(each.copied_bytes / each.seconds)}"
+        for each in staged_by(outcome)
+        if each.copied_bytes and each.seconds > 0
+    ]
+    if not outcome.predicted:
+        changed += " or more"
+    return outcome.host, changed, failed, "; ".join(bounds) or "-"
+
+
+def _totals(run: FleetRun, *, check: bool) -> str:
+    changed = sum(outcome.changed for outcome in run.hosts)
+    words = (
+        f"{len(run.hosts)} hosts: {changed} {'would change' if check else 'changed'},"
+        f" {len(run.failed)} failed, in {format_seconds(run.seconds)}"
+    )
+    rate = total_rate(run)
+    if rate is not None:
+        words += (
+            f"; staged {format_bytes(rate.copied_bytes)} in {format_seconds(rate.seconds)},"
+            f" {format_rate(rate.bytes_per_s)} in all"
+        )
+    return words

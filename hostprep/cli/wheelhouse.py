@@ -1,0 +1,33 @@
+"""``hostprep wheelhouse``: what the Ansible role asks of the controller; hidden from ``--help``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text
+
+
+def wheelhouse(
+    target: Annotated[str | None, typer.Option(help="The host: 3.11-x86_64-glibc-2.36.")] = None,
+    only_hostprep: Annotated[
+        bool, typer.Option("--only-hostprep", help="Without what hostprep depends on.")
+    ] = False,
+    given: Annotated[
+        Path | None, typer.Option("--from", help="A folder of wheels to take; downloads nothing.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Pack the wheels with which a host installs this hostprep; print the archive's path."""
+    from hostprep.fleet.wheelhouse import Target, make_wheelhouse
+
+    wanted = None if target is None or only_hostprep else Target.parse(target)
+    made = make_wheelhouse(wanted, None if only_hostprep else given)
+    if not as_json:
+        emit_text(str(made.archive))
+        return
+    fields = {"wheel": made.wheel, "build": made.build, "archive": str(made.archive)}
+    emit_json("wheelhouse", fields)

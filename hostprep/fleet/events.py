@@ -1,0 +1,115 @@
+"""From the lines that our callback plugin prints to what became of each host. Pure.
+
+The plugin, ``playbooks/callback/hostprep_events.py``, prints one JSON object a line; whatever else
+ansible-playbook prints is words for people.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from hostprep.fleet.model import HostOutcome
+
+_UNREACHABLE = "cannot be reached"
+_UNFINISHED = "the run ended before this host was done"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event. ``kind`` is play, start, ok, skipped, failed, unreachable or stats."""
+
+    kind: str
+    at: float
+    host: str = ""
+    task: str = ""
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_event(line: str) -> Event | None:
+    """Return the event of a line of output, None where it is none."""
+    try:
+        fields = json.loads(line)
+        return Event(
+            str(fields["event"]),
+            float(fields["time"]),
+            str(fields.get("host", "")),
+            str(fields.get("task", "")),
+            fields,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(slots=True)
+class _Host:
+    """What is known of a host so far."""
+
+    tasks: list[str] = field(default_factory=list)
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    diffs: list[str] = field(default_factory=list)
+    message: str | None = None
+    failed: bool = False
+    unreachable: bool = False
+    predicted: bool = True
+    task_started: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class Tally:
+    """Takes events in their order and knows what became of each host."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _Host] = {}
+        self._ended = False
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        if event.kind == "play":
+            for name in event.fields.get("hosts", ()):
+                self._hosts.setdefault(str(name), _Host())
+            return
+        if event.kind == "stats":
+            self._ended = True
+            return
+        host = self._hosts.setdefault(event.host, _Host())
+        if event.kind == "start":
+            host.task_started = event.at
+            return
+        fields = event.fields
+        if fields.get("changed") and event.kind != "skipped":
+            host.tasks.append(event.task)
+        if fields.get("diff"):
+            host.diffs.append(str(fields["diff"]))
+        if isinstance(fields.get("document"), dict):
+            host.documents.append(fields["document"])
+            host.started_at = host.started_at or host.task_started
+            host.ended_at = event.at
+        if not fields.get("predicted", True):
+            host.predicted = False
+            host.message = fields.get("message")
+        if event.kind in ("failed", "unreachable"):
+            host.failed = True
+            host.unreachable = event.kind == "unreachable"
+            words = fields.get("message") or ""
+            host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
+
+    def outcomes(self) -> tuple[HostOutcome, ...]:
+        """Return the hosts in the order of the inventory; an unfinished run has failed for all."""
+        return tuple(
+            HostOutcome(
+                host=name,
+                changed_tasks=tuple(host.tasks),
+                failed=host.failed or not self._ended,
+                unreachable=host.unreachable,
+                message=host.message if host.failed or self._ended else _UNFINISHED,
+                predicted=host.predicted,
+                documents=tuple(host.documents),
+                diffs=tuple(host.diffs),
+                started_at=host.started_at,
+                ended_at=host.ended_at,
+            )
+            for name, host in self._hosts.items()
+        )

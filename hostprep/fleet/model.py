@@ -1,0 +1,46 @@
+"""What a run over many hosts left of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class HostOutcome:
+    """One host after a run. ``message`` says why it failed, or what could not be predicted.
+
+    ``changed_tasks`` are the names of the tasks that changed something, or would in check mode;
+    ``documents`` are the JSON documents of the host's own hostprep, in the order of the tasks.
+    ``predicted`` is False where check mode could not tell all. Times are seconds since the epoch on
+    the controller: from the first document's task to its end, None where there was none.
+    """
+
+    host: str
+    changed_tasks: tuple[str, ...] = ()
+    failed: bool = False
+    unreachable: bool = False
+    message: str | None = None
+    predicted: bool = True
+    documents: tuple[dict[str, Any], ...] = ()
+    diffs: tuple[str, ...] = ()
+    started_at: float | None = None
+    ended_at: float | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything on the host was changed, or would be."""
+        return bool(self.changed_tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRun:
+    """A finished run: its hosts in the order of the inventory, and how long it took."""
+
+    hosts: tuple[HostOutcome, ...]
+    seconds: float
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of the hosts that failed or could not be reached."""
+        return tuple(outcome.host for outcome in self.hosts if outcome.failed)

@@ -1,0 +1,134 @@
+"""Run one of the packaged playbooks: ansible-core as a child process, its events as they come."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.fleet.events import Event, Tally, parse_event
+from hostprep.fleet.model import FleetRun
+from hostprep.system.resources import data_path
+from hostprep.system.run import Running, start
+
+_MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
+
+
+class FleetObserver(Protocol):
+    """Is told of every event of a run as it comes."""
+
+    def event(self, event: Event) -> None:
+        """Take the next event."""
+
+
+def run_playbook(
+    name: str,
+    inventory: str,
+    variables: Mapping[str, Any],
+    *,
+    limit: Sequence[str] = (),
+    forks: int = 10,
+    check: bool = False,
+    diff: bool = False,
+    observer: FleetObserver | None = None,
+) -> FleetRun:
+    """Run the packaged playbook ``name`` (``site``, ``readiness``) and return what came of it.
+
+    ``inventory`` is a file, a folder, or hosts with commas (``a,b,``), as Ansible takes it;
+    ``variables`` beat those of the inventory. ``limit`` are patterns of hosts, all if empty.
+    A host that fails or is down stops only itself: it is in the result. Raises ``UsageError`` where
+    there is no host to run on, ``HostprepError`` where Ansible itself does not work.
+    """
+    _need_ansible()
+    began = time.monotonic()
+    tally = Tally()
+    words: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="hostprep-fleet.") as folder:
+        passed = Path(folder) / "variables.json"
+        passed.write_text(json.dumps(dict(variables)), encoding="utf-8")
+        command = [sys.executable, "-P", "-m", "ansible", "playbook"]
+        command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
+        command += ["--extra-vars", f"@{passed}"]
+        if limit:
+            command += ["--limit", ",".join(limit)]
+        command += ["--check"] if check else []
+        command += ["--diff"] if diff else []
+        command.append(str(data_path("playbooks", f"{name}.yml")))
+        with start(command, wanted_for="reach the hosts", env=_environment()) as running:
+            for line in _lines(running):
+                event = parse_event(line)
+                if event is None:
+                    words.append(line)
+                    continue
+                tally.take(event)
+                if observer is not None:
+                    observer.event(event)
+            completed = running.wait(timeout_seconds=60)
+    outcomes = tally.outcomes()
+    if not outcomes:
+        said = completed.stderr.strip() or "\n".join(words).strip()
+        if completed.returncode == 0 or "does not match any host" in said:
+            raise UsageError(
+                f"no host of {inventory} is meant.", "look at --limit and at the inventory"
+            )
+        raise HostprepError(
+            f"ansible-playbook ended with status {completed.returncode}: {said[-2000:]}",
+            "nothing was changed on any host",
+        )
+    return FleetRun(outcomes, time.monotonic() - began)
+
+
+def checked_inventory(inventory: str) -> str:
+    """Return the inventory as Ansible takes it: an absolute path, or hosts with commas.
+
+    Raises ``UsageError`` for a path that does not exist, which Ansible would only warn of.
+    """
+    if "," in inventory:
+        return inventory
+    if not os.path.exists(inventory):
+        raise UsageError(
+            f"the inventory {inventory} does not exist.",
+            "name a file of hosts, or the hosts themselves with a comma: -i host1,",
+        )
+    return os.path.abspath(inventory)
+
+
+def _need_ansible() -> None:
+    if importlib.util.find_spec("ansible") is None:
+        raise HostprepError(
+            "ansible-core is not installed beside hostprep; it reaches the hosts.",
+            "install hostprep with it: pip install 'hostprep[fleet]'",
+        )
+
+
+def _environment() -> dict[str, str]:
+    """Return what makes ansible-playbook ours: its user's own configuration does not count."""
+    playbooks = data_path("playbooks")
+    return {
+        "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
+        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
+        "ANSIBLE_LIBRARY": str(playbooks / "library"),
+        "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback"),
+        "ANSIBLE_STDOUT_CALLBACK": "hostprep_events",
+        "ANSIBLE_NOCOLOR": "1",
+        # Ansible insists on a UTF-8 locale for its own words.
+        "PYTHONUTF8": "1",
+    }
+
+
+def _lines(running: Running) -> Iterator[str]:
+    """Yield whole lines as they come."""
+    rest = b""
+    for chunk in running.chunks(timeout_seconds=_MOST_SECONDS):
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")

@@ -1,0 +1,151 @@
+"""What a host without a package registry needs to install hostprep: all wheels, in one archive."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import os
+import re
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.fleet.packing import PackedWheel, pack_wheel
+from hostprep.system.files import write_atomically
+from hostprep.system.locks import lock
+from hostprep.system.run import CommandFailed, run
+from hostprep.system.state import state_dir
+
+_TARGET = re.compile(r"(3)\.(\d+)-(\w+)-(glibc)-2\.(\d+)", re.ASCII)
+_OLDEST_GLIBC = 17  # of manylinux2014, below which nobody builds any more
+_DOWNLOAD_SECONDS = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What decides which wheels fit a host: Python 3.MINOR, the machine, glibc 2.MINOR."""
+
+    python_minor: int
+    machine: str
+    glibc_minor: int
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read ``3.11-x86_64-glibc-2.36``, as the role's survey prints it."""
+        match = _TARGET.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"no wheels can be chosen for a host that is {text!r}.",
+                "a host needs CPython 3 on glibc; give it hostprep_install_source: index",
+            )
+        return cls(int(match[2]), match[3], int(match[5]))
+
+    def __str__(self) -> str:
+        return f"3.{self.python_minor}-{self.machine}-glibc-2.{self.glibc_minor}"
+
+    def pip_options(self) -> list[str]:
+        """Return the options with which pip chooses wheels for this host and not for this one."""
+        version = f"3.{self.python_minor}"
+        options = ["--only-binary=:all:", "--implementation=cp", f"--python-version={version}"]
+        options += [f"--abi={abi}" for abi in (version.replace("3.", "cp3"), "abi3", "none")]
+        newest_first = range(self.glibc_minor, _OLDEST_GLIBC - 1, -1)
+        options += [f"--platform=manylinux_2_{minor}_{self.machine}" for minor in newest_first]
+        return [*options, f"--platform=manylinux2014_{self.machine}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wheelhouse:
+    """hostprep's own wheel by name and build, and the tar archive with it and what it needs."""
+
+    wheel: str
+    build: str
+    archive: Path
+
+
+def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelhouse:
+    """Return the archive for a host; what was made for one before is used again.
+
+    ``target`` of None puts hostprep's wheel alone into it. ``given`` is a folder of wheels to take
+    instead of downloading. Raises ``HostprepError`` where the download fails.
+    """
+    packed = pack_wheel()
+    home = state_dir() / "fleet"
+    home.mkdir(parents=True, exist_ok=True)
+    with lock("wheelhouse", purpose="making a wheelhouse"):
+        wheels: tuple[Path, ...] = ()
+        key = "alone"
+        if given is not None:
+            wheels, key = _wheels_in(given), "given"
+        elif target is not None:
+            folder = _downloaded(target, home / "wheels")
+            wheels, key = _wheels_in(folder), folder.name
+        archive = home / f"{key}.{_hash(packed.build, *(str(path) for path in wheels))}.tar"
+        if not archive.exists():
+            for stale in home.glob(f"{key}.*.tar"):
+                stale.unlink()
+            write_atomically(archive, [_tar(packed, wheels)], durable=False)
+    return Wheelhouse(packed.name, packed.build, archive)
+
+
+def _downloaded(target: Target, home: Path) -> Path:
+    """Return the folder with the wheels for ``target``; download them where there is none yet."""
+    needed = [
+        requirement
+        for requirement in importlib.metadata.requires("hostprep") or ()
+        if "extra ==" not in requirement
+    ]
+    folder = home / f"{target}-{_hash(*needed)}"
+    if folder.is_dir():
+        return folder
+    if importlib.util.find_spec("pip") is None:
+        raise HostprepError(
+            "pip is not in the environment of hostprep; it downloads what the hosts need.",
+            "add pip to it, or give a folder of wheels: --wheelhouse DIR",
+        )
+    home.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home, prefix=".") as name:
+        download = Path(name) / "wheels"
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", f"--dest={download}"]
+        try:
+            run(
+                [*command, *target.pip_options(), *needed],
+                wanted_for="download what the hosts need",
+                timeout_seconds=_DOWNLOAD_SECONDS,
+            )
+        except CommandFailed as error:
+            raise HostprepError(
+                f"the wheels for hosts with {target} could not be downloaded:"
+                f" {error.completed.stderr.strip()[-1500:]}",
+                "give a folder of wheels: --wheelhouse DIR; or let the hosts ask their own index:"
+                " hostprep_install_source: index",
+            ) from None
+        os.replace(download, folder)
+    return folder
+
+
+def _wheels_in(folder: Path) -> tuple[Path, ...]:
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        raise UsageError(f"{folder} holds no wheels.", "fill it by `pip download`")
+    return tuple(path for path in wheels if not path.name.startswith("hostprep-"))
+
+
+def _tar(packed: PackedWheel, wheels: tuple[Path, ...]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in [(packed.name, packed.content)] + [
+            (path.name, path.read_bytes()) for path in wheels
+        ]:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _hash(*words: str) -> str:
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]

@@ -1,0 +1,70 @@
+"""Print every event of a run as one line of JSON, for hostprep.fleet to read."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: hostprep_events
+type: stdout
+short_description: One line of JSON for each event
+description: What hostprep.fleet reads from ansible-playbook's stdout.
+"""
+
+
+class CallbackModule(CallbackBase):
+    """Events of plays, of tasks on hosts, and the sums at the end."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "hostprep_events"
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        hosts = play.get_variable_manager()._inventory.get_hosts(play.hosts)
+        self._emit("play", name=play.get_name(), hosts=[host.name for host in hosts])
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        self._emit("start", host=host.get_name(), task=task.get_name())
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        self._result("ok", result)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._result("skipped", result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._result("unreachable", result)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        self._result("ok" if ignore_errors else "failed", result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        self._emit("stats", hosts=sorted(stats.processed))
+
+    def _result(self, event: str, result: Any) -> None:
+        # Without the underscore since ansible-core 2.19.
+        host = getattr(result, "host", None) or result._host
+        task = getattr(result, "task", None) or result._task
+        fields = getattr(result, "result", None) or result._result
+        self._emit(
+            event,
+            host=host.get_name(),
+            task=task.get_name(),
+            changed=bool(fields.get("changed", False)),
+            message=self._message(fields),
+            diff=self._get_diff(fields["diff"]) if fields.get("diff") else None,
+            document=fields.get("document"),
+            predicted=fields.get("predicted", True),
+        )
+
+    def _message(self, fields: dict[str, Any]) -> str | None:
+        words = [str(fields[key]).strip() for key in ("msg", "stderr") if fields.get(key)]
+        return "\n".join(words) or None
+
+    def _emit(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, "time": time.time(), **fields}, default=str)
+        self._display.display(line, screen_only=True)

@@ -1,0 +1,174 @@
+#!/usr/bin/python
+"""The host's own hostprep, with Ansible's words: changed, diff, failed. It decides nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: hostprep
+short_description: Run the host's hostprep and report what its JSON says
+description:
+  - C(converge) runs C(hostprep apply), and C(hostprep plan) in check mode.
+  - C(check) runs C(hostprep check), which changes nothing.
+options:
+  command:
+    description: What to run.
+    type: str
+    choices: [converge, check]
+    default: converge
+  executable:
+    description: The hostprep command.
+    type: path
+    default: /usr/local/bin/hostprep
+  spec:
+    description: The spec file; needed by C(converge).
+    type: path
+  content:
+    description: What the spec file is going to hold; check mode plans against this.
+    type: str
+  prune:
+    description: Take away what hostprep made and the spec no longer names.
+    type: bool
+    default: false
+  arguments:
+    description: More arguments of C(check).
+    type: list
+    elements: str
+    default: []
+author: The hostprep authors
+"""
+
+EXAMPLES = r"""
+- name: Converge
+  hostprep:
+    spec: /etc/hostprep/hostprep.yml
+"""
+
+RETURN = r"""
+document:
+  description: The JSON document of the command; null where there was none.
+  type: dict
+  returned: always
+predicted:
+  description: Whether check mode could tell what would change.
+  type: bool
+  returned: check mode
+"""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "command": {"choices": ["converge", "check"], "default": "converge"},
+            "executable": {"type": "path", "default": "/usr/local/bin/hostprep"},
+            "spec": {"type": "path"},
+            "content": {"type": "str"},
+            "prune": {"type": "bool", "default": False},
+            "arguments": {"type": "list", "elements": "str", "default": []},
+        },
+        required_if=[("command", "converge", ("spec",))],
+        supports_check_mode=True,
+    )
+    if module.params["command"] == "check":
+        check(module)
+    elif not module.check_mode:
+        apply(module)
+    elif os.path.exists(module.params["executable"]):
+        plan(module)
+    else:
+        module.exit_json(
+            changed=True,
+            predicted=False,
+            document=None,
+            msg="hostprep is not installed here yet; what it would change once it is installed"
+            " cannot be told",
+        )
+
+
+def check(module: AnsibleModule) -> None:
+    document = run(module, ["check", *module.params["arguments"]])
+    if "error" in document:
+        fail(module, document)
+    module.exit_json(changed=False, document=document)
+
+
+def apply(module: AnsibleModule) -> None:
+    document = run(module, ["apply", module.params["spec"], "--yes", *prune(module)])
+    if not document["ok"]:
+        fail(module, document)
+    report(module, document, document["done"], changed=document["changed"])
+
+
+def plan(module: AnsibleModule) -> None:
+    with tempfile.NamedTemporaryFile("w", suffix=".yml", dir=module.tmpdir) as file:
+        file.write(module.params["content"] or read(module.params["spec"]))
+        file.flush()
+        document = run(module, ["plan", file.name, *prune(module)])
+    if not document["ok"] or document["refusals"]:
+        fail(module, document)
+    report(module, document, document["changes"], changed=bool(document["changes"]), predicted=True)
+
+
+def run(module: AnsibleModule, arguments: list[str]) -> dict:
+    """Return the document that hostprep printed; fail where it printed none."""
+    command = [module.params["executable"], *arguments, "--json"]
+    code, out, err = module.run_command(command, handle_exceptions=False)
+    try:
+        document = json.loads(out)
+    except ValueError:
+        said = err.strip() or out.strip() or "it said nothing"
+        module.fail_json(
+            msg=f"hostprep {arguments[0]} ended with {code}: {said[-2000:]}", document=None
+        )
+    return document
+
+
+def report(module: AnsibleModule, document: dict, changes: list[dict], **result: bool) -> None:
+    """End well; the diff has one line for each change, the reason before and the action after."""
+    diff = {
+        "before_header": "the host",
+        "after_header": "the spec",
+        "before": lines(changes, "reason"),
+        "after": lines(changes, "action"),
+    }
+    module.exit_json(document=document, diff=diff, **result)
+
+
+def fail(module: AnsibleModule, document: dict) -> None:
+    """End badly, with every sentence that hostprep has for it."""
+    found = [document["error"]] if "error" in document else []
+    found += document.get("refusals", []) + document.get("failed", [])
+    sentences = [
+        each["message"] + (f" -> {each['hint']}" if each.get("hint") else "") for each in found
+    ]
+    sentences += [
+        f"{change['kind']} {change['subject']} is still not as the spec asks: {change['reason']}"
+        for change in document.get("pending", [])
+    ]
+    module.fail_json(
+        msg="\n".join(sentences) or "hostprep failed and did not say why",
+        changed=bool(document.get("done")),
+        document=document,
+    )
+
+
+def lines(changes: list[dict], word: str) -> str:
+    return "".join(f"{each['kind']} {each['subject']}: {each[word]}\n" for each in changes)
+
+
+def prune(module: AnsibleModule) -> list[str]:
+    return ["--prune"] if module.params["prune"] else []
+
+
+def read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Print what installing hostprep depends on, as JSON: ``survey.py VENV``."""
+
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+
+
+def build(home):
+    """Return the build that is installed in ``home`` and runs, None where there is none."""
+    stamps = [name for name in listing(home) if name.startswith("build-")]
+    command = [os.path.join(home, "bin", "hostprep"), "--version"]
+    try:
+        runs = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:
+        return None
+    return stamps[0][len("build-") :] if len(stamps) == 1 and runs.returncode == 0 else None
+
+
+def listing(home):
+    try:
+        return os.listdir(home)
+    except OSError:
+        return []
+
+
+version = "{}.{}".format(*sys.version_info)
+answer = {
+    "venv": sys.version_info >= (3, 11) and importlib.util.find_spec("ensurepip") is not None,
+    "build": build(sys.argv[1]),
+    "target": "-".join((version, platform.machine(), *platform.libc_ver())),
+}
+print(json.dumps(answer))
