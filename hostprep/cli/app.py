@@ -15,12 +15,14 @@ from hostprep.cli.plan import plan
 from hostprep.cli.probe import probe
 from hostprep.cli.provision import provision
 from hostprep.cli.recommend import recommend
+from hostprep.cli.restage import restage
 from hostprep.cli.spec import spec_app
 from hostprep.cli.stage import stage
 from hostprep.cli.status import status
 from hostprep.cli.unmount import unmount
 from hostprep.cli.unstage import unstage
 from hostprep.cli.verify import verify
+from hostprep.cli.wait import wait
 from hostprep.cli.wheelhouse import wheelhouse
 
 app = typer.Typer(
@@ -62,6 +64,8 @@ COMMANDS = frozenset(
         "spec",
         "recommend",
         "verify",
+        "restage",
+        "wait",
         "plan",
         "apply",
         "provision",
@@ -77,6 +81,8 @@ app.command("unmount")(unmount)
 app.command("probe")(probe)
 app.command("recommend")(recommend)
 app.command("verify")(verify)
+app.command("wait")(wait)
+app.command("restage", hidden=True)(restage)
 app.add_typer(spec_app, name="spec")
 app.command("facts")(facts)
 app.command("plan")(plan)

@@ -1,0 +1,97 @@
+"""``hostprep wait``: blocks until data sets are ready, for job scripts."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
+from hostprep.errors import HostprepError
+
+if TYPE_CHECKING:
+    from hostprep.converging.boot_state import BootState
+    from hostprep.converging.waiting import Waited
+
+
+def wait(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Data sets, by name or target path.")
+    ],
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Give up after this time; never if not given."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Wait until data sets are staged, whole, in this boot; fail at once where they cannot be."""
+    from hostprep.converging.waiting import wait_for
+
+    started = time.monotonic()
+    waited = wait_for(
+        names, timeout_seconds=timeout, on_change=_tell if sys.stderr.isatty() else _keep_silent
+    )
+    seconds = time.monotonic() - started
+    errors = [_error(each, seconds) for each in waited if not each.ready]
+    if as_json:
+        fields: dict[str, Any] = {
+            "datasets": [_fields(each) for each in waited],
+            "seconds": round(seconds, 3),
+        }
+        if errors:
+            fields["error"] = error_fields(errors[0])
+        emit_json("wait", fields, ok=not errors)
+    for each in waited:
+        if each.ready and not as_json:
+            emit_text(printable(f"{each.name} is ready: {each.target}"))
+    for error in errors:
+        say(f"hostprep: {printable(error.message)}")
+        if error.hint:
+            say(f"  -> {printable(error.hint)}")
+    if errors:
+        raise typer.Exit(HostprepError.exit_code)
+
+
+def _error(waited: Waited, seconds: float) -> HostprepError:
+    from hostprep.units import format_seconds
+
+    state = waited.state
+    if waited.timed_out:
+        error = HostprepError(
+            f"{waited.name} is not ready after {format_seconds(seconds)}: {state.state.value}:"
+            f" {state.reason}",
+            "give it more time by --timeout; `hostprep status` shows how far it is",
+        )
+        error.code = "timeout"
+    elif state.state.comes_up:
+        error = HostprepError(
+            f"{waited.name} is not ready yet: {state.reason}",
+            "it may still become so: wait for it by itself",
+        )
+    else:
+        error = HostprepError(f"{waited.name} is not ready: {state.reason}", state.hint)
+    return error
+
+
+def _fields(waited: Waited) -> dict[str, Any]:
+    state = waited.state
+    return {
+        "name": waited.name,
+        "target": waited.target,
+        "ready": waited.ready,
+        "state": state.state.value,
+        "reason": state.reason,
+        "hint": state.hint,
+        "timed_out": waited.timed_out,
+    }
+
+
+def _tell(name: str, state: BootState) -> None:
+    say(printable(f"{name}: {state.state.value}: {state.reason}"))
+
+
+def _keep_silent(name: str, state: BootState) -> None:
+    """Say nothing: the words are for people at a terminal."""

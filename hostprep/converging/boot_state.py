@@ -1,0 +1,149 @@
+"""Where a data set is on its way back after a boot: coming up, ready, or failed, and why."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hostprep.converging.boot_record import BootNote, BootRecord, load_note
+from hostprep.host.boot import boot_id
+from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.staging.manifest import record_id
+from hostprep.staging.status import DatasetStatus
+from hostprep.system.locks import is_locked
+from hostprep.system.systemd import show_unit, systemd_runs
+
+_PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "Job")
+
+
+class Stage(StrEnum):
+    """How far it is. ``missing``: it was ready in this boot, and is gone since."""
+
+    WAITING = "waiting"
+    STAGING = "staging"
+    READY = "ready"
+    FAILED = "failed"
+    MISSING = "missing"
+
+    @property
+    def comes_up(self) -> bool:
+        """Whether it may become ready without anybody's doing."""
+        return self in (Stage.WAITING, Stage.STAGING)
+
+
+@dataclass(frozen=True, slots=True)
+class BootState:
+    """How far a data set is, and why; ``hint`` says what to do where it failed."""
+
+    state: Stage
+    reason: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What tells how far a data set is.
+
+    ``unit`` holds properties of its service as systemctl-show(1) has them: None where systemd does
+    not run, empty where it was not asked or does not answer.
+    """
+
+    boot_id: str
+    running: bool
+    note: BootNote | None
+    dataset: DatasetStatus | None
+    unit: dict[str, str] | None
+    mounts: tuple[Mount, ...]
+
+
+def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:
+    """Return how far the data set of ``record`` is; ``dataset`` is its status, where one is known.
+
+    Any user may ask.
+    """
+    running = is_locked("stage-" + record_id(record.name, record.target))
+    note = load_note(record.name)
+    unit: dict[str, str] | None = {}
+    if not running and note is None:
+        unit = show_unit(record.unit, _PROPERTIES) if systemd_runs() else None
+    return judge(record, Evidence(boot_id(), running, note, dataset, unit, read_mounts()))
+
+
+def judge(record: BootRecord, seen: Evidence) -> BootState:
+    """Return what the evidence means."""
+    dataset, note = seen.dataset, seen.note
+    stamped = note is not None and note.state == "ready"
+    if seen.running:
+        return BootState(Stage.STAGING, "it is being staged")
+    if dataset is not None and dataset.state == "staged":
+        if note is not None and stamped:
+            return BootState(Stage.READY, note.reason)
+        if dataset.record.boot_id == seen.boot_id:
+            return BootState(Stage.READY, "it was staged in this boot")
+    again = f"`systemctl restart {shlex.quote(record.unit)}`"
+    if note is None:
+        return _without_note(record, seen, again)
+    if note.state == "failed":
+        return BootState(Stage.FAILED, note.reason, note.hint)
+    if stamped:
+        why = dataset.reason if dataset is not None else "nothing is on record of it"
+        return BootState(
+            Stage.MISSING, f"it was staged in this boot, and is not there now: {why}", again
+        )
+    return BootState(
+        Stage.FAILED,
+        "the run that staged it was killed",
+        f"look for the reason (`journalctl -b -u {shlex.quote(record.unit)}`), then {again}",
+    )
+
+
+def absent_mount(record: BootRecord, mounts: Iterable[Mount]) -> str | None:
+    """Say which of the file systems that it needs is not mounted, None where all are."""
+    mounts = tuple(mounts)
+    if mount_at(record.source_mount, mounts) is None:
+        return f"the file system of its source, {record.source_mount}, is not mounted"
+    target = record.volume or record.target_mount
+    if target is not None and mount_at(target, mounts) is None:
+        what = "its volume" if record.volume else "the file system of its target,"
+        return f"{what} {target} is not mounted"
+    return None
+
+
+def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
+    """Judge where its service has not begun in this boot, from what systemd tells of it."""
+    unit, absent = seen.unit, absent_mount(record, seen.mounts)
+    if unit is None:
+        return BootState(
+            Stage.FAILED,
+            "systemd does not run here, so nothing stages it by itself",
+            "`hostprep apply` stages it now",
+        )
+    if "Job" in unit or unit.get("ActiveState") == "activating":
+        return BootState(Stage.WAITING, absent or "its service has not begun yet")
+    if unit.get("LoadState", "loaded") != "loaded":
+        return BootState(
+            Stage.FAILED,
+            f"its service {record.unit} is {unit['LoadState']}",
+            "`hostprep apply` writes it anew and stages the data set",
+        )
+    journal = f"`journalctl -b -u {shlex.quote(record.unit)}`"
+    if unit.get("ActiveState") == "failed":
+        result = unit.get("Result", "unknown")
+        return BootState(
+            Stage.FAILED, f"its service failed ({result})", f"{journal} says why; then {again}"
+        )
+    if absent:
+        return BootState(
+            Stage.FAILED, f"{absent}, so its service was not started", f"mount it, then {again}"
+        )
+    if unit.get("UnitFileState", "enabled") != "enabled":
+        return BootState(
+            Stage.FAILED,
+            f"its service is {unit['UnitFileState'] or 'not enabled'}, so nothing starts it",
+            "`hostprep apply` enables it and stages the data set",
+        )
+    return BootState(
+        Stage.FAILED, "its service did not run in this boot", f"{journal} may say why; then {again}"
+    )

@@ -1,0 +1,234 @@
+"""What the boot service runs: stage again what its boot record names, and nothing else.
+
+Nothing is mounted, resized or asked. Whatever is not as it was recorded ends it before anything is
+written, with the reason in a note for ``status`` and ``wait``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import shutil
+import time
+from dataclasses import dataclass
+
+from hostprep.converging.boot_record import (
+    BootNote,
+    BootRecord,
+    load_boot_record,
+    save_boot_record,
+    save_note,
+)
+from hostprep.converging.boot_state import absent_mount
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.block import locate
+from hostprep.host.boot import boot_id
+from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.staging.manifest import folder, load_record
+from hostprep.staging.model import StageRequest, StageResult, Verify
+from hostprep.staging.observer import Observer
+from hostprep.staging.planning import plan_stage, stage_lock
+from hostprep.staging.stage import carry_out
+from hostprep.system.locks import lock
+from hostprep.units import PAGE_BYTES, format_bytes
+from hostprep.volumes.facts import gather
+
+
+@dataclass(frozen=True, slots=True)
+class Restaged:
+    """What came of it. ``source_changed`` is None where no earlier digest is known."""
+
+    result: StageResult
+    source_changed: bool | None
+    summary: str
+
+
+def restage(name: str, observer: Observer) -> Restaged:
+    """Stage the data set ``name`` as its boot record says, and leave the ready stamp.
+
+    Raises ``Refused`` where source or target are not as recorded, and ``HostprepError`` where
+    staging fails; ``status`` and ``wait`` tell the reason from then on, until it succeeds.
+    """
+    record = load_boot_record(name)
+    if record is None:
+        raise UsageError(
+            f"no data set {name!r} is to be staged at boot; nothing was changed.",
+            "`at_boot: true` in the spec and `hostprep apply` make it one",
+        )
+    again = f"`systemctl restart {shlex.quote(record.unit)}`"
+    request = _request(record)
+    with lock(stage_lock(request), purpose=f"hostprep restage {name}", on_wait=observer.note):
+        _note(name, "staging")
+        try:
+            done = _stage(record, request, again, observer)
+        except BaseException as error:
+            _note(name, "failed", *_told(error, again))
+            if isinstance(error, HostprepError):
+                error.message = f"{name}: {error.message}"
+            raise
+        save_boot_record(dataclasses.replace(record, digest=done.result.digest))
+        _note(
+            name,
+            "ready",
+            done.summary,
+            digest=done.result.digest,
+            source_changed=done.source_changed,
+        )
+    return done
+
+
+def check_places(record: BootRecord, again: str) -> None:
+    """Raise ``Refused`` unless source and target are there, and on the file systems recorded.
+
+    ``again`` completes the hint: how to have it staged once the cause is mended.
+    """
+    mended = f"mount it, then {again}"
+    if absent := absent_mount(record, read_mounts()):
+        raise Refused(f"{absent}; nothing was staged.", mended)
+    if not os.path.isdir(record.source):
+        raise Refused(f"its source {record.source} is not there; nothing was staged.", mended)
+    now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
+    if (real := os.path.realpath(record.source)) != record.source:
+        raise Refused(f"its source {record.source} leads to {real}; nothing was staged.", now)
+    # Through the kernel's own number of the mount; what an automounter has, it mounts for this.
+    lies_on = locate(record.source).mount
+    if lies_on.target != record.source_mount or lies_on.fstype == "autofs":
+        raise Refused(
+            f"its source {record.source} belongs to the file system at {record.source_mount}, and"
+            f" lies on {lies_on.target} ({lies_on.fstype}) now; nothing was staged.",
+            now,
+        )
+    _check_target(record, now)
+    _check_filled(record, again)
+
+
+def _check_filled(record: BootRecord, again: str) -> None:
+    try:
+        with os.scandir(record.source) as entries:
+            empty = next(entries, None) is None
+    except OSError as error:
+        raise HostprepError(
+            f"its source {record.source} cannot be read: {error.strerror}; nothing was staged.",
+            f"mend it, then {again}",
+        ) from None
+    if empty:
+        raise Refused(
+            f"its source {record.source} is empty; nothing was staged.", f"fill it, then {again}"
+        )
+
+
+def _check_target(record: BootRecord, now: str) -> None:
+    if record.volume is None:
+        mount = mount_containing(os.path.realpath(record.parent), read_mounts())
+        if mount is None or mount.target != record.target_mount:
+            where = "nowhere" if mount is None else mount.target
+            raise Refused(
+                f"its target {record.parent} belongs to the file system at"
+                f" {record.target_mount}, and lies on {where} now; nothing was staged.",
+                now,
+            )
+        return
+    facts = gather(record.volume)
+    if facts.live is None or not facts.is_ours:
+        raise Refused(
+            f"what is mounted on {record.volume} is no volume of hostprep's; nothing was staged.",
+            f"unmount it, and run `hostprep apply`: {now}",
+        )
+    least = record.volume_size_bytes
+    if least is not None and facts.live.size_bytes < least:
+        raise Refused(
+            f"its volume {record.volume} has {format_bytes(facts.live.size_bytes)} instead of"
+            f" {format_bytes(least)}; nothing was staged.",
+            now,
+        )
+
+
+def _request(record: BootRecord) -> StageRequest:
+    return StageRequest(
+        source=record.source,
+        name=record.name,
+        parent=record.parent,
+        # What is mounted is larger than this already, and stays as it is.
+        volume_size_bytes=PAGE_BYTES if record.volume else None,
+        verify=Verify(record.verify),
+    )
+
+
+def _stage(record: BootRecord, request: StageRequest, again: str, observer: Observer) -> Restaged:
+    check_places(record, again)
+    before = _digest_before(record)
+    with plan_stage(request, observer) as plan:
+        if plan.volume is not None and plan.volume.changes:
+            steps = "; ".join(change.action for change in plan.volume.changes)
+            raise Refused(
+                f"its volume {record.volume} does not suffice any more: {steps}. Nothing was"
+                " staged.",
+                "`hostprep apply` brings the volume up to date and stages the data set",
+            )
+        if plan.refusal is not None:
+            raise Refused(
+                plan.refusal.message, f"mend that (a larger volume, for instance), then {again}"
+            )
+        result = carry_out(plan, observer)
+    failed = [item for item in result.skipped if item.failed]
+    if failed:
+        first = failed[0]
+        raise HostprepError(
+            f"{len(failed)} of the source's entries could not be staged, so nothing was published:"
+            f" the first is {first.path} ({first.reason}).",
+            f"mend the source, then {again}",
+        )
+    changed = None if None in (before, result.digest) else before != result.digest
+    return Restaged(result, changed, _summary(result, changed))
+
+
+def _digest_before(record: BootRecord) -> str | None:
+    """Return the digest of the last staging; of a run that was cut short there is none.
+
+    What a power cut left of the data set's own record, which is not flushed for a tmpfs, may make
+    no sense: it goes then, as it would have with an empty volume.
+    """
+    try:
+        staged = load_record(record.name, record.target)
+    except HostprepError:
+        if record.volume is None or os.path.lexists(record.target):
+            raise
+        shutil.rmtree(folder(record.name, record.target))
+        staged = None
+    if staged is not None and staged.source == record.source and staged.digest is not None:
+        return staged.digest
+    return record.digest
+
+
+def _summary(result: StageResult, changed: bool | None) -> str:
+    source = {
+        None: "there was no earlier digest to compare with",
+        False: "the source is as it was when it was last staged",
+        True: "the source has changed since it was last staged",
+    }[changed]
+    return f"{result.files} files, {format_bytes(result.bytes)}, digest {result.digest}: {source}"
+
+
+def _told(error: BaseException, again: str) -> tuple[str, str | None]:
+    """Return an error as a note has it: reason and hint."""
+    if isinstance(error, HostprepError):
+        return error.message, error.hint
+    if isinstance(error, KeyboardInterrupt):
+        return "the run that staged it was stopped", again
+    return f"unexpected {type(error).__name__}: {error}", None
+
+
+def _note(
+    name: str,
+    state: str,
+    reason: str = "",
+    hint: str | None = None,
+    *,
+    digest: str | None = None,
+    source_changed: bool | None = None,
+) -> None:
+    note = BootNote(
+        state, boot_id(), os.getpid(), time.time(), reason, hint, digest, source_changed
+    )
+    save_note(name, note)

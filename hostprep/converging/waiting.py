@@ -1,0 +1,136 @@
+"""``hostprep wait``: blocks until data sets are ready, and no longer than they can become so."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hostprep.converging.boot_record import BootRecord, all_boot_records
+from hostprep.converging.boot_state import BootState, Stage, boot_state
+from hostprep.errors import UsageError
+from hostprep.host.boot import boot_id
+from hostprep.staging.manifest import all_records, load_record
+from hostprep.staging.status import DatasetStatus, dataset_status
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """What came of waiting for one data set; ``reason`` and ``hint`` where it is not ready."""
+
+    name: str
+    target: str
+    state: BootState
+    timed_out: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether it may be used now."""
+        return self.state.state is Stage.READY
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    name: str
+    target: str
+    boot: BootRecord | None
+
+
+def wait_for(
+    names: Sequence[str],
+    *,
+    timeout_seconds: float | None = None,
+    on_change: Callable[[str, BootState], None] = lambda name, state: None,
+) -> tuple[Waited, ...]:
+    """Block until all of ``names`` (names or targets) are ready; return how each then is.
+
+    Ends as soon as one of them cannot become ready by itself, or the time is over (None: never).
+    ``on_change`` is told each new state of one that is not ready yet. Any user may wait. Raises
+    ``UsageError`` for a name that is not known.
+    """
+    known = [_find(name) for name in dict.fromkeys(names)]
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    before: dict[str, BootState] = {}
+    while True:
+        states = {each.target: _state(each) for each in known}
+        for each in known:
+            state = states[each.target]
+            if state != before.get(each.target) and state.state is not Stage.READY:
+                on_change(each.name, state)
+        # One look sees a run that begins or ends meanwhile from both sides: it takes two of a kind.
+        lost = any(
+            not state.state.comes_up
+            and state.state is not Stage.READY
+            and before.get(target) == state
+            for target, state in states.items()
+        )
+        ready = all(state.state is Stage.READY for state in states.values())
+        late = deadline is not None and time.monotonic() >= deadline
+        if ready or lost or late:
+            return tuple(
+                Waited(
+                    each.name,
+                    each.target,
+                    states[each.target],
+                    timed_out=late and states[each.target].state.comes_up,
+                )
+                for each in known
+            )
+        before = states
+        left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
+        time.sleep(max(0.0, min(POLL_SECONDS, left)))
+
+
+def _find(word: str) -> _Known:
+    """Return the data set that is meant by its name, or by its path on the target."""
+    found = {record.target: _Known(record.name, record.target, None) for record in all_records()}
+    found |= {
+        record.target: _Known(record.name, record.target, record) for record in all_boot_records()
+    }
+    if word.startswith("/") and (meant := found.get(os.path.normpath(word))):
+        return meant
+    named = [each for each in found.values() if each.name == word]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        targets = ", ".join(each.target for each in named)
+        raise UsageError(f"several data sets are called {word}.", f"name one of: {targets}")
+    names = sorted({each.name for each in found.values()})
+    near = difflib.get_close_matches(word, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
+    raise UsageError(f"hostprep knows no data set {word!r}.", hint)
+
+
+def _state(known: _Known) -> BootState:
+    record = load_record(known.name, known.target)
+    dataset = None if record is None else dataset_status(record, check_source=False)
+    if known.boot is not None:
+        return boot_state(known.boot, dataset)
+    if dataset is None:
+        return BootState(Stage.MISSING, "it was unstaged", "`hostprep stage` stages it")
+    return _without_service(dataset)
+
+
+def _without_service(dataset: DatasetStatus) -> BootState:
+    """Judge a data set that nothing stages by itself."""
+    record = dataset.record
+    stage = "`hostprep stage` with its source stages it"
+    match dataset.state:
+        case "copying":
+            return BootState(Stage.STAGING, dataset.reason)
+        case "staged" if record.volume is None or record.boot_id == boot_id():
+            return BootState(Stage.READY, "it is there, whole")
+        case "staged":
+            return BootState(Stage.MISSING, "it was staged before the machine was rebooted", stage)
+        case "partial":
+            failed = sum(item.failed for item in record.skipped)
+            reason = f"{failed} of the source's entries are not in it"
+            return BootState(Stage.FAILED, reason, "mend the source and stage it again")
+        case "interrupted":
+            return BootState(Stage.FAILED, dataset.reason, stage)
+    reason = dataset.reason
+    return BootState(Stage.MISSING, f"{reason}; nothing stages it at boot", stage)
