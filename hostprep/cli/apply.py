@@ -47,7 +47,13 @@ def apply(
             show_plan(plan)
         if plan.refusals or dry_run or not plan.changes:
             if as_json:
-                nothing = {"dry_run": dry_run, "changed": False, "done": [], "failed": []}
+                nothing = {
+                    "dry_run": dry_run,
+                    "changed": False,
+                    "done": [],
+                    "staged": [],
+                    "failed": [],
+                }
                 pending = [asdict(change) for change in plan.changes]
                 emit_json(
                     "apply",
@@ -71,6 +77,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
             "dry_run": False,
             "changed": bool(applied.done),
             "done": [asdict(change) for change in applied.done],
+            "staged": [asdict(staged) for staged in applied.staged],
             "failed": [asdict(problem) for problem in applied.failed],
             "not_tried": [asdict(each) for each in applied.not_tried],
             "pending": [asdict(change) for change in applied.after.changes],

@@ -180,7 +180,6 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
 
 def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.cli.stage_bound import bound_of
     from hostprep.cli.stage_text import (
         announce,
         conclude,
@@ -188,6 +187,7 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
         result_fields,
         show_stage_plan,
     )
+    from hostprep.staging.bound import bound_of
     from hostprep.staging.planning import cores, plan_stage, stage_lock
     from hostprep.staging.shortfall import shortfall_of
     from hostprep.staging.stage import carry_out

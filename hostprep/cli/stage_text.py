@@ -13,7 +13,7 @@ from hostprep.units import format_bytes, format_count, format_rate, format_secon
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hostprep.cli.stage_bound import Bound
+    from hostprep.staging.bound import Bound
     from hostprep.staging.model import Skipped, StageResult
     from hostprep.staging.planning import StagePlan
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.model import (
+    Change,
+    HostPlan,
+    Kind,
+    ObjectPlan,
+    Problem,
+    Staged,
+    Unchanged,
+)
 from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer
 
@@ -16,7 +24,7 @@ class Applied:
 
     ``done`` are the changes that are there now; ``failed`` the objects that were tried in vain;
     ``not_tried`` those that make no sense without them. ``after`` is the plan from facts that were
-    read again: empty, it is the proof.
+    read again: empty, it is the proof. ``staged`` are the data sets that were staged.
     """
 
     plan: HostPlan
@@ -24,6 +32,7 @@ class Applied:
     failed: tuple[Problem, ...]
     not_tried: tuple[Unchanged, ...]
     after: HostPlan
+    staged: tuple[Staged, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -43,6 +52,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
     if not plan.changes:
         return Applied(plan, (), (), (), plan)
     done: list[ObjectPlan] = []
+    staged: list[Staged] = []
     failed: dict[tuple[Kind, str], Problem] = {}
     left: dict[tuple[Kind, str], Unchanged] = {}
     for each in plan.objects:
@@ -56,7 +66,8 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         for change in each.changes:
             observer.note(f"{change.kind} {change.subject}: {change.action}")
         try:
-            each.task.carry_out(observer)
+            if came := each.task.carry_out(observer):
+                staged.append(came)
         except HostprepError as error:
             failed[each.key] = Problem.of(each.kind, each.subject, error)
             observer.note(f"{each.kind} {each.subject}: failed: {error.message}")
@@ -71,6 +82,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         tuple(failed.values()),
         tuple(left.values()),
         after,
+        tuple(staged),
     )
 
 

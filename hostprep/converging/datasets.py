@@ -7,13 +7,14 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.host.boot import boot_id
 from hostprep.spec import DatasetSpec
+from hostprep.staging.bound import bound_of
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
-from hostprep.staging.planning import StagePlan, plan_stage, stage_lock
+from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
 from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
 from hostprep.staging.space import check_space
@@ -32,7 +33,7 @@ class DatasetTask:
 
     request: StageRequest
 
-    def carry_out(self, observer: Observer) -> None:
+    def carry_out(self, observer: Observer) -> Staged:
         """Plan once more under the data set's lock, now that its volume is there, and stage."""
         with (
             lock(
@@ -43,8 +44,17 @@ class DatasetTask:
             plan_stage(self.request, observer) as plan,
         ):
             result = carry_out(plan, observer)
+            bound = bound_of(result, plan, cores())
         if shortfall := shortfall_of(result, partial=False):
             raise shortfall
+        return Staged(
+            result.dataset,
+            result.copied_files,
+            result.copied_bytes,
+            result.seconds,
+            result.digest,
+            bound,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from hostprep.errors import HostprepError
+from hostprep.staging.bound import Bound
 from hostprep.staging.observer import Observer
 
 Item = TypeVar("Item")
@@ -61,10 +62,22 @@ class Problem:
         return cls(kind, subject, error.message, error.hint)
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What staging a data set came to; ``bound`` of None: it cannot be told what bound it."""
+
+    dataset: str
+    copied_files: int
+    copied_bytes: int
+    seconds: float
+    digest: str | None
+    bound: Bound | None
+
+
 class Task(Protocol):
     """What carries an object's plan out. It looks at the machine again before it acts."""
 
-    def carry_out(self, observer: Observer) -> None:
+    def carry_out(self, observer: Observer) -> Staged | None:
         """Do it; raise ``HostprepError`` where it fails or the machine is not as planned for."""
 
 
