@@ -13,6 +13,7 @@ from hostprep.cli.plans import volume_fields
 from hostprep.units import format_bytes, format_count
 
 if TYPE_CHECKING:
+    from hostprep.converging.boot_state import Comeback
     from hostprep.staging.status import DatasetStatus
     from hostprep.volumes.status import VolumeStatus
 
@@ -23,25 +24,42 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show volumes (size, use, drift) and data sets (whole, verified, fresh or stale)."""
+    """Show volumes (size, use, drift) and data sets (whole, verified, fresh or stale).
+
+    Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
+    """
+    from hostprep.converging.boot_state import comebacks
     from hostprep.staging.status import dataset_statuses
     from hostprep.volumes.status import volume_statuses
 
     volumes = volume_statuses()
     datasets = dataset_statuses(check_source=not no_source)
+    back = {each.record.target: each for each in comebacks(datasets)}
     if as_json:
         fields = {
             "volumes": [_volume_fields(volume) for volume in volumes],
-            "datasets": [_dataset_fields(dataset) for dataset in datasets],
+            "datasets": [
+                *(
+                    _dataset_fields(dataset, back.pop(dataset.record.target, None))
+                    for dataset in datasets
+                ),
+                *(_unknown_fields(each) for each in back.values()),
+            ],
         }
         emit_json("status", fields)
         return
-    if not volumes and not datasets:
+    if not volumes and not datasets and not back:
         emit_text("no volumes and no data sets of hostprep on this machine")
     for volume in volumes:
         _show_volume(volume)
     for dataset in datasets:
         _show_dataset(dataset)
+        if each := back.pop(dataset.record.target, None):
+            _show_comeback(each)
+    for each in back.values():
+        emit_text(printable(f"data set {each.record.name}: missing"))
+        emit_text(printable(f"  {each.record.source} -> {each.record.target}"))
+        _show_comeback(each)
 
 
 def _show_volume(volume: VolumeStatus) -> None:
@@ -88,6 +106,13 @@ def _show_dataset(dataset: DatasetStatus) -> None:
         emit_text(f"  {format_count(failed)} entries of the source are not in it")
 
 
+def _show_comeback(comeback: Comeback) -> None:
+    state = comeback.state
+    emit_text(printable(f"  at boot: {state.state.value}: {state.reason}"))
+    if state.hint:
+        emit_text(printable(f"    -> {state.hint}"))
+
+
 def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
     live = volume.live
     return {
@@ -100,7 +125,7 @@ def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
     }
 
 
-def _dataset_fields(dataset: DatasetStatus) -> dict[str, Any]:
+def _dataset_fields(dataset: DatasetStatus, comeback: Comeback | None) -> dict[str, Any]:
     record = dataset.record
     return {
         "name": record.name,
@@ -116,4 +141,38 @@ def _dataset_fields(dataset: DatasetStatus) -> dict[str, Any]:
         "freshness": dataset.freshness,
         "reason": dataset.reason,
         "failed": [item.path for item in record.skipped if item.failed],
+        "at_boot": comeback is not None,
+        "boot": None if comeback is None else _boot_fields(comeback),
+    }
+
+
+def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
+    """Return a data set that is to come back at boot, and of which nothing else is on record."""
+    record = comeback.record
+    return {
+        "name": record.name,
+        "source": record.source,
+        "target": record.target,
+        "volume": record.volume,
+        "files": None,
+        "bytes": None,
+        "digest": record.digest,
+        "verified_at": None,
+        "staged_at": None,
+        "state": "missing",
+        "freshness": "unknown",
+        "reason": "nothing is on record of it but that it is to be staged at boot",
+        "failed": [],
+        "at_boot": True,
+        "boot": _boot_fields(comeback),
+    }
+
+
+def _boot_fields(comeback: Comeback) -> dict[str, Any]:
+    state = comeback.state
+    return {
+        "state": state.state.value,
+        "reason": state.reason,
+        "hint": state.hint,
+        "unit": comeback.record.unit,
     }

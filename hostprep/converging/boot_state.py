@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hostprep.converging.boot_record import BootNote, BootRecord, load_note
+from hostprep.converging.boot_record import BootNote, BootRecord, all_boot_records, load_note
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.staging.manifest import record_id
@@ -56,6 +56,23 @@ class Evidence:
     dataset: DatasetStatus | None
     unit: dict[str, str] | None
     mounts: tuple[Mount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comeback:
+    """A data set that is to be staged at every boot, and how far it is in this one."""
+
+    record: BootRecord
+    state: BootState
+
+
+def comebacks(datasets: Iterable[DatasetStatus]) -> tuple[Comeback, ...]:
+    """Return all data sets that are to come back at boot; ``datasets`` are what is known of any."""
+    known = {dataset.record.target: dataset for dataset in datasets}
+    return tuple(
+        Comeback(record, boot_state(record, known.get(record.target)))
+        for record in all_boot_records()
+    )
 
 
 def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:

@@ -29,6 +29,7 @@ from hostprep.staging.manifest import folder, load_record
 from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
+from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.stage import carry_out
 from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes
@@ -171,14 +172,9 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
                 plan.refusal.message, f"mend that (a larger volume, for instance), then {again}"
             )
         result = carry_out(plan, observer)
-    failed = [item for item in result.skipped if item.failed]
-    if failed:
-        first = failed[0]
-        raise HostprepError(
-            f"{len(failed)} of the source's entries could not be staged, so nothing was published:"
-            f" the first is {first.path} ({first.reason}).",
-            f"mend the source, then {again}",
-        )
+    if shortfall := shortfall_of(result, partial=False):
+        shortfall.hint = f"mend the source, then {again}"
+        raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
     return Restaged(result, changed, _summary(result, changed))
 
