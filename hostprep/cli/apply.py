@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostprep.cli.host_plan import ReserveOption, SpecArgument, plan_fields, show_plan
-from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
+from hostprep.cli.host_plan import (
+    PruneOption,
+    ReserveOption,
+    SpecArgument,
+    converging_options,
+    plan_fields,
+    show_plan,
+)
+from hostprep.cli.options import DryRunOption, JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.errors import HostprepError, UsageError
 
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 def apply(
     spec: SpecArgument = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    prune: PruneOption = False,
     reserve: ReserveOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
@@ -35,12 +43,11 @@ def apply(
         raise UsageError(
             "there is nobody to ask here; nothing was changed.", "give --yes, or --dry-run to look"
         )
-    wanted = wanted_spec(spec)
-    reserve_bytes = None if reserve is None else size_in_bytes(reserve)
+    wanted, options = wanted_spec(spec), converging_options(prune=prune, reserve=reserve)
     with ProgressReporter() as reporter:
 
         def look() -> HostPlan:
-            return look_and_plan(wanted, reporter, reserve_bytes=reserve_bytes)
+            return look_and_plan(wanted, options, reporter)
 
         plan = look()
         if not as_json:

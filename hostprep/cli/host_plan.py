@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.options import size_in_bytes
 from hostprep.cli.output import emit_text, error_fields, printable, say
 
 if TYPE_CHECKING:
     from hostprep.converging.model import HostPlan
+    from hostprep.converging.plan import Options
 
 SpecArgument = Annotated[
     str | None,
@@ -20,10 +22,21 @@ SpecArgument = Annotated[
         show_default=False,
     ),
 ]
+PruneOption = Annotated[
+    bool,
+    typer.Option("--prune", help="Remove what hostprep made and the spec does not name."),
+]
 ReserveOption = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Memory left for the machine; larger of 4G and 10%."),
 ]
+
+
+def converging_options(*, prune: bool, reserve: str | None) -> Options:
+    """Return the options as the core takes them; ``reserve`` is a size as written."""
+    from hostprep.converging.plan import Options
+
+    return Options(prune, None if reserve is None else size_in_bytes(reserve))
 
 
 def plan_fields(plan: HostPlan) -> dict[str, Any]:

@@ -6,14 +6,22 @@ from typing import Annotated
 
 import typer
 
-from hostprep.cli.host_plan import ReserveOption, SpecArgument, plan_fields, show_plan
-from hostprep.cli.options import JsonOption, size_in_bytes
+from hostprep.cli.host_plan import (
+    PruneOption,
+    ReserveOption,
+    SpecArgument,
+    converging_options,
+    plan_fields,
+    show_plan,
+)
+from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_error, emit_json
 from hostprep.errors import Inconclusive
 
 
 def plan(
     spec: SpecArgument = None,
+    prune: PruneOption = False,
     reserve: ReserveOption = None,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with 4 where changes are pending.")
@@ -26,13 +34,9 @@ def plan(
     from hostprep.converging.apply import refusal_of
     from hostprep.converging.plan import look_and_plan
 
-    wanted = wanted_spec(spec)
+    wanted, options = wanted_spec(spec), converging_options(prune=prune, reserve=reserve)
     with ProgressReporter() as reporter:
-        found = look_and_plan(
-            wanted,
-            reporter,
-            reserve_bytes=None if reserve is None else size_in_bytes(reserve),
-        )
+        found = look_and_plan(wanted, options, reporter)
     if as_json:
         emit_json("plan", plan_fields(found), ok=not found.refusals)
     else:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
-from hostprep.errors import HostprepError, Inconclusive
+from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
+from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.model import StageRequest
@@ -137,7 +138,7 @@ def _real_paths(spec: DatasetSpec) -> dict[str, str]:
     try:
         found: dict[str, str] = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
     except NoAnswerInTime:
-        raise Inconclusive(
+        raise NoAnswer(
             f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
             f" {spec.name} needs is not known; nothing was changed.",
             "a network mount whose server is gone? `findmnt -T PATH` shows it; take the data set"

@@ -61,6 +61,10 @@ class Problem:
         """Return ``error`` as the problem of an object."""
         return cls(kind, subject, error.message, error.hint)
 
+    def as_error(self) -> HostprepError:
+        """Return the problem as an error to be raised."""
+        return HostprepError(self.message, self.hint)
+
 
 @dataclass(frozen=True, slots=True)
 class Staged:

@@ -6,31 +6,44 @@ from dataclasses import dataclass
 
 from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_dataset
 from hostprep.converging.model import HostPlan
-from hostprep.converging.volumes import (
-    Need,
-    VolumeLook,
-    look_at_volume,
-    plan_volumes,
-    wanted_size,
-)
+from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
+from hostprep.converging.prune import Leftovers, look_for_leftovers, plan_leftovers
+from hostprep.converging.services import BootLook, look_at_boot, plan_services
+from hostprep.converging.volumes import Need, VolumeLook, look_at_volume, plan_volumes, wanted_size
 from hostprep.host.memory import ram_for_percent
+from hostprep.probing.alive import NoAnswer
 from hostprep.spec import Spec
 from hostprep.staging.observer import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a host is converged, beside its spec.
+
+    ``prune`` removes what hostprep made and the spec does not name. ``reserve_bytes`` is the memory
+    that volumes must leave for the machine, None for the default.
+    """
+
+    prune: bool = False
+    reserve_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
     """Everything about this host that a spec's plan rests on."""
 
+    packages: PackageFacts
     volumes: tuple[VolumeLook, ...]
     datasets: tuple[DatasetLook, ...]
+    boot: BootLook
+    leftovers: Leftovers
 
 
-def gather_host(spec: Spec, observer: Observer, *, reserve_bytes: int | None = None) -> HostFacts:
+def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
     """Look at every object of ``spec`` on this host; what cannot be looked at is in its look.
 
     Reads data sets and their sources through, as ``stage`` does; ``observer`` is told how far that
-    is. ``reserve_bytes`` is the memory that volumes must leave, None for the default.
+    is. Changes nothing.
     """
     ram_bytes = ram_for_percent()
     volumes = tuple(look_at_volume(volume, ram_bytes) for volume in spec.volumes)
@@ -39,15 +52,24 @@ def gather_host(spec: Spec, observer: Observer, *, reserve_bytes: int | None = N
         look_at_dataset(
             dataset,
             None if dataset.volume is None else sizes[dataset.volume],
-            reserve_bytes,
+            options.reserve_bytes,
             observer,
         )
         for dataset in spec.datasets
     )
-    return HostFacts(volumes, datasets)
+    silent = frozenset(look.spec.name for look in datasets if isinstance(look.problem, NoAnswer))
+    return HostFacts(
+        packages=look_at_packages(spec.packages),
+        volumes=volumes,
+        datasets=datasets,
+        boot=look_at_boot(spec.datasets, silent, sizes),
+        leftovers=look_for_leftovers(
+            {look.target for look in datasets}, sizes.keys(), prune=options.prune
+        ),
+    )
 
 
-def plan_host(spec: Spec, facts: HostFacts, *, reserve_bytes: int | None = None) -> HostPlan:
+def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
     """Return what makes this host as ``spec`` says, in the order in which it is to be done. Pure.
 
     Never raises for what the facts hold: what a rule forbids is the refusal of its object, and
@@ -61,13 +83,15 @@ def plan_host(spec: Spec, facts: HostFacts, *, reserve_bytes: int | None = None)
     return HostPlan(
         spec.path,
         (
-            *plan_volumes(facts.volumes, needs, reserve_bytes=reserve_bytes),
+            *plan_packages(spec.packages, facts.packages),
+            *plan_volumes(facts.volumes, needs, reserve_bytes=options.reserve_bytes),
             *(plan_dataset(look) for look in facts.datasets),
+            *plan_services(facts.boot, prune=options.prune),
+            *plan_leftovers(facts.leftovers),
         ),
     )
 
 
-def look_and_plan(spec: Spec, observer: Observer, *, reserve_bytes: int | None = None) -> HostPlan:
+def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:
     """Look at this host and plan: ``gather_host`` and ``plan_host`` in one."""
-    facts = gather_host(spec, observer, reserve_bytes=reserve_bytes)
-    return plan_host(spec, facts, reserve_bytes=reserve_bytes)
+    return plan_host(spec, options, gather_host(spec, options, observer))

@@ -10,7 +10,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.spec import VolumeSpec
 from hostprep.staging.observer import Observer
 from hostprep.system.accounts import owner_of
-from hostprep.units import GIB, MIB, format_bytes
+from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import OWNER_OPTION
@@ -112,7 +112,7 @@ def plan_volumes(
 
 
 def wanted_size(look: VolumeLook) -> int:
-    """Return the size that the volume is to have: the spec's, or nearly so what a percentage was.
+    """Return the size that the volume is to have, in whole pages.
 
     A percentage that was worked out at an earlier boot, and is right but for what the kernel keeps
     for itself, stays as it was.
@@ -122,7 +122,7 @@ def wanted_size(look: VolumeLook) -> int:
         off_bytes = abs(record.size_bytes - look.size_bytes)
         if off_bytes <= look.size_bytes * _SAME_SIZE:
             return record.size_bytes
-    return look.size_bytes
+    return -(-look.size_bytes // PAGE_BYTES) * PAGE_BYTES
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:
@@ -225,12 +225,20 @@ def _of(path: str, subject: str, words: str) -> str:
 
 
 def _change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
-    path = facts.path
+    change = change_of(step, facts.path)
+    if change.kind is Kind.FSTAB:
+        return replace(change, reason=_why_fstab(step.reason, plan, facts))
+    if step.subject == facts.path:
+        return replace(change, reason=_why_live(step.reason, plan, facts))
+    return change
+
+
+def change_of(step: Step, path: str) -> Change:
+    """Return a step of the volume at ``path`` as a change; its line in fstab is a thing apart."""
     if step.subject == "fstab":
-        return Change(Kind.FSTAB, path, step.action, _why_fstab(step.reason, plan, facts))
-    if step.subject != path:
-        return Change(Kind.VOLUME, path, f"{step.action} {step.subject}", step.reason)
-    return Change(Kind.VOLUME, path, step.action, _why_live(step.reason, plan, facts))
+        return Change(Kind.FSTAB, path, step.action, step.reason)
+    action = step.action if step.subject == path else f"{step.action}: {step.subject}"
+    return Change(Kind.VOLUME, path, action, step.reason)
 
 
 def _why_live(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:

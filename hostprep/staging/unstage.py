@@ -68,7 +68,7 @@ class UnstagePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnstageResult:
-    """What was removed. ``unmounted`` is None for a data set that is in no volume of ours."""
+    """What was removed. ``unmounted`` is None where no volume was to be released."""
 
     record: Record
     removed_entries: int
@@ -123,11 +123,12 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         os.close(parent_fd)
 
 
-def unstage(plan: UnstagePlan, observer: Observer) -> UnstageResult:
+def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = True) -> UnstageResult:
     """Carry out ``plan``. To be called under the data set's lock.
 
     Where everything is ours it is first moved out of sight by one rename, so that no reader sees
-    half of it, and an interrupted removal is finished by the next run.
+    half of it, and an interrupted removal is finished by the next run. ``release_volume`` of False
+    leaves a volume mounted that is then empty.
     """
     record = plan.record
     foreign = plan.foreign
@@ -146,6 +147,8 @@ def unstage(plan: UnstagePlan, observer: Observer) -> UnstageResult:
         unmounted = None if record.volume is None else False
         return UnstageResult(record, plan.files, foreign, unmounted, "it holds files of others")
     forget(record)
+    if not release_volume:
+        return UnstageResult(record, plan.files, (), None, None)
     unmounted, kept_because = _release_volume(plan)
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
 

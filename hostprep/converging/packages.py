@@ -1,0 +1,107 @@
+"""System packages: which are there, and installing those that are not, with the host's own tool."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+
+from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.errors import HostprepError, Refused
+from hostprep.staging.observer import Observer
+from hostprep.system.locks import lock
+from hostprep.system.run import CommandFailed, run
+
+INSTALL_SECONDS = 1800
+_APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
+_ASK_NOTHING = {"DEBIAN_FRONTEND": "noninteractive"}
+
+
+@dataclass(frozen=True, slots=True)
+class PackageFacts:
+    """Who manages packages here (``apt-get``, ``dnf``; None: neither), and what is installed."""
+
+    manager: str | None
+    installed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageTask:
+    """Installs one package."""
+
+    manager: str
+    name: str
+
+    def carry_out(self, observer: Observer) -> None:
+        """Install it, with the index brought up to date where the package is not in it."""
+        if os.geteuid() != 0:
+            raise HostprepError(
+                f"installing {self.name} needs root; nothing was changed.", "run it with sudo"
+            )
+        with lock("packages", purpose=f"install {self.name}", on_wait=observer.note):
+            if self.manager == "dnf":
+                self._run("dnf", "-q", "-y", "install", self.name)
+                return
+            try:
+                self._run(*_APT, "install", self.name)
+            except CommandFailed:
+                # A fresh machine has no index, and an old one names files that are gone.
+                self._run(*_APT, "update")
+                self._run(*_APT, "install", self.name)
+
+    def _run(self, *words: str) -> None:
+        wanted_for = f"install {self.name}"
+        run(words, wanted_for=wanted_for, timeout_seconds=INSTALL_SECONDS, env=_ASK_NOTHING)
+
+
+def look_at_packages(names: tuple[str, ...]) -> PackageFacts:
+    """Ask the host's package database for ``names``; changes nothing."""
+    if not names:
+        return PackageFacts(None, frozenset())
+    if shutil.which("dpkg-query") and shutil.which("apt-get"):
+        return PackageFacts("apt-get", frozenset(filter(_in_dpkg, names)))
+    if shutil.which("rpm") and shutil.which("dnf"):
+        return PackageFacts("dnf", frozenset(filter(_in_rpm, names)))
+    return PackageFacts(None, frozenset())
+
+
+def plan_packages(names: tuple[str, ...], facts: PackageFacts) -> tuple[ObjectPlan, ...]:
+    """Return the plan of each package. Pure."""
+    return tuple(_plan_package(name, facts) for name in names)
+
+
+def _plan_package(name: str, facts: PackageFacts) -> ObjectPlan:
+    if facts.manager is None:
+        refused = Refused(
+            f"whether {name} is installed is not known: this host has neither apt-get nor dnf;"
+            " nothing was changed.",
+            "install it yourself, and take it out of `packages`",
+        )
+        refusal = Problem.of(Kind.PACKAGE, name, refused)
+        return ObjectPlan(Kind.PACKAGE, name, refusal=refusal)
+    if name in facts.installed:
+        there = Unchanged(Kind.PACKAGE, name, "it is installed")
+        return ObjectPlan(Kind.PACKAGE, name, unchanged=(there,))
+    change = Change(Kind.PACKAGE, name, f"install it with {facts.manager}", "it is not installed")
+    task = PackageTask(facts.manager, name)
+    return ObjectPlan(Kind.PACKAGE, name, changes=(change,), task=task)
+
+
+def _in_dpkg(name: str) -> bool:
+    # Packages for several architectures give a line each; one that was removed keeps a record.
+    format_ = "${db:Status-Status}\n"
+    found = run(
+        ["dpkg-query", "-W", "-f", format_, name],
+        wanted_for="see which packages are installed",
+        ok=(0, 1),
+    )
+    return "installed" in found.stdout.split()
+
+
+def _in_rpm(name: str) -> bool:
+    found = run(
+        ["rpm", "-q", "--whatprovides", name],
+        wanted_for="see which packages are installed",
+        ok=range(256),
+    )
+    return found.returncode == 0

@@ -1,0 +1,166 @@
+"""What hostprep made on this host and the spec does not name: told of, or removed where asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.converging.volumes import change_of
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.processes import users_of
+from hostprep.staging.manifest import Record, all_records
+from hostprep.staging.observer import Observer
+from hostprep.staging.private import private_name
+from hostprep.staging.unstage import UnstagePlan, plan_unstage, unstage
+from hostprep.system.locks import lock
+from hostprep.units import format_count
+from hostprep.volumes.facts import gather
+from hostprep.volumes.removal import (
+    UnmountPlan,
+    UnmountRequest,
+    apply_unmount,
+    gather_and_plan_unmount,
+    plan_unmount,
+)
+from hostprep.volumes.status import volume_statuses
+
+_WHY = "hostprep made it, and the spec does not name it"
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UnstageTask:
+    """Removes a staged data set, if all of it is as it was staged; its volume stays."""
+
+    record: Record
+
+    def carry_out(self, observer: Observer) -> None:
+        """Plan once more under the data set's lock, and remove."""
+        purpose = f"hostprep apply --prune: {self.record.name}"
+        with lock("stage-" + self.record.id, purpose=purpose, on_wait=observer.note):
+            plan = plan_unstage(self.record, fstab=False)
+            if plan.foreign:
+                raise _foreign(plan)
+            unstage(plan, observer, release_volume=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnmountTask:
+    """Takes an empty volume of hostprep's away, with its line in fstab."""
+
+    path: str
+
+    def carry_out(self, observer: Observer) -> None:
+        """Plan once more, now that its data sets are gone, and unmount."""
+        apply_unmount(gather_and_plan_unmount(UnmountRequest(self.path, fstab=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Data sets and volumes that the spec does not name; the plans of None were not asked for."""
+
+    datasets: tuple[tuple[Record, UnstagePlan | HostprepError | None], ...]
+    volumes: tuple[tuple[str, UnmountPlan | HostprepError | None], ...]
+
+
+def look_for_leftovers(
+    targets: Collection[str], volumes: Collection[str], *, prune: bool
+) -> Leftovers:
+    """Look for what hostprep made beside the spec's ``targets`` and ``volumes``; changes nothing.
+
+    A volume in which one of ``targets`` lies is none. With ``prune``, how each would be removed.
+    """
+    records = [record for record in all_records() if record.target not in targets]
+    paths = [
+        status.path
+        for status in volume_statuses()
+        if status.path not in volumes
+        and not any(target.startswith(status.path + "/") for target in targets)
+    ]
+    if not prune:
+        return Leftovers(
+            tuple((record, None) for record in records), tuple((path, None) for path in paths)
+        )
+    return Leftovers(
+        tuple((record, _look_at_unstaging(record)) for record in records),
+        tuple((path, _look_at_unmounting(path, records)) for path in paths),
+    )
+
+
+def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:
+    """Return the plans of what is left over, data sets before the volumes they lie in. Pure."""
+    return (
+        *(_plan_dataset(record, plan) for record, plan in leftovers.datasets),
+        *(_plan_volume(path, plan, leftovers) for path, plan in leftovers.volumes),
+    )
+
+
+def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
+    try:
+        return plan_unstage(record, fstab=False)
+    except HostprepError as problem:
+        return problem
+
+
+def _look_at_unmounting(path: str, records: Collection[Record]) -> UnmountPlan | HostprepError:
+    """Plan as if the data sets that go were gone already."""
+    try:
+        facts = gather(path)
+        users = users_of(facts.path) if facts.is_ours else ()
+    except HostprepError as problem:
+        return problem
+    if facts.live is not None and os.access(path, os.R_OK):
+        going = {record.name for record in records if record.target == f"{path}/{record.name}"}
+        going |= {private_name(name) for name in going}
+        entries = tuple(name for name in sorted(os.listdir(path)) if name not in going)
+        facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
+    return plan_unmount(UnmountRequest(path, fstab=True), facts, users)
+
+
+def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
+    name = record.name
+    if plan is None:
+        told = Unchanged(Kind.DATASET, name, f"{_WHY}: --prune removes {record.target}")
+        return ObjectPlan(Kind.DATASET, name, unchanged=(told,))
+    if isinstance(plan, UnstagePlan) and plan.foreign:
+        plan = _foreign(plan)
+    if isinstance(plan, HostprepError):
+        return ObjectPlan(Kind.DATASET, name, refusal=Problem.of(Kind.DATASET, name, plan))
+    action = f"remove {record.target}: {format_count(plan.files)} entries"
+    if not plan.published:
+        action = f"forget it: {record.target} is not there"
+    change = Change(Kind.DATASET, name, action, _WHY)
+    return ObjectPlan(Kind.DATASET, name, changes=(change,), task=UnstageTask(record))
+
+
+def _foreign(plan: UnstagePlan) -> Refused:
+    named = ", ".join(plan.foreign[:_MOST_NAMED])
+    return Refused(
+        f"{plan.record.target} holds {format_count(len(plan.foreign))} entries that are not as"
+        f" they were staged ({named}): they are not hostprep's to remove; nothing was changed.",
+        "move them away, or name the data set in the spec",
+    )
+
+
+def _plan_volume(
+    path: str, plan: UnmountPlan | HostprepError | None, leftovers: Leftovers
+) -> ObjectPlan:
+    if plan is None:
+        told = Unchanged(Kind.VOLUME, path, f"{_WHY}: --prune removes it")
+        return ObjectPlan(Kind.VOLUME, path, unchanged=(told,))
+    if isinstance(plan, UnmountPlan) and plan.refusal is not None:
+        plan = plan.refusal
+    if isinstance(plan, HostprepError):
+        return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, plan))
+    inside = [record.name for record, _ in leftovers.datasets if record.volume == path]
+    changes = tuple(replace(change_of(step, path), reason=_WHY) for step in plan.changes)
+    return ObjectPlan(
+        Kind.VOLUME,
+        path,
+        changes=changes,
+        warnings=plan.warnings,
+        task=UnmountTask(path) if changes else None,
+        after=tuple((Kind.DATASET, name) for name in inside),
+    )

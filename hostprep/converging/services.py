@@ -1,0 +1,84 @@
+"""The boot services of a spec's data sets as objects of its plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hostprep.converging.boot_facts import BootFacts, gather_boot
+from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
+from hostprep.converging.model import Kind, ObjectPlan
+from hostprep.spec import DatasetSpec
+from hostprep.staging.observer import Observer
+
+
+@dataclass(frozen=True, slots=True)
+class BootTask:
+    """Writes the boot service of ``datasets``' only one, or takes a left over ``unit`` away."""
+
+    datasets: tuple[DatasetSpec, ...]
+    unit: str
+
+    def carry_out(self, observer: Observer) -> None:
+        """Look again, now that volume and data set are there, and apply the one step."""
+        plan = plan_boot(self.datasets, gather_boot(self.datasets), prune=not self.datasets)
+        steps = tuple(step for step in plan.steps if step.unit == self.unit)
+        for step in steps:
+            if step.refusal is not None:
+                raise step.refusal.as_error()
+        apply_boot(dataclasses.replace(plan, steps=steps))
+
+
+@dataclass(frozen=True, slots=True)
+class BootLook:
+    """The data sets that could be looked at, the others, and the facts of the former."""
+
+    datasets: tuple[DatasetSpec, ...]
+    unknown: frozenset[str]
+    facts: BootFacts
+
+
+def look_at_boot(
+    datasets: tuple[DatasetSpec, ...], unknown: frozenset[str], sizes: Mapping[str, int]
+) -> BootLook:
+    """Read what the boot services rest on.
+
+    ``unknown`` names data sets whose source did not answer: to ask again would hang. ``sizes`` are
+    those that the spec's volumes will have, by path: what is recorded for the boot.
+    """
+    known = tuple(dataset for dataset in datasets if dataset.name not in unknown)
+    facts = gather_boot(known)
+    footings = tuple(
+        dataclasses.replace(
+            footing, volume_size_bytes=sizes.get(footing.parent, footing.volume_size_bytes)
+        )
+        for footing in facts.footings
+    )
+    return BootLook(known, unknown, dataclasses.replace(facts, footings=footings))
+
+
+def plan_services(look: BootLook, *, prune: bool) -> tuple[ObjectPlan, ...]:
+    """Return the plan of each boot service, of left over ones too. Pure."""
+    plan = plan_boot(look.datasets, look.facts, prune=prune)
+    wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
+    objects = [
+        _object(step, wanted.get(step.subject))
+        for step in plan.steps
+        if step.subject not in look.unknown
+    ]
+    if objects:
+        objects[0] = dataclasses.replace(objects[0], warnings=plan.warnings)
+    return tuple(objects)
+
+
+def _object(step: BootStep, dataset: DatasetSpec | None) -> ObjectPlan:
+    return ObjectPlan(
+        Kind.BOOT,
+        step.subject,
+        changes=step.changes,
+        unchanged=step.unchanged,
+        refusal=step.refusal,
+        task=BootTask(() if dataset is None else (dataset,), step.unit) if step.changes else None,
+        after=() if dataset is None else ((Kind.DATASET, dataset.name),),
+    )
