@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from benchmarks.rigs import far
+from tests.fleet.kit.controller import Controller
+from tests.fleet.kit.fleet import Fleet, booted
+from tests.kit.stagecraft import make_source
+
+NAMES = ("alpha", "beta", "gamma")
 _HERE = Path(__file__).parent
 _TOOLS = {
     "debootstrap": "debootstrap",
@@ -38,8 +48,56 @@ def able() -> None:
         pytest.skip("needs overlayfs in the kernel, for the disks of its hosts")
     tried = subprocess.run(
         ["unshare", "--net", "--", "ip", "link", "add", "type", "bridge"],
-        capture_output=True,
-        text=True,
-    )
+        capture_output=True, text=True,
+    )  # fmt: skip
     if tried.returncode:
         pytest.skip(f"needs a network namespace with a bridge: {tried.stderr.strip()}")
+    if reason := far.unavailable():
+        pytest.skip(reason)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """An admin's controller, hosts, and the folder that a file server shows them.
+
+    ``data`` is that folder on the server; each host has it at ``/srv/datasets``, read-only, through
+    a file system that answers like one over a network and that can be taken away.
+    """
+
+    fleet: Fleet
+    controller: Controller
+    data: Path
+    server: far.FarSource
+
+
+@pytest.fixture(scope="package")
+def lab(able: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Boot the hosts, bare as a Debian is; find this machine unchanged when they are gone."""
+    folder = tmp_path_factory.mktemp("lab")
+    data = folder / "data"
+    make_source(data / "birds")
+    before = _machine()
+    with ExitStack() as stack:
+        server = stack.enter_context(far.far_source(data, folder, request_seconds=0.005))
+        shared = {"/srv/datasets": server.mount}
+        fleet = stack.enter_context(booted(folder, NAMES, shared=shared))
+        yield Lab(fleet, Controller(folder / "controller", fleet.inventory), data, server)
+    assert _machine() == before
+
+
+def _machine() -> dict[str, str]:
+    """Return what tests of hosts could spoil on the machine that they run on."""
+    said = {
+        name: subprocess.run(["ip", *name.split()], capture_output=True, text=True).stdout
+        for name in ("address show", "route show", "-6 route show table all")
+    }
+    fstab = Path("/etc/fstab")
+    units = sorted(Path("/etc/systemd").rglob("*"))
+    return {
+        "interfaces": "\n".join(sorted(os.listdir("/sys/class/net"))),
+        "addresses": said["address show"],
+        "routes": said["route show"],
+        "fstab": hashlib.sha256(fstab.read_bytes()).hexdigest() if fstab.exists() else "",
+        "units": "\n".join(f"{unit} {unit.lstat().st_mtime_ns}" for unit in units),
+        "state": str(Path("/var/lib/hostprep").exists()),
+    }
