@@ -97,7 +97,8 @@ def by_hand(file: str, pattern: str, block: int, depth: int, seconds: float) -> 
     """Run fio as one would at a shell; return bytes a second."""
     line = [
         "fio", "--name=hand", f"--filename={file}", f"--rw={pattern}", f"--bs={block}",
-        f"--iodepth={depth}", "--ioengine=libaio", "--direct=1", f"--runtime={seconds:g}",
+        f"--iodepth={depth}", "--ioengine=libaio", "--direct=1",
+        f"--runtime={round(seconds * 1000)}ms",  # fio takes 1.5 for one second
         "--time_based", "--readonly", "--randrepeat=0", "--norandommap", "--output-format=json",
     ]  # fmt: skip
     done = subprocess.run(line, capture_output=True, text=True, check=True)
@@ -272,7 +273,7 @@ def main() -> int:
     sections = {
         "fio by hand, in turn, on a disk with an arm": on_arm(Path("/mnt"), options.rounds),
         "fio by hand, in turn, on this machine's disk": against_fio(
-            options.where, 2 * options.rounds, 1.5
+            options.where, 2 * options.rounds, 2
         ),
         "a disk with an arm, by its own clock": against_arm(Path("/mnt"), options.rounds),
         "a source 10 ms away": against_far(Path("/mnt"), options.rounds),

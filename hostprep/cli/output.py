@@ -26,8 +26,12 @@ def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
     Names that are not UTF-8 appear with their bytes as ``\\udcXX`` escapes, which keeps the
     document pure ASCII and lets Python give the bytes back.
     """
-    document = {"schema": f"hostprep.{command}/1", "ok": ok, **fields}
-    _print(json.dumps(document, indent=2), sys.stdout)
+    _print(json_text(command, fields, ok=ok), sys.stdout)
+
+
+def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
+    """Return the document of ``--json`` as text."""
+    return json.dumps({"schema": f"hostprep.{command}/1", "ok": ok, **fields}, indent=2)
 
 
 def _print(text: str, stream: TextIO) -> None:

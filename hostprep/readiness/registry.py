@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,14 @@ from hostprep.readiness import checks as package
 from hostprep.readiness.model import Check, Level
 
 _CODE = re.compile(r"HP[0-9]{3}")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The checks that run, and the codes of those that do not, each with the reason."""
+
+    checks: tuple[Check[Any], ...]
+    left_out: tuple[tuple[str, str], ...]
 
 
 def all_checks() -> tuple[Check[Any], ...]:
@@ -46,19 +55,27 @@ def select(
     level: Level,
     only: Collection[str] = (),
     skip: Collection[str] = (),
-) -> tuple[Check[Any], ...]:
+) -> Selection:
     """Return the checks that are to run: of the level, or those named, whatever their level.
 
     Raises ``UsageError`` for a code that there is not.
     """
     for code in (*only, *skip):
         find(checks, code)
-    return tuple(
-        check
-        for check in checks
-        if check.code not in skip
-        and (check.code in only if only else level is Level.FULL or check.level is Level.QUICK)
-    )
+    chosen, left_out = [], []
+    for check in checks:
+        reason = None
+        if check.code in skip:
+            reason = "--skip"
+        elif only and check.code not in only:
+            reason = "not in --only"
+        elif not only and level is Level.QUICK and check.level is Level.FULL:
+            reason = "needs --full"
+        if reason is None:
+            chosen.append(check)
+        else:
+            left_out.append((check.code, reason))
+    return Selection(tuple(chosen), tuple(left_out))
 
 
 def find(checks: Collection[Check[Any]], code: str) -> Check[Any]:

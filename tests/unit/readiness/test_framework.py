@@ -88,12 +88,16 @@ def test_levels_and_codes_select() -> None:
     checks = (check("HP001"), check("HP002"), check("HP060", level=Level.FULL))
 
     def codes(**how: Any) -> list[str]:
-        return [each.code for each in select(checks, **how)]
+        return [each.code for each in select(checks, **how).checks]
 
     assert codes(level=Level.QUICK) == ["HP001", "HP002"]
     assert codes(level=Level.FULL) == ["HP001", "HP002", "HP060"]
     assert codes(level=Level.QUICK, skip=("HP001",)) == ["HP002"]
     assert codes(level=Level.QUICK, only=("HP060",)) == ["HP060"]
+    assert select(checks, level=Level.QUICK, skip=("HP001",)).left_out == (
+        ("HP001", "--skip"),
+        ("HP060", "needs --full"),
+    )
     with pytest.raises(UsageError):
         codes(level=Level.QUICK, skip=("HP999",))
 

@@ -1,0 +1,240 @@
+"""One spec, three hosts: predicted, converged, rebooted, broken and mended, in this order.
+
+The tests build upon each other, as a lab does: each takes the hosts as the one before left them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.fleet.conftest import NAMES, Lab
+from tests.fleet.kit.host import Host
+from tests.kit.stagecraft import make_source
+
+MIB = 1 << 20
+VOLUME = "/mnt/ram"
+SERVICE = "hostprep-stage-birds.service"
+BIRDS = {
+    "name": "birds", "source": "/srv/datasets/birds", "volume": VOLUME, "at_boot": True
+}  # fmt: skip
+SPEC = {
+    "volumes": [{"path": VOLUME, "size": "64M", "owner": "root"}],
+    "datasets": [BIRDS],
+    "packages": ["fio"],
+}
+
+
+def spec_with(lab: Lab, *names: str) -> None:
+    """Have the spec name further data sets, staged once."""
+    more = [{"name": name, "source": f"/srv/datasets/{name}", "volume": VOLUME} for name in names]
+    lab.controller.write_spec({**SPEC, "datasets": [BIRDS, *more]})
+
+
+def by_host(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {host["host"]: host for host in document["hosts"]}
+
+
+def content_of(host: Host, folder: str) -> str:
+    """Return one hash of all files below a folder of the host, their names and links."""
+    return host.ssh(_CONTENT.format(folder)).stdout
+
+
+_CONTENT = (
+    "cd {} && (find . -type f -exec sha256sum {{}} + ; find . -type l -printf '%p %l\\n';"
+    " find . -printf '%p %m %TY%Tm%Td%TH%TM%TS\\n') | LC_ALL=C sort | sha256sum"
+)
+
+
+def dataset(host: Host, name: str = "birds") -> dict[str, Any]:
+    """Return what ``hostprep status`` says of a data set."""
+    found = host.hostprep("status")["datasets"]
+    (one,) = (each for each in found if each["name"] == name)
+    return dict(one)
+
+
+def mount_options(host: Host) -> set[str]:
+    found = host.ssh(f"findmnt --kernel --noheadings -o FSTYPE,OPTIONS {VOLUME}").stdout.split()
+    assert found[0] == "tmpfs"
+    return set(found[1].split(","))
+
+
+def test_hosts_get_hostprep_from_the_controller(lab: Lab) -> None:
+    lab.controller.write_spec({"packages": ["fio"]})
+    before = {host.name: host.traces() for host in lab.fleet.hosts}
+    predicted = by_host(lab.controller.provision("--check"))
+    assert {name: host["changed"] for name, host in predicted.items()} == dict.fromkeys(NAMES, True)
+    assert {host.name: host.traces() for host in lab.fleet.hosts} == before
+
+    done = by_host(lab.controller.provision())
+    assert {name: host["changed"] for name, host in done.items()} == dict.fromkeys(NAMES, True)
+    for host in lab.fleet.hosts:
+        assert host.ssh("stat -c '%U %a' /opt/hostprep").stdout == "root 755\n"
+        assert host.ssh("command -v hostprep").stdout == "/usr/local/bin/hostprep\n"
+
+
+def test_check_predicts_exactly_what_is_then_changed(lab: Lab) -> None:
+    lab.controller.write_spec(SPEC)
+    before = {host.name: host.traces() for host in lab.fleet.hosts}
+    predicted = by_host(lab.controller.provision("--check"))
+    assert {host.name: host.traces() for host in lab.fleet.hosts} == before
+
+    done = by_host(lab.controller.provision())
+    for name in NAMES:
+        assert predicted[name]["changed"] and done[name]["changed"]
+        assert predicted[name]["changes"] == done[name]["changes"] != []
+    after = {host.name: host.traces() for host in lab.fleet.hosts}
+    assert all(after[name] != before[name] for name in NAMES)
+
+    again = by_host(lab.controller.provision())
+    assert {name: host["changed"] for name, host in again.items()} == dict.fromkeys(NAMES, False)
+    assert {host.name: host.traces() for host in lab.fleet.hosts} == after
+
+
+def test_what_the_server_holds_is_on_each_host(lab: Lab) -> None:
+    found = [dataset(host) for host in lab.fleet.hosts]
+    assert [one["state"] for one in found] == ["staged"] * 3
+    assert all(one["verified_at"] for one in found)
+    assert len({one["digest"] for one in found} - {None}) == 1
+    for host in lab.fleet.hosts:
+        assert content_of(host, f"{VOLUME}/birds") == content_of(host, "/srv/datasets/birds")
+        assert mount_options(host) >= {"size=65536k", "nosuid", "nodev", "noexec", "mode=755"}
+
+
+def test_a_reboot_brings_volume_and_data_set_back(lab: Lab) -> None:
+    alpha = lab.fleet["alpha"]
+    before, content, options = (
+        dataset(alpha),
+        content_of(alpha, f"{VOLUME}/birds"),
+        mount_options(alpha),
+    )
+    assert alpha.reboot() == "running"
+    waited = alpha.hostprep("wait birds --timeout 60")
+    assert waited["ok"]
+    assert alpha.ssh(f"systemctl is-active {SERVICE}").stdout == "active\n"
+    assert mount_options(alpha) == options
+    after = dataset(alpha)
+    assert (after["state"], after["freshness"]) == ("staged", "fresh")
+    assert after["digest"] == before["digest"]
+    assert after["verified_at"] > before["verified_at"]
+    assert content_of(alpha, f"{VOLUME}/birds") == content
+    assert alpha.hostprep("plan --exit-code")["changes"] == []
+
+
+def test_without_its_source_a_host_boots_and_says_why_the_volume_is_empty(lab: Lab) -> None:
+    alpha = lab.fleet["alpha"]
+    shared = dict(alpha.shared)
+    # What was below the mount point all along is another file system's: not to be staged.
+    alpha.shared.clear()
+    alpha.write("/srv/datasets/birds/decoy", "not the data set")
+    try:
+        assert alpha.reboot() in ("running", "degraded")
+        waited = alpha.hostprep("wait birds --timeout 30", expect=1)
+        assert "/srv/datasets" in waited["error"]["message"]
+        assert alpha.ssh(f"ls -A {VOLUME}").stdout == ""
+        assert "size=65536k" in mount_options(alpha)
+        found = dataset(alpha)
+        assert found["state"] == "missing"
+        assert "/srv/datasets" in found["reason"]
+        assert "/srv/datasets" in alpha.ssh("hostprep status").stdout
+        journal = alpha.ssh(f"journalctl --boot --unit {SERVICE} --output cat").stdout
+        assert "/srv/datasets" in journal
+        # Nothing else of the machine is any worse for it.
+        failed = alpha.ssh("systemctl --failed --no-legend --plain").stdout.split("\n")
+        assert [line.split()[0] for line in failed if line] == [SERVICE]
+    finally:
+        alpha.ssh("rm -r /srv/datasets/birds")
+        alpha.shared.update(shared)
+        alpha.reboot()
+    assert alpha.hostprep("wait birds --timeout 60")["ok"]
+
+
+def test_without_its_volume_nothing_is_staged_to_the_disk_below(lab: Lab) -> None:
+    gamma = lab.fleet["gamma"]
+    gamma.ssh("cp -p /etc/fstab /etc/fstab.kept && sed -i '/X-hostprep/d' /etc/fstab")
+    assert gamma.reboot() in ("running", "degraded")
+    refused = gamma.hostprep("wait birds --timeout 30", expect=1)
+    assert VOLUME in refused["error"]["message"]
+    assert gamma.ssh(f"ls -A {VOLUME}").stdout == ""
+    assert {
+        change["kind"] for change in gamma.hostprep("plan --exit-code", expect=4)["changes"]
+    } == {
+        "volume",
+        "fstab",
+        "dataset",
+    }
+    assert gamma.hostprep("apply --yes")["changed"]
+    assert dataset(gamma)["state"] == "staged"
+    assert gamma.ssh("diff /etc/fstab /etc/fstab.kept && rm /etc/fstab.kept").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("drift", "kinds"),
+    [
+        (f"mount -o remount,size=32M {VOLUME}", {"volume"}),
+        ("sed -i 's/size=67108864/size=33554432/' /etc/fstab", {"fstab"}),
+        (f"rm {VOLUME}/birds/class-0/images/005.bin", {"dataset"}),
+        (f"systemctl disable {SERVICE}", {"boot"}),
+    ],
+)
+def test_drift_is_found_by_plan_and_mended_by_apply(lab: Lab, drift: str, kinds: set[str]) -> None:
+    beta = lab.fleet["beta"]
+    assert beta.hostprep("plan --exit-code")["changes"] == []
+    right = beta.ssh("cat /etc/fstab").stdout, mount_options(beta), content_of(beta, VOLUME)
+    beta.ssh(drift)
+    found = beta.hostprep("plan --exit-code", expect=4)["changes"]
+    assert {change["kind"] for change in found} == kinds
+    assert all(change["reason"] for change in found)
+
+    applied = beta.hostprep("apply --yes")
+    assert applied["changed"]
+    assert applied["done"] == found
+    assert applied["pending"] == applied["failed"] == []
+    assert beta.hostprep("plan --exit-code")["changes"] == []
+    assert right == (
+        beta.ssh("cat /etc/fstab").stdout,
+        mount_options(beta),
+        content_of(beta, VOLUME),
+    )
+
+
+def test_a_host_that_dies_stops_no_other_and_a_later_run_completes_it(lab: Lab) -> None:
+    make_source(lab.data / "fish", directories=20, files=60, seed=2)
+    spec_with(lab, "fish")
+    gamma = lab.fleet["gamma"]
+    with lab.controller.start_provision() as run:
+        copying_begins(gamma, run)
+        gamma.power_off()
+        done = by_host(lab.controller.finish(run, expect=1))
+    assert [name for name, host in done.items() if host["failed"]] == ["gamma"]
+    for name in ("alpha", "beta"):
+        assert dataset(lab.fleet[name], "fish")["state"] == "staged"
+
+    gamma.start()
+    gamma.wait_until_up()
+    retried = by_host(lab.controller.provision("--retry-failed"))
+    assert list(retried) == ["gamma"]
+    assert retried["gamma"]["changed"] and not retried["gamma"]["failed"]
+    assert dataset(gamma, "fish")["state"] == "staged"
+    assert content_of(gamma, f"{VOLUME}/fish") == content_of(gamma, "/srv/datasets/fish")
+
+
+def copying_begins(host: Host, run: subprocess.Popen[str]) -> None:
+    """Wait until the host has some of the data set, and the run is not over."""
+    count = f"find {VOLUME} -type f | wc -l"
+    before = int(host.ssh(count).stdout)
+    while run.poll() is None:
+        if int(host.ssh(count).stdout) > before + 10:
+            return
+    raise AssertionError("the run was over before the host was seen staging")
+
+
+def test_waves_spare_the_server(lab: Lab) -> None:
+    make_source(lab.data / "plants", directories=10, files=40, seed=3)
+    spec_with(lab, "fish", "plants")
+    done = lab.controller.provision("--waves", "3")
+    assert not any(host["failed"] for host in done["hosts"])
+    digests = {dataset(host, "plants")["digest"] for host in lab.fleet.hosts}
+    assert len(digests - {None}) == 1
