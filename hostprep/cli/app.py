@@ -8,6 +8,8 @@ import typer
 
 import hostprep
 from hostprep.cli.apply import apply
+from hostprep.cli.check import check
+from hostprep.cli.explain import explain
 from hostprep.cli.facts import facts
 from hostprep.cli.mount import mount
 from hostprep.cli.output import emit_text
@@ -64,6 +66,8 @@ COMMANDS = frozenset(
         "spec",
         "recommend",
         "verify",
+        "check",
+        "explain",
         "restage",
         "wait",
         "plan",
@@ -81,6 +85,8 @@ app.command("unmount")(unmount)
 app.command("probe")(probe)
 app.command("recommend")(recommend)
 app.command("verify")(verify)
+app.command("check")(check)
+app.command("explain")(explain)
 app.command("wait")(wait)
 app.command("restage", hidden=True)(restage)
 app.add_typer(spec_app, name="spec")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -24,7 +25,7 @@ def run(argv: list[str]) -> int:
     from hostprep.cli.app import COMMANDS, app
 
     command = next((word for word in argv if word in COMMANDS), "hostprep")
-    as_json = "--json" in argv
+    as_json = _wants_json(argv)
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         code = app(args=argv, prog_name="hostprep", standalone_mode=False)
@@ -52,6 +53,11 @@ def run(argv: list[str]) -> int:
         return unexpected.exit_code
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _wants_json(argv: list[str]) -> bool:
+    said = any(first == "--format" and then == "json" for first, then in itertools.pairwise(argv))
+    return said or "--json" in argv or "--format=json" in argv
 
 
 def _usage(command: str, error: Exception, *, as_json: bool) -> int:

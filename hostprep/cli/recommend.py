@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.keeping import keep
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable, say
 from hostprep.errors import UsageError
@@ -85,8 +86,11 @@ def recommend(
         report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
     else:
         report = from_host(host, gpus=gpus)
+    fields = report_fields(report)
+    if report.points:
+        keep("recommend", fields)
     if as_json:
-        emit_json("recommend", report_fields(report))
+        emit_json("recommend", fields)
     else:
         emit_text(report_text(report))
 

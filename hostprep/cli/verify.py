@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.keeping import keep
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable, wants_colour
 from hostprep.units import format_seconds
@@ -42,8 +43,11 @@ def verify(
     index = None if device is None else session.parse_device(device)
     with _Progress() as observer:
         report = session.verify(device=index, quick=quick, folder=data, observer=observer)
+    fields = _fields(report)
+    if report.traces:
+        keep("verify", fields)
     if as_json:
-        emit_json("verify", _fields(report))
+        emit_json("verify", fields)
     else:
         emit_text(_render(report))
     return EXIT_CODES[report.verdict]

@@ -1,0 +1,162 @@
+"""``hostprep check``: is this host ready to feed its GPUs, and if not, what cures it?"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hostprep.cli.options import JsonOption
+from hostprep.cli.output import emit_json, emit_text, json_text, say, wants_colour
+from hostprep.errors import HostprepError, UsageError
+from hostprep.readiness.formats import Format
+
+if TYPE_CHECKING:
+    from hostprep.readiness.context import Context
+    from hostprep.readiness.model import Level
+
+
+def check(
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPEC]", help="The spec file; hostprep.yml where it is found."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Seconds, and nothing heavy; the default.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Measure too: two to three minutes, with load.")
+    ] = False,
+    form: Annotated[
+        Format | None, typer.Option("--format", help="How the report is written.")
+    ] = None,
+    as_json: JsonOption = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", metavar="FILE", help="Write the format there; print the text."),
+    ] = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Show what got worse since this saved report."),
+    ] = None,
+    save_baseline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Save this report to compare with later.")
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="CODES", help="These alone: HP001,HP020.")
+    ] = None,
+    skip: Annotated[
+        str | None, typer.Option(metavar="CODES", help="All but these: HP044,HP060.")
+    ] = None,
+) -> int:
+    """Judge whether this host is ready for a training run, and say what cures it if not.
+
+    Changes nothing. Exit status: 0 ready (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or
+    nothing was checked.
+    """
+    from hostprep.readiness import baseline as baselines
+    from hostprep.readiness.model import Level
+    from hostprep.readiness.registry import all_checks, select
+    from hostprep.readiness.report import class_fields, make_report
+
+    if quick and full:
+        raise UsageError("--quick and --full are two levels.", "say one of them")
+    level = Level.FULL if full else Level.QUICK
+    wanted = _form(form, as_json=as_json, output=output)
+    before = None if baseline is None else baselines.load_baseline(Path(baseline))
+    selection = select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
+    context = _context(spec, level)
+    if before is not None:
+        baselines.refuse_unlike(before, class_fields(context))
+    with _Progress() as observer:
+        report = make_report(selection, context, observer)
+    if save_baseline is not None:
+        baselines.save_baseline(Path(save_baseline), report)
+    if before is not None:
+        report["baseline"] = baselines.compare(before, report)
+    _show(report, wanted, as_json=as_json, output=output)
+    return int(report["exit_code"])
+
+
+def _form(form: Format | None, *, as_json: bool, output: str | None) -> Format:
+    if as_json and output is None and form not in (None, Format.JSON):
+        raise UsageError(
+            f"--json and --format {form} both print.", "write one into a file: --output FILE"
+        )
+    return form or (Format.JSON if as_json else Format.TEXT)
+
+
+def _codes(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    return tuple(code.strip().upper() for code in text.split(",") if code.strip())
+
+
+def _context(spec: str | None, level: Level) -> Context:
+    from hostprep.readiness.context import Context
+    from hostprep.spec.finding import find_spec
+    from hostprep.spec.loading import load_spec
+
+    path = find_spec() if spec is None else Path(spec)
+    loaded = None if path is None else load_spec(path, named=spec is not None)
+    return Context(spec=loaded, level=level)
+
+
+def _show(report: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:
+    from hostprep.cli.check_text import report_text
+
+    if output is not None:
+        _write(Path(output), _text(report, form))
+        say(f"{report['verdict']}: the report is in {output}")
+    if as_json or (form is Format.JSON and output is None):
+        emit_json("check", report)
+    elif form is Format.TEXT or output is not None:
+        emit_text(report_text(report, colours=wants_colour(sys.stdout)))
+    else:
+        emit_text(_text(report, form).rstrip("\n"))
+
+
+def _text(report: dict[str, Any], form: Format) -> str:
+    if form is Format.JSON:
+        return json_text("check", report) + "\n"
+    if form is Format.TEXT:
+        from hostprep.cli.check_text import report_text
+
+        return report_text(report, colours=False) + "\n"
+    from hostprep.readiness.formats import render
+
+    return render(form, report)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the report so that whoever reads the file finds the old one or the new one."""
+    from hostprep.system.files import write_atomically
+
+    try:
+        write_atomically(path, [text.encode()], durable=False)
+    except OSError as error:
+        raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
+
+
+class _Progress:
+    """Names what is looked at on one line of a terminal; silent elsewhere."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self._write("")
+
+    def looking(self, title: str) -> None:
+        """Show the title."""
+        self._write(f"{title} ...")
+
+    def _write(self, line: str) -> None:
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()

@@ -1,0 +1,78 @@
+"""The report of ``hostprep check`` as text: worst first, one line each, then the remedies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hostprep.cli.output import printable
+from hostprep.readiness.report import subject_and_message, tally
+from hostprep.units import format_seconds
+
+_COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "UNKNOWN": "35", "SKIP": "2"}
+_INDENT = " " * 4
+
+
+def report_text(report: dict[str, Any], *, colours: bool) -> str:
+    """Return the report; the verdict is its last line."""
+    lines = []
+    for check in report["checks"]:
+        status = _painted(f"{check['status']:<8}", check["status"], colours)
+        lines.append(f"{status}{check['code']}  {_one_line(subject_and_message(check))}")
+    cured = [check for check in report["checks"] if check["status"] in ("FAIL", "UNKNOWN", "WARN")]
+    for check in cured:
+        lines += ["", *_remedy(check)]
+    if report["baseline"]:
+        lines += ["", *_baseline(report["baseline"])]
+    counts = tally(report["counts"])
+    if report["verdict"] == "SKIP":
+        counts = f"{counts}; nothing was checked, and this is no pass".removeprefix("; ")
+    lines += [
+        *([""] if cured or report["baseline"] else []),
+        f"{_painted(report['verdict'], report['verdict'], colours)}: {counts};"
+        f" took {format_seconds(report['seconds'])}",
+    ]
+    return "\n".join(lines)
+
+
+def _remedy(check: dict[str, Any]) -> list[str]:
+    """Return what cures a finding, so that a shell takes the block as it is, words as comments."""
+    lines = [f"# {check['code']} {_one_line(check['subject'])}: {check['title']}"]
+    if check["threshold"]:
+        wanted = _one_line(f"{check['threshold']} ({check['threshold_from']})")
+        lines.append(f"# wanted: {wanted}")
+    remedy = check["remedy"] or {"commands": [], "hint": None}
+    if remedy["hint"]:
+        lines.append(f"# {_one_line(remedy['hint'])}")
+    return lines + [f"{_INDENT}{_one_line(command)}" for command in remedy["commands"]]
+
+
+def _baseline(baseline: dict[str, Any]) -> list[str]:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(baseline["unix_seconds"]))
+    lines = [f"since the baseline of {when}:"]
+    for name in ("worse", "better"):
+        for change in baseline[name]:
+            lines.append(
+                f"{_INDENT}{name}: {change['code']} {_one_line(change['subject'])}:"
+                f" {_state(change['before'])} -> {_state(change['now'])}"
+            )
+    if len(lines) == 1:
+        lines.append(f"{_INDENT}nothing changed")
+    for name, words in (("only_then", "not looked at now"), ("only_now", "not looked at then")):
+        if baseline[name]:
+            codes = sorted({each["code"] for each in baseline[name]})
+            lines.append(f"{_INDENT}{words}: {', '.join(codes)}")
+    return lines
+
+
+def _state(side: dict[str, Any]) -> str:
+    measured = f" ({side['measured']['text']})" if side["measured"] else ""
+    return f"{side['status']}{_one_line(measured)}"
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", " ")
+
+
+def _painted(text: str, status: str, colours: bool) -> str:
+    return f"\x1b[{_COLOURS[status]}m{text}\x1b[0m" if colours else text

@@ -1,0 +1,116 @@
+"""A report held against an earlier one: what got worse since, what is mended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.readiness.report import SCHEMA
+
+# From good to bad. What is not looked at any more was better looked at.
+_RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
+# A value that moved less than this is taken for noise.
+NOTABLE_CHANGE = 0.2
+
+
+def load_baseline(path: Path) -> dict[str, Any]:
+    """Return a saved report; raise ``UsageError`` where the file is none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise UsageError(f"the baseline {path} is no JSON document.") from None
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        said = document.get("schema") if isinstance(document, dict) else None
+        raise Refused(
+            f"{path} is not comparable: its schema is {said}, here it is {SCHEMA}.",
+            "save a new baseline: hostprep check --save-baseline FILE",
+        )
+    if "checks" not in document:
+        raise UsageError(f"{path} is the report of a check that failed.", "save another")
+    return document
+
+
+def save_baseline(path: Path, fields: dict[str, Any]) -> None:
+    """Write the report; raise ``HostprepError`` where that cannot be."""
+    from hostprep.system.files import write_atomically
+
+    text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=2) + "\n"
+    try:
+        write_atomically(path, [text.encode()], durable=True)
+    except OSError as error:
+        raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
+    """Raise ``Refused`` where the two reports are of different classes of hosts."""
+    theirs = before.get("host_class") or {}
+    unlike = [
+        f"{name} ({theirs.get(name)!r} then, {host_class[name]!r} now)"
+        for name in host_class
+        if theirs.get(name) != host_class[name]
+    ]
+    if unlike:
+        raise Refused(
+            f"the two reports are not comparable: {', '.join(unlike)} differ.",
+            "take a baseline of this host's own: hostprep check --save-baseline FILE",
+        )
+
+
+def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return what changed between two reports of the same class of host.
+
+    ``worse`` and ``better``: entries with the code, the subject and both statuses and values.
+    ``only_then`` and ``only_now``: codes with subjects that the other report does not have.
+    """
+    old = {(check["code"], check["subject"]): check for check in before["checks"]}
+    new = {(check["code"], check["subject"]): check for check in now["checks"]}
+    found: dict[str, Any] = {
+        "host": before["host"],
+        "unix_seconds": before["unix_seconds"],
+        "level": before["level"],
+        "worse": [],
+        "better": [],
+        "only_then": [{"code": code, "subject": what} for code, what in old.keys() - new.keys()],
+        "only_now": [{"code": code, "subject": what} for code, what in new.keys() - old.keys()],
+    }
+    for key in sorted(old.keys() & new.keys()):
+        direction = _direction(old[key], new[key])
+        if direction:
+            found["worse" if direction < 0 else "better"].append(_change(old[key], new[key]))
+    for name in ("only_then", "only_now"):
+        found[name].sort(key=lambda each: (each["code"], each["subject"]))
+    return found
+
+
+def _direction(old: dict[str, Any], new: dict[str, Any]) -> int:
+    """Return -1 for worse, 1 for better, 0 for as before."""
+    step = _RANK[old["status"]] - _RANK[new["status"]]
+    if step:
+        return 1 if step > 0 else -1
+    then, here = old["measured"], new["measured"]
+    if not then or not here or not here["better"] or then["unit"] != here["unit"]:
+        return 0
+    if not (_number(then["value"]) and _number(here["value"])):
+        return 0
+    change = here["value"] - then["value"]
+    if abs(change) <= NOTABLE_CHANGE * abs(then["value"]):
+        return 0
+    return 1 if (change > 0) == (here["better"] == "higher") else -1
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _change(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "code": new["code"],
+        "subject": new["subject"],
+        "title": new["title"],
+        "before": {"status": old["status"], "measured": old["measured"]},
+        "now": {"status": new["status"], "measured": new["measured"]},
+    }

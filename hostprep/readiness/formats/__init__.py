@@ -1,0 +1,44 @@
+"""Views of a report's document: each takes it as plain data and returns a text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+
+class Format(StrEnum):
+    """How a report is written. JSON is the contract, and text belongs to the command line."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+    MARKDOWN = "markdown"
+    NAGIOS = "nagios"
+    JUNIT = "junit"
+    PROMETHEUS = "prometheus"
+
+
+def render(form: Format, report: dict[str, Any]) -> str:
+    """Return the report in a format that is a file, not text for a terminal or JSON."""
+    match form:
+        case Format.HTML:
+            from hostprep.readiness.formats.html import html
+
+            return html([report])
+        case Format.MARKDOWN:
+            from hostprep.readiness.formats.markdown import markdown
+
+            return markdown(report)
+        case Format.NAGIOS:
+            from hostprep.readiness.formats.nagios import nagios
+
+            return nagios(report)
+        case Format.JUNIT:
+            from hostprep.readiness.formats.junit import junit
+
+            return junit([report])
+        case Format.PROMETHEUS:
+            from hostprep.readiness.formats.prometheus import prometheus
+
+            return prometheus([report])
+    raise ValueError(form)

@@ -1,0 +1,36 @@
+"""One self-contained HTML file: of a host, or of a fleet with a section for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hostprep.readiness.formats.plots import plots
+from hostprep.readiness.report import ORDER, subject_and_message, tally
+from hostprep.system.resources import data_path
+
+
+def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None = None) -> str:
+    """Return the page. It has no script, and its policy forbids it to fetch anything.
+
+    ``fleet`` is the summary over several hosts (``hostprep.readiness.fleet``), which comes first.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    template = data_path("templates", "report.html.j2")
+    environment = Environment(
+        loader=FileSystemLoader(template.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"moment": _moment, "tally": tally, "sentence": subject_and_message}
+    return environment.get_template(template.name).render(
+        reports=reports, fleet=fleet, order=ORDER, plots=plots
+    )
+
+
+def _moment(unix_seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(unix_seconds))

@@ -1,0 +1,74 @@
+"""Markdown, for a ticket or a job's summary."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from hostprep.readiness.report import subject_and_message, tally
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """Return the report as GitHub-flavoured Markdown: a table, worst first, then the remedies."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(report["unix_seconds"]))
+    lines = [
+        f"# {_text(report['host'])}: {report['verdict']}",
+        "",
+        f"{tally(report['counts'])}. `hostprep check --{report['level']}`, {when}.",
+        "",
+        "| | check | finding | wanted |",
+        "|---|---|---|---|",
+    ]
+    for check in report["checks"]:
+        wanted = ""
+        if check["threshold"]:
+            wanted = f"{check['threshold']} ({check['threshold_from']})"
+        cells = (
+            f"**{check['status']}**"
+            if check["status"] not in ("PASS", "SKIP")
+            else check["status"],
+            check["code"],
+            _text(subject_and_message(check)),
+            _text(wanted),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    for check in report["checks"]:
+        if check["remedy"] and check["status"] not in ("PASS", "SKIP"):
+            lines += _remedy(check)
+    if report["baseline"]:
+        lines += _baseline(report["baseline"])
+    return "\n".join(lines) + "\n"
+
+
+def _remedy(check: dict[str, Any]) -> list[str]:
+    lines = ["", f"### {check['code']} {_text(check['subject'])}", ""]
+    commands = check["remedy"]["commands"]
+    if commands:
+        # One backtick more than any in it, or a command could end its own block.
+        longest = max(map(len, re.findall(r"`+", "\n".join(commands))), default=0)
+        fence = "`" * max(3, longest + 1)
+        lines += [f"{fence}sh", *commands, fence]
+    if check["remedy"]["hint"]:
+        lines += [""] * bool(commands) + [_text(check["remedy"]["hint"])]
+    return lines
+
+
+def _baseline(baseline: dict[str, Any]) -> list[str]:
+    lines = ["", "## Since the baseline", ""]
+    for name in ("worse", "better"):
+        lines += [
+            f"- {name}: {change['code']} {_text(change['subject'])}:"
+            f" {change['before']['status']} → {change['now']['status']}"
+            for change in baseline[name]
+        ]
+    return lines if lines[-1] else [*lines, "nothing changed"]
+
+
+def _text(text: str) -> str:
+    """Return ``text`` so that Markdown takes none of it for its own; file names may hold anything.
+
+    Backticks stay, since messages mark commands with them.
+    """
+    flat = " ".join(str(text).split())
+    return re.sub(r"([\\|*_<>\[\]#])", r"\\\1", flat)

@@ -1,0 +1,54 @@
+"""The one line that Nagios and its relatives read, with performance data.
+
+The words are those of the Monitoring Plugins guidelines; the exit code stays hostprep's own, and
+docs/check.md has the wrapper that translates it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hostprep.readiness.report import subject_and_message, tally
+
+_WORDS = {
+    "PASS": "OK",
+    "WARN": "WARNING",
+    "FAIL": "CRITICAL",
+    "UNKNOWN": "UNKNOWN",
+    "SKIP": "UNKNOWN",
+}
+_UNITS = {"bytes": "B", "seconds": "s", "percent": "%"}
+_NAMED_AT_MOST = 3
+
+
+def nagios(report: dict[str, Any]) -> str:
+    """Return ``HOSTPREP CRITICAL - 1 FAIL, 9 PASS; HP001 ... | 'HP020 /dev/shm'=67108864B;...``."""
+    bad = [check for check in report["checks"] if check["status"] not in ("PASS", "SKIP")]
+    said = [f"{check['code']} {subject_and_message(check)}" for check in bad[:_NAMED_AT_MOST]]
+    if len(bad) > _NAMED_AT_MOST:
+        said.append(f"and {len(bad) - _NAMED_AT_MOST} more")
+    words = _line("; ".join([tally(report["counts"]) or "nothing was checked", *said]))
+    line = f"HOSTPREP {_WORDS[report['verdict']]} - {words}"
+    figures = [figure for check in report["checks"] if (figure := _figure(check))]
+    return line + (" | " + " ".join(figures) if figures else "") + "\n"
+
+
+def _figure(check: dict[str, Any]) -> str | None:
+    """Return ``'label'=value[unit];[warn];[crit]``; a range that ends at infinity warns below."""
+    measured = check["measured"]
+    if not measured or isinstance(measured["value"], bool):
+        return None
+    if not isinstance(measured["value"], int | float):
+        return None
+    label = _line(f"{check['code']} {check['subject']}").replace("'", "").replace("=", "_")
+    limit = ""
+    if check["threshold_value"] is not None and measured["better"]:
+        value = f"{check['threshold_value']:.10g}"
+        limit = f";{value}:" if measured["better"] == "higher" else f";{value}"
+    return f"'{label}'={measured['value']:.10g}{_UNITS.get(measured['unit'] or '', '')}{limit}"
+
+
+def _line(text: str) -> str:
+    """Return ``text`` on one line, without the bar that begins performance data."""
+    return re.sub(r"\s+", " ", text.replace("|", "/")).strip()
