@@ -1,8 +1,10 @@
-"""``hostprep spec``: check the spec file without acting on it, and print its schema for editors."""
+"""``hostprep spec``: write the spec file, check it, and print its schema for editors."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_error, emit_json, emit_text, printable
+from hostprep.cli.output import emit_error, emit_json, emit_text, printable, say
 from hostprep.errors import UsageError
 from hostprep.units import format_count, format_rate
 
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 
 spec_app = typer.Typer(
-    help="The spec file, hostprep.yml: check it, or print its schema.",
+    help="The spec file, hostprep.yml: write it, check it, or print its schema.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -71,6 +73,31 @@ def check(
         return
     for line in _lines(spec, file):
         emit_text(printable(line))
+
+
+@spec_app.command("init")
+def init(
+    output: Annotated[
+        str, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")
+    ] = "hostprep.yml",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a spec file of what this host has now: volumes, data sets, and what comes at boot."""
+    from hostprep.converging.drafting import draft_spec, write_draft
+
+    if output == "-" and as_json:
+        raise UsageError("--output - prints the file itself, which goes not with --json.")
+    draft = draft_spec()
+    if output != "-":
+        write_draft(draft, Path(output))
+    for note in draft.notes:
+        say(f"hostprep: {printable(note)}")
+    if as_json:
+        emit_json("spec", {"path": os.path.abspath(output), "notes": list(draft.notes)})
+    elif output == "-":
+        emit_text(draft.text.rstrip("\n"))
+    else:
+        emit_text(printable(f"{output} is written; `hostprep plan {shlex.quote(output)}` reads it"))
 
 
 @spec_app.command("schema")

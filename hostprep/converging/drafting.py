@@ -1,0 +1,194 @@
+"""A spec file for what this host has now: a beginning that an admin can read and change."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.converging.boot_facts import gather_boot
+from hostprep.converging.packages import look_at_packages
+from hostprep.errors import HostprepError, Refused
+from hostprep.spec import DatasetSpec, SpecError
+from hostprep.spec.loading import parse_spec
+from hostprep.staging.manifest import all_records
+from hostprep.system.accounts import name_of
+from hostprep.system.files import replace_file
+from hostprep.units import GIB, KIB, MIB
+from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.options import parse_options
+from hostprep.volumes.plan import DEFAULT_MODE
+from hostprep.volumes.status import volume_statuses
+
+_HEAD = """\
+# What this host must look like. `hostprep plan` shows what that would change here, and
+# `hostprep apply` makes it so; a key that is left out is left as it is.
+# `hostprep spec check` reads this file, `hostprep spec schema` describes it to your editor.
+"""
+_VOLUMES = """
+# Sized tmpfs volumes: mounted now, and at every boot by a line in /etc/fstab.
+"""
+_VOLUME_EXAMPLE = """\
+# volumes:
+#   - path: /mnt/hostprep
+#     size: 30G              # or 40% of the RAM
+#     owner: alice:ml
+"""
+_DATASETS = """
+# Data sets: copied whole and verified, to a volume of this file or `to:` a directory.
+"""
+_DATASET_EXAMPLE = """\
+# datasets:
+#   - name: cityscapes
+#     source: /srv/datasets/cityscapes
+#     volume: /mnt/hostprep  # or `to: /nvme/datasets`
+#     at_boot: true          # again after each boot, since a tmpfs is empty then
+"""
+_REQUIREMENTS = """
+# How fast training reads them; `hostprep check` judges by it.
+# requirements:
+#   - dataset: {name}
+#     samples_per_second: 1800
+"""
+_PACKAGES = """
+# System packages, installed if they are missing. `hostprep probe` measures with fio.
+"""
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9/._+-]*(:[A-Za-z0-9._-]+)?")
+_YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A spec file's text, and sentences on what of this host is not in it, or not yet true."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def draft_spec() -> Draft:
+    """Return a spec of what hostprep made on this host, which loads; changes nothing.
+
+    Raises ``HostprepError`` where a spec cannot say what is there.
+    """
+    notes: list[str] = []
+    volumes = _volumes(notes)
+    datasets = _datasets(volumes.keys(), notes)
+    fio = "packages: [fio]\n" if look_at_packages(("fio",)).installed else "# packages: [fio]\n"
+    example = datasets[0].name if datasets else "cityscapes"
+    text = "".join(
+        (
+            _HEAD,
+            _VOLUMES,
+            _section("volumes", volumes.values()) or _VOLUME_EXAMPLE,
+            _DATASETS,
+            _section("datasets", map(_dataset, datasets)) or _DATASET_EXAMPLE,
+            _REQUIREMENTS.format(name=_scalar(example)),
+            _PACKAGES,
+            fio,
+        )
+    )
+    try:
+        parse_spec(text.encode(errors="surrogateescape"), shown_path="the draft", path="/draft.yml")
+    except SpecError as error:
+        raise HostprepError(
+            f"a spec cannot say what is on this host: {error.message}",
+            "mend what it names, or write the file by hand; nothing was written",
+        ) from None
+    return Draft(text, tuple(notes))
+
+
+def write_draft(draft: Draft, path: Path) -> None:
+    """Write the draft to a new file. Raises ``Refused`` where there is one already."""
+    if os.path.lexists(path):
+        raise Refused(
+            f"{path} exists, and a spec that somebody wrote is never overwritten.",
+            "give --output another name, and compare the two",
+        )
+    replace_file(path, draft.text.encode(errors="surrogateescape"), expected=None)
+
+
+def _volumes(notes: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for status in volume_statuses():
+        facts = gather(status.path)
+        if facts.live is not None and facts.is_ours:
+            found[status.path] = _volume(status.path, facts.live, facts)
+            if not status.in_fstab:
+                notes.append(f"{status.path} has no line in fstab yet; apply adds it")
+        elif facts.live is None and facts.fstab_entry is not None:
+            size = parse_options(facts.fstab_entry.options).size_bytes
+            if size:
+                found[status.path] = [f"path: {_scalar(status.path)}", f"size: {_size(size)}"]
+                notes.append(f"{status.path} is in fstab and not mounted; apply mounts it")
+        else:
+            notes.append(f"{status.path} is left out: it was mounted before, and is not now")
+    return found
+
+
+def _volume(path: str, live: LiveVolume, facts: VolumeFacts) -> list[str]:
+    usual_huge = {
+        None: (Huge.NEVER, Huge.WITHIN_SIZE),
+        True: (Huge.WITHIN_SIZE,),
+        False: (Huge.NEVER,),
+    }[facts.support.huge]
+    lines = [f"path: {_scalar(path)}", f"size: {_size(live.size_bytes)}"]
+    if (live.uid, live.gid) != (0, 0):
+        lines.append(f"owner: {_scalar(name_of(live.uid, live.gid))}")
+    if live.mode != DEFAULT_MODE:
+        lines.append(f"mode: {live.mode:04o}")
+    if live.huge not in usual_huge:
+        lines.append(f"huge: {live.huge}")
+    if not live.noswap and facts.support.noswap:
+        lines.append("swap: true")
+    return lines
+
+
+def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
+    at_boot = {installed.dataset for installed in gather_boot(()).installed}
+    found = []
+    for record in all_records():
+        if record.volume is not None and record.volume not in volumes:
+            notes.append(f"{record.name} is left out: its volume {record.volume} is not mounted")
+            continue
+        to = os.path.dirname(record.target) if record.volume is None else None
+        found.append(
+            DatasetSpec(record.name, record.source, record.volume, to, record.name in at_boot)
+        )
+    return found
+
+
+def _dataset(dataset: DatasetSpec) -> list[str]:
+    return [
+        f"name: {_scalar(dataset.name)}",
+        f"source: {_scalar(dataset.source)}",
+        f"{'to' if dataset.to else 'volume'}: {_scalar(dataset.parent)}",
+        *(["at_boot: true"] if dataset.at_boot else []),
+    ]
+
+
+def _section(name: str, entries: Iterable[Sequence[str]]) -> str:
+    """Return a section of YAML, ``""`` where it would have no entries."""
+    lines = [
+        ("  - " if index == 0 else "    ") + line
+        for entry in entries
+        for index, line in enumerate(entry)
+    ]
+    return "".join(f"{line}\n" for line in [f"{name}:", *lines]) if lines else ""
+
+
+def _size(size_bytes: int) -> str:
+    for unit, word in ((GIB, "G"), (MIB, "M"), (KIB, "K")):
+        if size_bytes % unit == 0:
+            return f"{size_bytes // unit}{word}"
+    return str(size_bytes)
+
+
+def _scalar(text: str) -> str:
+    """Return ``text`` as a YAML scalar: as it is where nobody can misread it, else quoted."""
+    if _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS:
+        return text
+    return json.dumps(text, ensure_ascii=False)
