@@ -28,11 +28,12 @@ demo: $(BASE)  ## Stage a sample data set into RAM and compare; takes everything
 	@scripts/setup.sh --demo-tools
 	@$(PY) scripts/demo.py
 
-lint: $(DEV)  ## ruff, mypy --strict and the layer check
+lint: $(DEV)  ## ruff, mypy --strict, the layer check and ansible-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -c "from importlinter.cli import lint_imports_command as run; run()"
+	ANSIBLE_CONFIG=playbooks/ansible.cfg $(PY) -m ansiblelint -q playbooks
 
 test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@scripts/setup.sh --system-tools

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,9 @@ import typer
 
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_error, emit_json, emit_text, printable, say
+from hostprep.cli.progress import LINE_SECONDS
 from hostprep.errors import HostprepError, UsageError
+from hostprep.units import format_seconds
 
 if TYPE_CHECKING:
     from hostprep.fleet import FleetRun
@@ -124,17 +127,35 @@ def _failure(run: FleetRun) -> HostprepError | None:
 
 
 class _Words:
-    """Says on stderr what is being done, and what came of it where that is worth a line."""
+    """Says on stderr what came of a task where that is worth a line, and what takes its time."""
 
     def __init__(self) -> None:
-        self._begun: set[str] = set()
+        self._begun: dict[str, tuple[str, float]] = {}
+        self._said = time.monotonic()
 
     def event(self, event: Event) -> None:
         """Show an event."""
-        if event.kind == "start" and event.task not in self._begun:
-            self._begun.add(event.task)
-            say(printable(f"{event.task.rpartition(' : ')[2]} ..."))
-        elif event.kind in ("failed", "unreachable"):
-            say(printable(f"  {event.host}: {event.kind}: {event.fields.get('message') or ''}"))
+        if event.kind == "start":
+            self._begun[event.host] = (event.task, time.monotonic())
+            return
+        self._begun.pop(event.host, None)
+        if event.kind in ("failed", "unreachable"):
+            self._say(f"{event.host}: {event.task}: {event.fields.get('message') or event.kind}")
         elif event.kind == "ok" and event.fields.get("changed"):
-            say(printable(f"  {event.host}: changed"))
+            self._say(f"{event.host}: {event.task}: changed")
+
+    def waiting(self) -> None:
+        """Say every few seconds who is at work on what."""
+        now = time.monotonic()
+        if now - self._said < LINE_SECONDS:
+            return
+        at_work: dict[str, list[str]] = {}
+        for host, (task, _) in self._begun.items():
+            at_work.setdefault(task, []).append(host)
+        for task, hosts in at_work.items():
+            since = format_seconds(now - min(self._begun[host][1] for host in hosts))
+            self._say(f"{task}: {len(hosts)} at work for up to {since}: {', '.join(hosts)}")
+
+    def _say(self, line: str) -> None:
+        self._said = time.monotonic()
+        say(printable(line))

@@ -22,10 +22,13 @@ _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' 
 
 
 class FleetObserver(Protocol):
-    """Is told of every event of a run as it comes."""
+    """Is told of every event of a run as it comes, and of time that passes without one."""
 
     def event(self, event: Event) -> None:
         """Take the next event."""
+
+    def waiting(self) -> None:
+        """Nothing has come for a moment; called several times a second."""
 
 
 def run_playbook(
@@ -63,6 +66,10 @@ def run_playbook(
         command.append(str(data_path("playbooks", f"{name}.yml")))
         with start(command, wanted_for="reach the hosts", env=_environment()) as running:
             for line in _lines(running):
+                if line is None:
+                    if observer is not None:
+                        observer.waiting()
+                    continue
                 event = parse_event(line)
                 if event is None:
                     words.append(line)
@@ -123,10 +130,12 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _lines(running: Running) -> Iterator[str]:
-    """Yield whole lines as they come."""
+def _lines(running: Running) -> Iterator[str | None]:
+    """Yield whole lines as they come, and None while none does."""
     rest = b""
     for chunk in running.chunks(timeout_seconds=_MOST_SECONDS):
+        if not chunk:
+            yield None
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.decode("utf-8", "replace")

@@ -28,7 +28,7 @@ class CallbackModule(CallbackBase):
         self._emit("play", name=play.get_name(), hosts=[host.name for host in hosts])
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        self._emit("start", host=host.get_name(), task=task.get_name())
+        self._emit("start", host=host.get_name(), task=task.name or task.get_name())
 
     def v2_runner_on_ok(self, result: Any) -> None:
         self._result("ok", result)
@@ -50,13 +50,14 @@ class CallbackModule(CallbackBase):
         host = getattr(result, "host", None) or result._host
         task = getattr(result, "task", None) or result._task
         fields = getattr(result, "result", None) or result._result
+        changed = bool(fields.get("changed", False))
         self._emit(
             event,
             host=host.get_name(),
-            task=task.get_name(),
-            changed=bool(fields.get("changed", False)),
+            task=task.name or task.get_name(),
+            changed=changed,
             message=self._message(fields),
-            diff=self._get_diff(fields["diff"]) if fields.get("diff") else None,
+            diff=self._get_diff(fields["diff"]) if changed and fields.get("diff") else None,
             document=fields.get("document"),
             predicted=fields.get("predicted", True),
         )
