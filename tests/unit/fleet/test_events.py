@@ -1,0 +1,79 @@
+"""Events become outcomes: what changed, what failed, who was never heard of again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hostprep.fleet.events import Event, Tally, parse_event
+
+
+def event(kind: str, at: float = 0.0, **fields: Any) -> Event:
+    found = parse_event(json.dumps({"event": kind, "time": at, **fields}))
+    assert found is not None
+    return found
+
+
+def tally(*events: Event) -> Tally:
+    taken = Tally()
+    taken.take(event("play", name="Converge", hosts=["a", "b"]))
+    for each in events:
+        taken.take(each)
+    return taken
+
+
+def test_words_for_people_are_no_events() -> None:
+    for line in ("", "PLAY RECAP", '{"task": "x"}', '{"event": "ok"}', "[1]", '"event"', "null"):
+        assert parse_event(line) is None
+
+
+def test_tasks_that_change_are_told_apart_from_those_that_do_not() -> None:
+    a, b = tally(
+        event("ok", host="a", task="Write the spec", changed=True, diff="-x\n+y\n"),
+        event("ok", host="a", task="Look", changed=False),
+        event("skipped", host="b", task="Write the spec", changed=True),
+        event("stats", hosts=["a", "b"]),
+    ).outcomes()
+    assert (a.host, a.changed, a.changed_tasks, a.diffs) == (
+        "a", True, ("Write the spec",), ("-x\n+y\n",)
+    )  # fmt: skip
+    assert (b.changed, b.failed, b.message) == (False, False, None)
+
+
+def test_documents_come_with_the_time_that_their_task_took() -> None:
+    document = {"schema": "hostprep.apply/1", "ok": True}
+    a, b = tally(
+        event("start", 10.0, host="a", task="Converge"),
+        event("ok", 14.5, host="a", task="Converge", changed=True, document=document),
+        event("start", 20.0, host="a", task="Look"),
+        event("ok", 21.0, host="a", task="Look"),
+        event("stats"),
+    ).outcomes()
+    assert a.documents == (document,)
+    assert (a.started_at, a.ended_at) == (10.0, 14.5)
+    assert (b.started_at, b.ended_at, b.documents) == (None, None, ())
+
+
+def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
+    document = {"schema": "hostprep.apply/1", "ok": False, "failed": []}
+    a, b = tally(
+        event("failed", host="a", task="Converge", changed=True, message="no", document=document),
+        event("unreachable", host="b", task="Look", message="timed out"),
+        event("stats"),
+    ).outcomes()
+    assert (a.failed, a.unreachable, a.message, a.documents) == (True, False, "no", (document,))
+    assert (b.failed, b.unreachable, b.message) == (True, True, "cannot be reached: timed out")
+
+
+def test_a_run_without_an_end_has_failed_for_all() -> None:
+    a, b = tally(event("failed", host="a", task="Look", message="no")).outcomes()
+    assert (a.failed, a.message) == (True, "no")
+    assert (b.failed, b.message) == (True, "the run ended before this host was done")
+
+
+def test_what_could_not_be_predicted_is_said() -> None:
+    a, _ = tally(
+        event("ok", host="a", task="Converge", changed=True, predicted=False, message="unknown"),
+        event("stats"),
+    ).outcomes()
+    assert (a.predicted, a.message, a.failed) == (False, "unknown", False)

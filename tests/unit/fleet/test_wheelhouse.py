@@ -1,0 +1,75 @@
+"""Which wheels fit a host, and what travels to it."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import UsageError
+from hostprep.fleet.packing import pack_wheel
+from hostprep.fleet.wheelhouse import Target, make_wheelhouse
+
+
+def test_a_target_is_read_and_written() -> None:
+    target = Target.parse("3.11-x86_64-glibc-2.36")
+    assert target == Target(11, "x86_64", 36)
+    assert str(target) == "3.11-x86_64-glibc-2.36"
+
+
+@pytest.mark.parametrize("text", ["", "3.11-x86_64--", "2.7-x86_64-glibc-2.36", "3.11 x86_64"])
+def test_a_host_of_another_kind_is_refused_with_the_way_out(text: str) -> None:
+    with pytest.raises(UsageError) as found:
+        Target.parse(text)
+    assert "hostprep_install_source: index" in str(found.value.hint)
+
+
+def test_pip_is_asked_for_the_hosts_own_tags_newest_first() -> None:
+    options = Target(12, "aarch64", 19).pip_options()
+    assert options[:3] == ["--only-binary=:all:", "--implementation=cp", "--python-version=3.12"]
+    assert options[3:6] == ["--abi=cp312", "--abi=abi3", "--abi=none"]
+    assert options[6:] == [
+        "--platform=manylinux_2_19_aarch64",
+        "--platform=manylinux_2_18_aarch64",
+        "--platform=manylinux_2_17_aarch64",
+        "--platform=manylinux2014_aarch64",
+    ]
+
+
+def names_in(archive: Path) -> list[str]:
+    with tarfile.open(archive) as found:
+        return found.getnames()
+
+
+def test_wheels_that_were_given_travel_with_the_running_hostprep(tmp_path: Path) -> None:
+    for name in ("rich-15-py3-none-any.whl", "hostprep-0.0.1-py3-none-any.whl", "notes.txt"):
+        (tmp_path / name).write_bytes(name.encode())
+    made = make_wheelhouse(Target(11, "x86_64", 36), tmp_path)
+    assert names_in(made.archive) == [made.wheel, "rich-15-py3-none-any.whl"]
+    with tarfile.open(made.archive) as archive:
+        member = archive.extractfile(made.wheel)
+        assert member is not None
+        assert member.read() == pack_wheel().content
+
+
+def test_an_archive_is_made_once_and_replaced_when_its_wheels_change(tmp_path: Path) -> None:
+    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"")
+    first = make_wheelhouse(None, tmp_path)
+    made_at = first.archive.stat().st_mtime_ns
+    assert make_wheelhouse(None, tmp_path) == first
+    assert first.archive.stat().st_mtime_ns == made_at
+    (tmp_path / "xxhash-4-py3-none-any.whl").write_bytes(b"")
+    second = make_wheelhouse(None, tmp_path)
+    assert "xxhash-4-py3-none-any.whl" in names_in(second.archive)
+    assert not first.archive.exists()
+
+
+def test_alone_it_is_hostprep_without_what_it_needs() -> None:
+    made = make_wheelhouse(None)
+    assert names_in(made.archive) == [made.wheel]
+
+
+def test_a_folder_without_wheels_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no wheels"):
+        make_wheelhouse(None, tmp_path)
