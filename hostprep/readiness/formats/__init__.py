@@ -19,7 +19,14 @@ class Format(StrEnum):
 
 
 def render(form: Format, report: dict[str, Any]) -> str:
-    """Return the report in a format that is a file, not text for a terminal or JSON."""
+    """Return the report in a format that is a file, not text for a terminal or JSON.
+
+    Bytes of names that are no UTF-8 appear as ``\\udcXX`` where the format has no word for them.
+    """
+    return _render(form, report).encode("utf-8", "backslashreplace").decode()
+
+
+def _render(form: Format, report: dict[str, Any]) -> str:
     match form:
         case Format.HTML:
             from hostprep.readiness.formats.html import html

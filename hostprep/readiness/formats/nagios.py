@@ -44,11 +44,16 @@ def _figure(check: dict[str, Any]) -> str | None:
     label = _line(f"{check['code']} {check['subject']}").replace("'", "").replace("=", "_")
     limit = ""
     if check["threshold_value"] is not None and measured["better"]:
-        value = f"{check['threshold_value']:.10g}"
+        value = _plain(check["threshold_value"])
         limit = f";{value}:" if measured["better"] == "higher" else f";{value}"
-    return f"'{label}'={measured['value']:.10g}{_UNITS.get(measured['unit'] or '', '')}{limit}"
+    return f"'{label}'={_plain(measured['value'])}{_UNITS.get(measured['unit'] or '', '')}{limit}"
+
+
+def _plain(value: float) -> str:
+    """Return a number without an exponent, which the guidelines do not know."""
+    return str(value) if isinstance(value, int) else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
 def _line(text: str) -> str:
     """Return ``text`` on one line, without the bar that begins performance data."""
-    return re.sub(r"\s+", " ", text.replace("|", "/")).strip()
+    return re.sub(r"[\s\x00-\x1f\x7f-\x9f]+", " ", text.replace("|", "/")).strip()

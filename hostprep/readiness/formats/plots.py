@@ -6,6 +6,7 @@ it shows, for whoever cannot see it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,9 @@ from markupsafe import Markup
 
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
-_WIDTH = 340
-_LABEL_END = 104
-_BAR_WIDTH = 150
+_WIDTH = 330
+_LABEL_END = 98
+_LETTER = 6.6  # of the 12 px that the page sets these texts in, on average
 _ROW = 22
 _GROUP = 20
 
@@ -133,16 +134,25 @@ def _short(seconds: float) -> str:
 
 def _bars(groups: Sequence[tuple[str, Sequence[_Bar]]], title: str) -> Markup:
     """Return horizontal bars, all of one scale, in groups with a headline each."""
-    most = max((bar.upto or bar.value or 0 for _, bars in groups for bar in bars), default=0) or 1
+    # The largest scale at which every bar leaves room for its text.
+    scale = min(
+        (
+            (_WIDTH - _LABEL_END - 8 - _LETTER * len(bar.text)) / (bar.upto or bar.value or 0)
+            for _, bars in groups
+            for bar in bars
+            if bar.upto or bar.value
+        ),
+        default=0.0,
+    )
     parts, y = [], 4
     said = []
     for headline, bars in groups:
         # Long paths keep their ends, which tell them apart.
-        shown = headline if len(headline) <= 52 else "…" + headline[-51:]
+        shown = headline if len(headline) <= 44 else "…" + headline[-43:]
         parts.append(Markup('<text class="head" x="0" y="{}">{}</text>').format(y + 12, shown))
         y += _GROUP
         for bar in bars:
-            parts.append(_row(bar, y, _BAR_WIDTH / most))
+            parts.append(_row(bar, y, scale))
             said.append(f"{headline}, {bar.label}: {bar.text}")
             y += _ROW
         y += 8
@@ -179,23 +189,24 @@ def _loader(loader: dict[str, Any] | None) -> Plot:
 
 def _curve(loader: dict[str, Any], title: str) -> Markup:
     points, gpu = loader["points"], loader["gpu_rate_samples_per_s"]
-    left, top, width, height = 48, 16, 276, 130
+    left, top, width, height = 48, 18, 270, 130
     most_workers = max(1, points[-1]["workers"])
     highest = max(point["samples_per_s"] * (1 + point["relative_error"]) for point in points)
-    highest = max(highest, gpu or 0) * 1.05 or 1
+    step = _step(max(highest, gpu or 0) or 1.0)
+    highest = step * math.ceil(max(highest, gpu or 0) / step) or step
 
     def at(workers: float, rate: float) -> tuple[float, float]:
         return left + width * workers / most_workers, top + height * (1 - rate / highest)
 
     parts = []
-    for share in (0.0, 0.5, 1.0):
-        _, y = at(0, share * highest / 1.05)
+    for tick in range(round(highest / step) + 1):
+        _, y = at(0, tick * step)
         parts.append(
             Markup('<line class="grid" x1="{}" y1="{:.1f}" x2="{}" y2="{:.1f}"/>').format(
                 left, y, left + width, y
             )
             + Markup('<text class="label" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                left - 5, y + 4, _thousands(share * highest / 1.05)
+                left - 5, y + 4, _thousands(tick * step)
             )
         )
     if gpu:
@@ -241,6 +252,12 @@ def _svg(said: str, height: int, parts: Sequence[Markup]) -> Markup:
     return Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         _WIDTH, height, said, Markup("").join(parts)
     )
+
+
+def _step(highest: float) -> float:
+    """Return the round number (1, 2 or 5 and zeros) that divides an axis into two to five."""
+    power = 10.0 ** math.floor(math.log10(highest / 2))
+    return max(power * digit for digit in (1, 2, 5) if power * digit <= highest / 2)
 
 
 def _thousands(rate: float) -> str:
