@@ -85,6 +85,8 @@ def provision(
     if not check:
         remember(where, run)
     error = _failure(run)
+    for warning in run.warnings:
+        say(f"hostprep: Ansible says: {printable(warning)}")
     if as_json:
         emit_json("provision", run_fields(run, check=check, error=error), ok=error is None)
     else:

@@ -35,10 +35,14 @@ class HostOutcome:
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """A finished run: its hosts in the order of the inventory, and how long it took."""
+    """A finished run: its hosts in the order of the inventory, and how long it took.
+
+    ``warnings`` are Ansible's own, of a ``--limit`` that names nobody for instance.
+    """
 
     hosts: tuple[HostOutcome, ...]
     seconds: float
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[str, ...]:

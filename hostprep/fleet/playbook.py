@@ -21,6 +21,11 @@ from hostprep.system.run import Running, start
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
 
 
+# How ansible-playbook begins a warning, and what it says where patterns leave no host.
+_WARNING = "[WARNING]"
+_NOBODY = "no hosts to target"
+
+
 class FleetObserver(Protocol):
     """Is told of every event of a run as it comes, and of time that passes without one."""
 
@@ -81,15 +86,17 @@ def run_playbook(
     outcomes = tally.outcomes()
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
-        if completed.returncode == 0 or "does not match any host" in said:
+        if completed.returncode == 0 or _NOBODY in said:
             raise UsageError(
-                f"no host of {inventory} is meant.", "look at --limit and at the inventory"
+                f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
+                "look at --limit and at the inventory",
             )
         raise HostprepError(
             f"ansible-playbook ended with status {completed.returncode}: {said[-2000:]}",
             "nothing was changed on any host",
         )
-    return FleetRun(outcomes, time.monotonic() - began)
+    warnings = tuple(line for line in completed.stderr.splitlines() if line.startswith(_WARNING))
+    return FleetRun(outcomes, time.monotonic() - began, warnings)
 
 
 def checked_inventory(inventory: str) -> str:

@@ -1,0 +1,186 @@
+"""``hostprep provision``: its words, its document, and what it refuses before reaching a host."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hostprep.fleet.playbook
+from hostprep.cli.main import run
+from hostprep.fleet.last_run import failed_hosts
+from hostprep.fleet.model import FleetRun, HostOutcome
+
+STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "nothing is there"}
+STAGED = {
+    "dataset": "city", "copied_bytes": 8_000_000, "seconds": 4.0, "bound": {"by": "source"}
+}  # fmt: skip
+CONVERGED = {"schema": "hostprep.apply/1", "done": [STEP], "staged": [STAGED]}
+RUN = FleetRun(
+    (
+        HostOutcome("a", ("Converge",), documents=(CONVERGED,), started_at=1.0, ended_at=5.0),
+        HostOutcome("b"),
+        HostOutcome("c", failed=True, unreachable=True, message="cannot be reached: timed out"),
+    ),
+    61.0,
+)
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an inventory and a spec."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOSTPREP_SPEC", raising=False)
+    (tmp_path / "hosts.yml").write_text("all: {hosts: {a: , b: , c: }}\n")
+    (tmp_path / "hostprep.yml").write_text("volumes: [{path: /mnt/a, size: 1G}]\n")
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What Ansible would be asked; the run itself is that of three hosts, one of them down."""
+    seen: dict[str, Any] = {}
+
+    def answer(name: str, inventory: str, variables: Any, **options: Any) -> FleetRun:
+        seen.update(name=name, inventory=inventory, variables=variables, **options)
+        return RUN
+
+    monkeypatch.setattr(hostprep.fleet.playbook, "run_playbook", answer)
+    return seen
+
+
+def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["provision", "-i", "hosts.yml"]) == 1
+    out, err = capsys.readouterr()
+    assert out == (
+        "a: done: volume /mnt/a: mount it (nothing is there)\n"
+        "\n"
+        "host  changed  failed       bound by\n"
+        "a     1        no           city: source, 2.00 MB/s\n"
+        "b     nothing  no           -\n"
+        "c     nothing  unreachable  -\n"
+        "\n"
+        "3 hosts: 1 changed, 1 failed, in 1 min 01 s;"
+        " staged 7.63 MiB in 4.0 s, 2.00 MB/s in all\n"
+    )
+    assert err == (
+        "hostprep: 1 of 3 hosts failed: c.\n"
+        "  -> when they are mended: the same command with --retry-failed\n"
+    )
+
+
+def test_the_document_has_the_hosts_and_the_sums(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["provision", "-i", "hosts.yml", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["ok"], document["check"]) == (
+        "hostprep.provision/1", False, False
+    )  # fmt: skip
+    a, _, c = document["hosts"]
+    assert (a["host"], a["changed"], a["failed"]) == ("a", True, False)
+    assert a["changes"] == [
+        {"subject": "volume /mnt/a", "action": "mount it", "reason": "nothing is there"}
+    ]
+    assert a["staged"][0]["bound_by"] == "source"
+    assert (c["unreachable"], c["message"]) == (True, "cannot be reached: timed out")
+    assert document["totals"]["bytes_per_s"] == 2_000_000
+    assert document["error"]["message"] == "1 of 3 hosts failed: c."
+
+
+def test_what_was_not_said_is_left_to_the_inventory(lab: Path, asked: dict[str, Any]) -> None:
+    run(["provision", "-i", "hosts.yml"])
+    assert asked["variables"] == {"hostprep_spec": {"volumes": [{"path": "/mnt/a", "size": "1G"}]}}
+    run(["provision", "-i", "hosts.yml", "--prune", "--waves", "3", "--wheelhouse", "wheels"])
+    assert (
+        asked["variables"].items()
+        >= {
+            "hostprep_prune": True,
+            "hostprep_waves": 3,
+            "hostprep_install_wheelhouse": str(lab / "wheels"),
+        }.items()
+    )
+
+
+def test_hosts_that_failed_are_tried_again(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["provision", "-i", "hosts.yml"])
+    run(["provision", "-i", "hosts.yml", "--retry-failed"])
+    assert asked["limit"] == ("c",)
+    assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--limit", "a"]) == 2
+    assert "goes without --limit" in capsys.readouterr().err
+
+
+def test_without_failed_hosts_there_is_nothing_to_try_again(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["provision", "-i", "hosts.yml", "--retry-failed"]) == 0
+    assert capsys.readouterr().out == "no host failed when it was last provisioned\n"
+    assert asked == {}
+
+
+def test_a_prediction_is_no_run_to_be_tried_again(lab: Path, asked: dict[str, Any]) -> None:
+    run(["provision", "-i", "hosts.yml", "--check"])
+    assert asked["check"] is True
+    assert failed_hosts(str(lab / "hosts.yml")) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-i", "no.yml"], "the inventory no.yml does not exist"),
+        (["-i", "hosts.yml", "no-spec.yml"], "no-spec.yml does not exist"),
+        (["-i", "hosts.yml", "--forks", "0"], "--forks"),
+        ([], "--inventory"),
+    ],
+)
+def test_mistakes_end_before_any_host_is_reached(
+    lab: Path,
+    asked: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    sentence: str,
+) -> None:
+    assert run(["provision", *words]) == 2
+    assert sentence in capsys.readouterr().err
+    assert asked == {}
+
+
+def test_without_a_spec_it_is_said_how_to_name_one(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "hostprep.yml").unlink()
+    assert run(["provision", "-i", "hosts.yml"]) == 2
+    assert "provision -i INVENTORY SPEC" in capsys.readouterr().err
+
+
+def test_without_ansible_the_extra_is_named(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "ansible" else real(name)
+    )
+    assert run(["provision", "-i", "hosts.yml"]) == 1
+    assert "pip install 'hostprep[fleet]'" in capsys.readouterr().err
+
+
+def test_hosts_that_no_inventory_has_are_a_mistake(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["provision", "-i", "hosts.yml", "--limit", "nobody"]) == 2
+    assert "no host of hosts.yml is meant" in capsys.readouterr().err
+
+
+def test_the_role_asks_the_controller_for_an_archive(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["wheelhouse", "--only-hostprep", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert Path(document["archive"]).is_file()
+    assert document["wheel"].startswith("hostprep-")
+    assert len(document["build"]) == 16
