@@ -59,6 +59,7 @@ system_tools() {
   need fusermount3 fuse3 "mounts the slow and the failing file systems of the tests"
   need jq jq "reads the JSON in the tests of pipelines"
   need strace strace "shows the tests in which order fstab is flushed and renamed"
+  need systemd-analyze systemd "reads the boot services that the tests write"
   need debootstrap debootstrap "makes the Debian that the tests boot as hosts"
   need systemd-nspawn systemd-container "boots them"
   need ip iproute2 "gives them a network of their own"

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostprep.converging.boot_record import BootRecord, dataset_of, load_boot_record, unit_pattern
+from hostprep.converging.boot_record import BootRecord, all_boot_records, dataset_of, unit_pattern
 from hostprep.converging.boot_template import own_command, own_environment
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import StorageClass, locate
@@ -98,14 +98,13 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
     directory = unit_dir()
     command = own_command()
     names = {path.name for path in directory.glob(unit_pattern())}
-    records = (load_boot_record(dataset.name) for dataset in wanted)
     return BootFacts(
         unit_dir=directory,
         command=command,
         environment=own_environment(),
         program_writer=_writer(command[0]),
         installed=tuple(_installed(directory, name) for name in sorted(names)),
-        records=tuple(record for record in records if record is not None),
+        records=all_boot_records(),
         footings=tuple(_footing(dataset) for dataset in wanted),
     )
 

@@ -110,7 +110,7 @@ def load_boot_record(name: str) -> BootRecord | None:
         except (OSError, ValueError, TypeError) as error:
             raise HostprepError(
                 f"the boot record {path} cannot be read: {error}; nothing was changed.",
-                "remove it and run `hostprep apply`, which writes it anew",
+                "`hostprep apply` writes it anew",
             ) from None
     return None
 

@@ -1,0 +1,110 @@
+"""``hostprep wait``: what it says, and with which exit code, where nothing has to be mounted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging.boot_record import BootRecord, save_boot_record
+from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_source(tmp_path / "cityscapes", directories=2, files=4)
+
+
+@pytest.fixture
+def fast(tmp_path: Path) -> Path:
+    return tmp_path / "fast"
+
+
+def test_what_is_staged_is_ready_at_once(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    for word in ("cityscapes", str(fast / "cityscapes")):
+        waited = hostprep("wait", word, "--timeout", "0")
+        assert waited["datasets"] == [
+            {
+                "name": "cityscapes",
+                "target": str(fast / "cityscapes"),
+                "ready": True,
+                "state": "ready",
+                "reason": "it is there, whole",
+                "hint": None,
+                "timed_out": False,
+            }
+        ]
+    done = run_hostprep("wait", "cityscapes", "cityscapes")
+    assert done.stdout == f"cityscapes is ready: {fast}/cityscapes\n"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_unknown_name_is_told_from_a_near_one(source: Path, fast: Path) -> None:
+    assert hostprep("wait", "cityscapes", expect=2)["error"]["hint"] == "it knows: none"
+    hostprep("stage", source, "--to", fast)
+    error = hostprep("wait", "cityscape", expect=2)["error"]
+    assert (error["code"], error["hint"]) == ("usage", "did you mean cityscapes?")
+    assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == "it knows: cityscapes"
+
+
+def test_a_name_that_several_have_needs_the_path(source: Path, fast: Path, tmp_path: Path) -> None:
+    for target in (fast, tmp_path / "other"):
+        hostprep("stage", source, "--to", target)
+    error = hostprep("wait", "cityscapes", expect=2)["error"]
+    assert f"{fast}/cityscapes, {tmp_path}/other/cityscapes" in error["hint"]
+    hostprep("wait", fast / "cityscapes")
+
+
+def test_what_is_gone_fails_at_once(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    (fast / "cityscapes").rename(fast / "away")
+    waited = hostprep("wait", "cityscapes", expect=1)
+    assert waited["datasets"][0]["state"] == "missing"
+    assert "nothing stages it at boot" in waited["error"]["message"]
+    done = run_hostprep("wait", "cityscapes")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "not on the target" in done.stderr and "\n  -> " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "words"),
+    [
+        (b'"phase": "staged"', b'"phase": "updating"', "a run was interrupted"),
+        (b'"partial": false', b'"partial": true', "entries are not in it"),
+        (b'"volume": null', b'"volume": "/mnt/none"', "its volume /mnt/none is not mounted"),
+    ],
+)
+def test_what_is_not_whole_is_not_ready(
+    source: Path, fast: Path, written: bytes, instead: bytes, words: str
+) -> None:
+    hostprep("stage", source, "--to", fast)
+    (path,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/*/dataset.json")
+    rewrite(path, path.read_bytes().replace(written, instead))
+    assert words in hostprep("wait", "cityscapes", expect=1)["error"]["message"]
+
+
+def test_one_that_cannot_become_ready_ends_the_wait_for_all(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    save_boot_record(
+        BootRecord("late", str(source), "/mnt/none", "/mnt/none", 1 << 20, "/none", None, False)
+    )
+    waited = hostprep("wait", "cityscapes", "late", expect=1)
+    assert [(each["name"], each["ready"]) for each in waited["datasets"]] == [
+        ("cityscapes", True),
+        ("late", False),
+    ]
+    assert waited["error"]["message"].startswith("late is not ready: ")
+
+
+def test_a_time_that_is_none_is_a_usage_error() -> None:
+    assert run_hostprep("wait", "x", "--timeout", "-1").returncode == 2
+    assert run_hostprep("wait").returncode == 2
+
+
+def test_restage_is_hidden_and_needs_a_record() -> None:
+    assert "restage" not in run_hostprep("--help").stdout
+    done = run_hostprep("restage", "cityscapes")
+    assert done.returncode == 2
+    assert "no data set 'cityscapes' is to be staged at boot" in done.stderr

@@ -1,0 +1,281 @@
+"""What the boot service does, on real mounts: a reboot is acted by what it does to a tmpfs.
+
+The volume is unmounted and mounted again by its line in fstab, the kernel's boot identity is
+another, and the run directory is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.converging.boot_facts import gather_boot
+from hostprep.converging.boot_record import load_boot_record
+from hostprep.converging.boot_units import apply_boot, plan_boot
+from hostprep.spec.model import DatasetSpec
+from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, rewrite, run_hostprep
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+class Host:
+    """A machine with a source on a file system of its own, and a data set that comes back."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.state, self.run = root / "state", root / "run"
+        monkeypatch.setenv("HOSTPREP_STATE_DIR", str(self.state))
+        monkeypatch.setenv("HOSTPREP_RUN_DIR", str(self.run))
+        self.disk, self.volume = root / "disk", root / "ram"
+        self.disk.mkdir()
+        self.volume.mkdir(mode=0o755)
+        mount("-t", "tmpfs", "-o", "size=16M", "disk", self.disk)
+        self.source = make_source(self.disk / "data", directories=3, files=8)
+        self.dataset = DatasetSpec("data", str(self.source), volume=str(self.volume), at_boot=True)
+
+    def prepare(self, size: str = "16M") -> dict[str, Any]:
+        """Stage for the first time and have it come back, as apply does; return stage's result."""
+        staged = hostprep("stage", self.source, "--to-tmpfs", size, "--at", self.volume, "--fstab")
+        apply_boot(plan_boot((self.dataset,), gather_boot((self.dataset,))))
+        return staged
+
+    def reboot(self, *, mount_volume: bool = True) -> None:
+        subprocess.run(["umount", self.volume], check=True)
+        shutil.rmtree(self.run)
+        identity = self.root / f"boot-{uuid.uuid4()}"
+        identity.write_text(f"{uuid.uuid4()}\n")
+        mount("--bind", identity, BOOT_ID)
+        if mount_volume:
+            mount("--fstab", os.environ["HOSTPREP_FSTAB"], self.volume)
+
+    def refused(self, words: str, code: int = 5) -> str:
+        """Insist that restage ends so, that nothing is staged, and that everybody says why."""
+        done = run_hostprep("restage", "data")
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert words in done.stderr
+        assert sorted(os.listdir(self.volume)) == []
+        found = self.status()
+        assert found["boot"]["state"] == "failed" and words in found["boot"]["reason"]
+        waited = hostprep("wait", "data", expect=1)
+        assert words in waited["error"]["message"]
+        assert waited["error"]["hint"] == found["boot"]["hint"]
+        return done.stderr
+
+    def status(self) -> dict[str, Any]:
+        (found,) = hostprep("status")["datasets"]
+        known: dict[str, Any] = found
+        return known
+
+
+def mount(*words: str | Path) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+def unmount(path: str | Path) -> None:
+    subprocess.run(["umount", path], check=True)
+
+
+@pytest.fixture
+def host(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    yield Host(safe_dir, monkeypatch)
+    while subprocess.run(["umount", BOOT_ID], capture_output=True).returncode == 0:
+        pass
+
+
+def test_it_comes_back_whole_and_verified(host: Host) -> None:
+    digest = host.prepare()["digest"]
+    host.reboot()
+    before = host.status()
+    assert (before["state"], before["at_boot"], before["boot"]["state"]) == (
+        "missing",
+        True,
+        "failed",  # nobody starts the service here: systemd does not run
+    )
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 0, done.stderr
+    assert "the source is as it was" in done.stdout
+    found = host.status()
+    assert (found["state"], found["freshness"], found["digest"]) == ("staged", "fresh", digest)
+    assert found["boot"]["state"] == "ready"
+    assert found["volume"] == str(host.volume)
+    waited = hostprep("wait", "data")
+    assert [each["target"] for each in waited["datasets"]] == [f"{host.volume}/data"]
+    again = run_hostprep("restage", "data")
+    assert again.returncode == 0 and "was there already" in again.stdout
+
+
+@pytest.mark.parametrize("leaves", ["nothing", "an empty file", "half a file"])
+def test_a_power_cut_may_take_what_was_not_flushed(host: Host, leaves: str) -> None:
+    digest = host.prepare()["digest"]
+    host.reboot()
+    (record,) = host.state.glob("datasets/*/dataset.json")
+    if leaves == "nothing":
+        shutil.rmtree(host.state / "datasets")
+        assert host.status()["reason"].startswith("nothing is on record")
+        assert "data set data: missing" in run_hostprep("status").stdout
+    else:
+        record.write_bytes(b"" if leaves == "an empty file" else record.read_bytes()[:99])
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 0, done.stderr
+    assert f"digest {digest}: the source is as it was" in done.stdout
+    assert host.status()["boot"]["state"] == "ready"
+
+
+def test_a_source_that_changed_is_staged_as_it_is_now(host: Host) -> None:
+    host.prepare()
+    rewrite(host.source / "hard", b"changed")
+    host.reboot()
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 0, done.stderr
+    assert "the source has changed" in done.stdout
+    assert (host.volume / "data/hard").read_bytes() == b"changed"
+    assert "the source has changed" in host.status()["boot"]["reason"]
+    record = load_boot_record("data")
+    assert record is not None and record.digest == host.status()["digest"]
+
+
+def test_a_source_that_is_not_mounted(host: Host) -> None:
+    host.prepare()
+    host.reboot()
+    unmount(host.disk)
+    said = host.refused(f"the file system of its source, {host.disk}, is not mounted")
+    assert "systemctl restart hostprep-stage-data.service" in said
+    # What lies under the mount point is another data set of that name, and is not taken for it.
+    (host.disk / "data").mkdir()
+    (host.disk / "data/other").write_text("other")
+    host.refused("is not mounted")
+
+
+def test_a_source_on_another_file_system_than_before(host: Host) -> None:
+    host.prepare()
+    host.reboot()
+    mount("-t", "tmpfs", "other", host.source)
+    (host.source / "other").write_text("other")
+    host.refused(f"lies on {host.source} (tmpfs) now")
+    unmount(host.source)
+    host.source.rename(host.disk / "moved")
+    host.refused(f"its source {host.source} is not there")
+    host.source.symlink_to("moved")
+    host.refused(f"leads to {host.disk / 'moved'}")
+    host.source.unlink()
+    host.source.mkdir()
+    host.refused(f"its source {host.source} is empty")
+    host.source.rmdir()
+    (host.disk / "moved").rename(host.source)
+    assert run_hostprep("restage", "data").returncode == 0
+
+
+def test_a_volume_that_is_not_mounted_is_not_filled_below(host: Host) -> None:
+    host.prepare()
+    host.reboot(mount_volume=False)
+    host.refused(f"its volume {host.volume} is not mounted")
+    mount("-t", "tmpfs", "-o", "size=16M,nosuid,nodev,noexec", "foreign", host.volume)
+    host.refused("is no volume of hostprep's")
+    unmount(host.volume)
+    mount("--fstab", os.environ["HOSTPREP_FSTAB"], host.volume)
+    mount("-o", "remount,size=8M", "tmpfs", host.volume)
+    host.refused("has 8.00 MiB instead of 16.0 MiB")
+
+
+def test_a_data_set_that_outgrew_its_volume(host: Host) -> None:
+    host.prepare("1M")
+    (host.source / "large").write_bytes(os.urandom(2 << 20))
+    host.reboot()
+    host.refused("the data set does not fit")
+
+
+def test_a_target_directory_on_another_file_system_than_before(host: Host) -> None:
+    fast = host.root / "fast"
+    fast.mkdir()
+    mount("-t", "tmpfs", "-o", "size=16M", "fast", fast)
+    host.dataset = DatasetSpec("data", str(host.source), to=str(fast / "sets"), at_boot=True)
+    hostprep("stage", host.source, "--to", fast / "sets")
+    apply_boot(plan_boot((host.dataset,), gather_boot((host.dataset,))))
+    assert run_hostprep("restage", "data").returncode == 0
+    mount("-t", "tmpfs", "-o", "size=16M", "other", fast / "sets")
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 5 and f"lies on {fast / 'sets'} now" in done.stderr
+    unmount(fast / "sets")
+    unmount(fast)
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 5 and f"{fast} is not mounted" in done.stderr
+    assert list(fast.iterdir()) == []
+
+
+def test_killed_in_the_middle_it_says_so_and_can_be_run_again(host: Host) -> None:
+    host.prepare()
+    for index in range(8):
+        (host.source / f"large-{index}").write_bytes(os.urandom(1 << 20))
+    host.reboot()
+    stopped = _stop_while_staging(host, host.volume / ".hostprep-data/tree")
+    assert host.status()["boot"]["state"] == "staging"
+    late = hostprep("wait", "data", "--timeout", "0.2", expect=1)
+    assert late["error"]["code"] == "timeout" and late["datasets"][0]["timed_out"]
+    stopped.kill()
+    stopped.wait()
+    assert host.status()["boot"]["reason"] == "the run that staged it was killed"
+    waited = hostprep("wait", "data", expect=1)
+    assert "systemctl restart" in waited["error"]["hint"]
+    assert not (host.volume / "data").exists()
+    assert run_hostprep("restage", "data").returncode == 0
+    assert hostprep("wait", "data")["datasets"][0]["ready"]
+
+
+def test_who_waits_is_let_go_when_it_is_ready(host: Host) -> None:
+    host.prepare()
+    for path in (host.state, host.run):
+        assert path.stat().st_mode & 0o055 == 0o055
+    host.reboot()
+    stopped = _stop_while_staging(host)
+    waiting = [
+        subprocess.Popen([*prefix, *HOSTPREP, "wait", "data"], stdout=subprocess.PIPE, text=True)
+        for prefix in ((), NOBODY)
+    ]
+    time.sleep(1.5)
+    assert [each.poll() for each in waiting] == [None, None]
+    stopped.send_signal(signal.SIGCONT)
+    for each in waiting:
+        said, _ = each.communicate(timeout=30)
+        assert (each.returncode, said) == (0, f"data is ready: {host.volume}/data\n")
+    assert stopped.wait(10) == 0
+
+
+def test_a_run_that_is_stopped_says_so(host: Host) -> None:
+    host.prepare()
+    host.reboot()
+    stopped = _stop_while_staging(host)
+    stopped.terminate()
+    stopped.send_signal(signal.SIGCONT)
+    assert stopped.wait(20) == 130
+    assert host.status()["boot"]["reason"] == "the run that staged it was stopped"
+
+
+def test_what_is_unstaged_after_it_was_ready_is_missing(host: Host) -> None:
+    host.prepare()
+    host.reboot()
+    assert run_hostprep("restage", "data").returncode == 0
+    hostprep("unstage", "data")
+    assert host.status()["boot"]["state"] == "missing"
+    assert "is not there now" in hostprep("wait", "data", expect=1)["error"]["message"]
+
+
+def _stop_while_staging(host: Host, moment: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start the run and stop it by SIGSTOP once ``moment`` exists; it goes on with SIGCONT."""
+    moment = moment or host.run / "boot/data.json"
+    process = subprocess.Popen(
+        [*HOSTPREP, "restage", "data"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 20
+    while not moment.exists():
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGSTOP)
+    return process

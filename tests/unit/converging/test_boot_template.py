@@ -1,0 +1,150 @@
+"""The unit as systemd itself understands it, whatever the data set is called."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging.boot_record import BootRecord, dataset_of, unit_name
+from hostprep.converging.boot_template import is_ours, own_command, own_environment, render
+from tests.kit.stagecraft import NOBODY
+
+SYSTEMD = next(
+    (path for path in ("/usr/lib/systemd/systemd", "/lib/systemd/systemd") if os.path.exists(path)),
+    "",
+)
+RECORD = BootRecord("data", "/srv/data", "/mnt/ram", "/mnt/ram", 1 << 20, "/srv", None, False)
+ODD = "a b-c%n%%$HOME ${HOME}$$\"x'y\\x20;z\\"
+
+needs_systemd = pytest.mark.skipif(
+    not (SYSTEMD and shutil.which("systemd-analyze")), reason="needs the package systemd"
+)
+
+
+def dump(tmp_path: Path, *records: BootRecord, command: tuple[str, ...]) -> str:
+    """Return what systemd makes of a boot to multi-user.target with these units."""
+    units = tmp_path / "units"
+    wants = units / "multi-user.target.wants"
+    wants.mkdir(parents=True)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # systemd refuses to be tested as root
+    for record in records:
+        (units / record.unit).write_bytes(render(record, command, ("HOSTPREP_STATE_DIR=/a b",)))
+        (wants / record.unit).symlink_to(units / record.unit)
+    path = f"{units}:/usr/lib/systemd/system:/lib/systemd/system"
+    done = subprocess.run(
+        [*(NOBODY if os.geteuid() == 0 else ()), SYSTEMD, "--test", "--system",
+         "--unit=multi-user.target", "--log-target=console"],
+        env={**os.environ, "SYSTEMD_UNIT_PATH": path},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def block(dumped: str, unit: str) -> list[str]:
+    """Return the lines on one unit."""
+    (found,) = re.findall(
+        rf"^\t-> Unit {re.escape(unit)}:\n(.*?)(?=^\t-> Unit |\Z)", dumped, re.M | re.S
+    )
+    return [
+        re.sub(r" \((?:origin|destination)-[a-z -]+\)$", "", line.strip())
+        for line in found.splitlines()
+    ]
+
+
+@needs_systemd
+def test_systemd_understands_what_is_meant(tmp_path: Path) -> None:
+    odd = dataclasses.replace(
+        RECORD, name=ODD, source=f"/srv/{ODD}", parent=f"/mnt/{ODD}", remote=True
+    )
+    command = (sys.executable, "-m", "hostprep")
+    dumped = dump(tmp_path, RECORD, odd, command=command)
+    plain, strange = block(dumped, RECORD.unit), block(dumped, odd.unit)
+    assert "RequiresMountsFor: /srv/data" in plain
+    assert "RequiresMountsFor: /mnt/ram" in plain
+    assert f"RequiresMountsFor: /srv/{ODD}" in strange
+    assert f"RequiresMountsFor: /mnt/{ODD}" in strange
+    assert f"Description: Stage {ODD} into /mnt/{ODD} (hostprep)" in strange
+    assert "Environment: HOSTPREP_STATE_DIR=/a b" in strange
+    (line,) = [line for line in strange if line.startswith("Command Line:")]
+    shown = f"printf '%s\\n' {line.removeprefix('Command Line: ')}"  # as a shell would need it
+    words = subprocess.run(["sh", "-c", shown], capture_output=True, text=True).stdout.splitlines()
+    # $$ stands for one dollar when the command is run.
+    assert words == [*command, "restage", ODD.replace("$", "$$")]
+
+
+@needs_systemd
+def test_the_boot_does_not_wait_for_it(tmp_path: Path) -> None:
+    remote = dataclasses.replace(RECORD, name="far", remote=True)
+    dumped = dump(tmp_path, RECORD, remote, command=("/bin/true",))
+    boot = block(dumped, "multi-user.target")
+    ours = {unit: block(dumped, unit) for unit in (RECORD.unit, remote.unit)}
+    for unit, lines in ours.items():
+        assert f"Wants: {unit}" in boot
+        assert f"After: {unit}" not in boot
+        assert [line for line in lines if line.startswith("Before:")] == ["Before: shutdown.target"]
+        assert "Conflicts: shutdown.target" in lines
+        assert "After: sysinit.target" in lines
+        assert "TimeoutStartSec: infinity" in lines
+    assert "After: network-online.target" in ours[remote.unit]
+    assert "Wants: network-online.target" in ours[remote.unit]
+    assert "After: network-online.target" not in ours[RECORD.unit]
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["data", ODD])
+def test_systemd_analyze_finds_nothing(tmp_path: Path, name: str) -> None:
+    record = dataclasses.replace(RECORD, name=name, remote=True)
+    path = tmp_path / record.unit
+    path.write_bytes(render(record, own_command(), own_environment()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=60
+    )
+    about_it = [line for line in done.stderr.splitlines() if "hostprep" in line]
+    assert (done.returncode, about_it) == (0, [])
+
+
+@needs_systemd
+@pytest.mark.parametrize("name", ["data", "a.b", "city-scapes 2", "ä%$\"'\\", "x" * 200, ODD])
+def test_names_are_escaped_as_systemd_escape_does(name: str) -> None:
+    done = subprocess.run(
+        ["systemd-escape", "--", name], capture_output=True, text=True, check=True
+    )
+    unit = unit_name(name)
+    assert unit == f"hostprep-stage-{done.stdout.strip()}.service"
+    assert dataset_of(unit) == name
+
+
+def test_what_lies_below_a_tree_that_would_be_read_only_is_left_writable() -> None:
+    text = render(RECORD, ("/bin/true",), ()).decode()
+    assert "\nProtectSystem=full\n" in text
+    local = dataclasses.replace(RECORD, parent="/usr/local/data")
+    assert "ProtectSystem" not in render(local, ("/bin/true",), ()).decode()
+
+
+def test_the_marker_is_the_first_line() -> None:
+    text = render(RECORD, ("/bin/true",), ())
+    assert is_ours(text) and not is_ours(b"[Unit]\n" + text)
+
+
+def test_it_carries_where_our_things_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", "/moved here")
+    for name in ("HOSTPREP_RUN_DIR", "HOSTPREP_FSTAB"):
+        monkeypatch.delenv(name)
+    assert own_environment() == ("HOSTPREP_STATE_DIR=/moved here",)
+    monkeypatch.delenv("HOSTPREP_STATE_DIR")
+    assert own_environment() == ()
+
+
+def test_the_command_is_this_installation() -> None:
+    done = subprocess.run(
+        [*own_command(), "restage", "nothing"], capture_output=True, text=True, cwd="/"
+    )
+    assert done.returncode == 2 and "'nothing' is to be staged at boot" in done.stderr

@@ -1,0 +1,239 @@
+"""What is planned for data sets that are to come back at boot, and what is then written."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
+from hostprep.converging.boot_record import BootRecord, load_boot_record
+from hostprep.converging.boot_template import render
+from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
+from hostprep.converging.model import Change
+from hostprep.errors import HostprepError
+from hostprep.spec.model import DatasetSpec
+
+UNIT = "hostprep-stage-data.service"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def dataset(source: Path, tmp_path: Path) -> DatasetSpec:
+    return DatasetSpec("data", str(source), to=str(tmp_path / "fast"), at_boot=True)
+
+
+@pytest.fixture
+def units() -> Path:
+    return Path(os.environ["HOSTPREP_UNIT_DIR"])
+
+
+def planned(*datasets: DatasetSpec, prune: bool = False) -> BootPlan:
+    return plan_boot(datasets, gather_boot(datasets), prune=prune)
+
+
+def said(plan: BootPlan) -> list[tuple[str, str]]:
+    return [(change.action, change.reason) for change in plan.changes]
+
+
+def test_a_first_apply_writes_all_and_a_second_nothing(dataset: DatasetSpec, units: Path) -> None:
+    plan = planned(dataset)
+    assert said(plan) == [
+        ("write what to stage at boot", "nothing is recorded"),
+        (f"write {UNIT}", "it is missing"),
+        (f"enable {UNIT}", "nothing starts it at boot"),
+    ]
+    assert not units.exists()
+    told: list[Change] = []
+    apply_boot(plan, told.append)
+    assert tuple(told) == plan.changes
+    link = units / "multi-user.target.wants" / UNIT
+    assert link.readlink() == units / UNIT
+    assert (units / UNIT).stat().st_mode & 0o777 == 0o644
+    again = planned(dataset)
+    assert again.changes == ()
+    assert [each.reason for each in again.unchanged] == [
+        f"{UNIT} is there as it must be, and enabled"
+    ]
+    before = (units / UNIT).stat()
+    apply_boot(again)
+    assert (units / UNIT).stat() == before
+
+
+def test_each_drift_is_found_by_its_name_and_mended(
+    dataset: DatasetSpec, units: Path, tmp_path: Path
+) -> None:
+    apply_boot(planned(dataset))
+    link = units / "multi-user.target.wants" / UNIT
+    with (units / UNIT).open("a") as file:
+        file.write("# edited\n")
+    assert said(planned(dataset)) == [(f"write {UNIT}", "it differs from what it must be now")]
+    link.unlink()
+    link.symlink_to("/dev/null")
+    assert said(planned(dataset))[1:] == [(f"enable {UNIT}", "nothing starts it at boot")]
+    apply_boot(planned(dataset))
+    other = dataclasses.replace(dataset, source=str(tmp_path))
+    assert said(planned(other))[0] == (
+        "write what to stage at boot",
+        "changed: its source",
+    )
+    (units / UNIT).unlink()
+    (tmp_path / "data").rename(tmp_path / "away")
+    # Its source is away for now: what is recorded of it stays.
+    assert said(planned(dataset)) == [
+        (f"write {UNIT}", "it is missing"),
+        (f"enable {UNIT}", "nothing starts it at boot"),
+    ]
+    apply_boot(planned(dataset))
+    assert planned(dataset).changes == ()
+
+
+def test_what_is_not_at_boot_gets_nothing(dataset: DatasetSpec) -> None:
+    plan = planned(dataclasses.replace(dataset, at_boot=False))
+    assert plan.steps == () and plan.warnings == ()
+
+
+def test_what_the_spec_no_longer_names_goes_only_by_prune(
+    dataset: DatasetSpec, units: Path
+) -> None:
+    apply_boot(planned(dataset))
+    foreign = units / "hostprep-stage-theirs.service"
+    foreign.write_text("[Service]\nExecStart=/bin/true\n")
+    kept = planned()
+    assert kept.changes == ()
+    assert [(each.subject, each.reason) for each in kept.unchanged] == [
+        ("data", f"the spec does not stage it at boot; --prune removes {UNIT}")
+    ]
+    pruned = planned(prune=True)
+    assert said(pruned) == [(f"disable and remove {UNIT}", "the spec does not stage it at boot")]
+    apply_boot(pruned)
+    assert sorted(path.name for path in units.rglob("*")) == [
+        foreign.name,
+        "multi-user.target.wants",
+    ]
+    assert load_boot_record("data") is None
+    assert planned(prune=True).steps == ()
+
+
+@pytest.mark.parametrize("kind", ["foreign", "masked"])
+def test_a_unit_that_is_not_ours_is_refused_and_stays(
+    dataset: DatasetSpec, units: Path, kind: str
+) -> None:
+    units.mkdir()
+    if kind == "foreign":
+        (units / UNIT).write_text("[Service]\nExecStart=/bin/true\n")
+    else:
+        (units / UNIT).symlink_to("/dev/null")
+    plan = planned(dataset)
+    (refusal,) = plan.refusals
+    assert refusal.subject == "data"
+    assert ("not written by hostprep" if kind == "foreign" else "symlink") in refusal.message
+    apply_boot(plan)
+    assert [path.name for path in units.iterdir()] == [UNIT]
+    assert load_boot_record("data") is None
+
+
+def test_what_cannot_come_back_is_refused(dataset: DatasetSpec, source: Path) -> None:
+    def refusal(*datasets: DatasetSpec) -> str:
+        (found,) = planned(*datasets).refusals
+        return found.message
+
+    there_too = dataclasses.replace(dataset, to="/elsewhere")
+    assert "another data set of this name" in refusal(dataset, there_too)
+    long = "ä" * 100  # 8 characters each in a unit's name
+    assert "too long a name" in refusal(dataclasses.replace(dataset, name=long))
+    odd = source / "tab\there"
+    odd.mkdir()
+    assert "control characters" in refusal(dataclasses.replace(dataset, source=str(odd)))
+    source.rename(source.with_name("away"))
+    assert "is not there" in refusal(dataset)
+
+
+def test_somebody_elses_edit_in_between_is_not_overwritten(
+    dataset: DatasetSpec, units: Path
+) -> None:
+    apply_boot(planned(dataset))
+    (units / UNIT).write_text("# Made by hostprep for `at_boot: true` once\n")
+    plan = planned(dataset)
+    (units / UNIT).write_text("mine")
+    with pytest.raises(HostprepError, match="somebody else wrote"):
+        apply_boot(plan)
+    assert (units / UNIT).read_text() == "mine"
+
+
+def test_the_record_holds_what_restage_must_know(
+    dataset: DatasetSpec, source: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("data")
+    apply_boot(planned(dataclasses.replace(dataset, source=str(link))))
+    record = load_boot_record("data")
+    assert record is not None
+    assert (record.source, record.target) == (str(source), f"{tmp_path}/fast/data")
+    assert record.source_mount == record.target_mount
+    assert os.path.ismount(record.source_mount)
+    assert (record.volume, record.remote, record.verify) == (None, False, "readback")
+
+
+def test_a_record_that_makes_no_sense_is_written_anew(dataset: DatasetSpec) -> None:
+    apply_boot(planned(dataset))
+    (path,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("boot/*")
+    fields = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**fields, "schema": "hostprep.boot-record/9"}))
+    with pytest.raises(HostprepError, match=r"boot/data\.json cannot be read"):
+        load_boot_record("data")
+    plan = planned(dataset)
+    assert said(plan) == [("write what to stage at boot", "nothing is recorded")]
+    apply_boot(plan)
+    assert load_boot_record("data") is not None
+
+
+def facts(record: BootRecord, **changed: object) -> BootFacts:
+    """Return the facts of a host where all is as ``record`` says."""
+    footing = Footing(
+        record.name,
+        record.source,
+        record.parent,
+        record.source_mount,
+        record.remote,
+        record.target_mount,
+        record.volume_size_bytes,
+        record.digest,
+    )
+    command = ("/opt/hostprep/bin/hostprep",)
+    fine = BootFacts(Path("/units"), command, (), None, (), (record,), (footing,))
+    return dataclasses.replace(fine, **changed)
+
+
+def test_a_program_that_others_can_exchange_is_warned_of() -> None:
+    record = BootRecord("data", "/srv/data", "/mnt/ram", "/mnt/ram", 1 << 20, "/srv", None, True)
+    dataset = DatasetSpec("data", "/srv/data", volume="/mnt/ram", at_boot=True)
+    writer = "/home/alice belongs to uid 1000"
+    found = facts(record, program_writer=writer)
+    (warning,) = plan_boot((dataset,), found).warnings
+    assert "/opt/hostprep/bin/hostprep" in warning and writer in warning
+
+
+def test_a_volume_that_is_not_mounted_now_keeps_its_recorded_size() -> None:
+    record = BootRecord("data", "/srv/data", "/mnt/ram", "/mnt/ram", 1 << 20, "/srv", None, True)
+    dataset = DatasetSpec("data", "/srv/data", volume="/mnt/ram", at_boot=True)
+    (footing,) = facts(record).footings
+
+    def differing(size_bytes: int | None) -> list[str]:
+        seen = dataclasses.replace(footing, volume_size_bytes=size_bytes)
+        found = plan_boot((dataset,), facts(record, footings=(seen,)))
+        return [reason for action, reason in said(found) if action.startswith("write what")]
+
+    assert differing(None) == differing(1 << 20) == []
+    assert differing(2 << 20) == ["changed: the volume's size"]
+    (step,) = plan_boot((dataset,), facts(record)).steps
+    assert step.record == record
+    assert step.content == render(record, ("/opt/hostprep/bin/hostprep",), ())
