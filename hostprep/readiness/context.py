@@ -22,13 +22,14 @@ from hostprep.readiness.model import CannotTell, Level
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
+from hostprep.system.state import state_dir
 
 if TYPE_CHECKING:
     from hostprep.host.cpu import CpuFacts
     from hostprep.host.gpu import Nvml
     from hostprep.spec.model import Spec
-    from hostprep.staging.manifest import Record
     from hostprep.staging.status import DatasetStatus
+    from hostprep.volumes.fstab import FstabEntry
     from hostprep.volumes.model import LiveVolume
     from hostprep.volumes.status import VolumeStatus
 
@@ -54,8 +55,8 @@ class Context:
 
     ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``live``,
     ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``, ``commands``,
-    ``environ``, ``now``, ``euid``. ``live``, ``last``, ``statvfs``, ``answers`` and ``commands``
-    are mappings from what is asked.
+    ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``. ``live``, ``last``, ``statvfs``,
+    ``answers`` and ``commands`` are mappings from what is asked.
     """
 
     def __init__(
@@ -127,6 +128,17 @@ class Context:
 
         return self._once("volumes", volume_statuses)
 
+    @property
+    def fstab(self) -> tuple[FstabEntry, ...]:
+        """Return the entries of fstab (or of ``HOSTPREP_FSTAB``), none where there is no file."""
+        from hostprep.volumes.fstab import entries
+        from hostprep.volumes.fstab_file import fstab_path
+
+        path = self.root / "etc/fstab" if self._captured else fstab_path()
+        return self._once(
+            "fstab", lambda: entries(path.read_bytes()) if path.exists() else (), by_root=True
+        )
+
     def live(self, path: str) -> LiveVolume | None:
         """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it."""
         from hostprep.volumes.live import read_live
@@ -135,17 +147,27 @@ class Context:
 
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:
-        """Return the data sets on record; their sources are all compared at the same time."""
-        return self._once("datasets", lambda: _datasets(self.patience_seconds))
+        """Return the data sets on record. Their sources, which may hang, are not looked at."""
+        from hostprep.staging.status import dataset_statuses
+
+        return self._once("datasets", lambda: dataset_statuses(check_source=False))
 
     @property
     def probes(self) -> tuple[dict[str, Any], ...]:
-        """Return the newest kept document of ``hostprep probe`` for each path, newest first."""
+        """Return the kept documents of ``hostprep probe``, one for each path, newest first.
+
+        It is the newest that is valid, or where none is, the newest.
+        """
         return self._once("probes", _probes)
 
     def last(self, command: str) -> dict[str, Any] | None:
         """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
         return self._each("last", command, lambda: read_last(command))
+
+    def forget(self, name: str, key: str | None = None) -> None:
+        """Let a reader be asked again, as something has just been measured."""
+        with self._lock:
+            self._known.pop(name if key is None else (name, key), None)
 
     def age_of(self, document: Mapping[str, Any]) -> float | None:
         """Return how many seconds ago a kept document was made, None where it does not say."""
@@ -182,6 +204,16 @@ class Context:
     def euid(self) -> int:
         """Return who asks."""
         return self._once("euid", os.geteuid)
+
+    @property
+    def cwd(self) -> str:
+        """Return the directory in which the command was started."""
+        return self._once("cwd", os.getcwd)
+
+    @property
+    def state_dir(self) -> str:
+        """Return where hostprep keeps its records."""
+        return self._once("state_dir", lambda: str(state_dir()))
 
     # -- what may hang -------------------------------------------------------------------------
 
@@ -300,37 +332,13 @@ def _space(path: str) -> dict[str, int]:
     )
 
 
-def _datasets(patience_seconds: float) -> tuple[DatasetStatus, ...]:
-    from hostprep.staging.manifest import all_records
-    from hostprep.staging.status import dataset_status
-
-    records = all_records()
-    found: dict[str, DatasetStatus | Exception] = {}
-
-    def look(record: Record) -> None:
-        try:
-            found[record.id] = dataset_status(record, patience_seconds=patience_seconds)
-        except Exception as error:
-            found[record.id] = error
-
-    threads = [threading.Thread(target=look, args=(record,), daemon=True) for record in records]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    statuses = []
-    for record in records:
-        status = found[record.id]
-        if isinstance(status, Exception):
-            raise status
-        statuses.append(status)
-    return tuple(statuses)
-
-
 def _probes() -> tuple[dict[str, Any], ...]:
     from hostprep.probing.results import newest_first
 
     newest: dict[str, dict[str, Any]] = {}
     for document in newest_first():
-        newest.setdefault(str(document.get("path")), document)
-    return tuple(newest.values())
+        path = str(document.get("path"))
+        held = newest.get(path)
+        if held is None or (document.get("valid") and not held.get("valid")):
+            newest[path] = document
+    return tuple(sorted(newest.values(), key=lambda one: str(one.get("time")), reverse=True))

@@ -101,7 +101,8 @@ class Check(Generic[Facts]):
     ``look`` reads what there is to know, through the context alone; ``judge`` is pure. ``verdicts``
     are the statuses that they can give: each has a fixture. ``page`` explains in Markdown what is
     looked at, why it matters and what to do. A quick check that takes longer than
-    ``limit_seconds`` is left behind as UNKNOWN; a full one bounds itself.
+    ``limit_seconds`` is left behind as UNKNOWN; a full one bounds itself. A quick one with
+    ``after_full`` judges what the full ones have just measured, where they run too.
     """
 
     code: str
@@ -113,6 +114,7 @@ class Check(Generic[Facts]):
     page: str
     level: Level = Level.QUICK
     limit_seconds: float = 2.5
+    after_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

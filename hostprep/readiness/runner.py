@@ -33,25 +33,34 @@ def run_checks(
     Ctrl-C reaches it and it can clean up.
     """
     checks = tuple(checks)
-    found: dict[str, tuple[Finding, ...]] = {}
+    full = [check for check in checks if check.level is Level.FULL]
+    quick = [check for check in checks if check.level is Level.QUICK]
+    later = [check for check in quick if check.after_full] if full else []
     observer.looking("quick checks")
+    found = _at_once([check for check in quick if check not in later], context)
+    for check in full:
+        observer.looking(check.title)
+        found[check.code] = run_check(check, context)
+    found |= _at_once(later, context)
+    return tuple(
+        Result(check.code, check.title, check.severity, finding)
+        for check in checks
+        for finding in found[check.code]
+    )
+
+
+def _at_once(checks: Iterable[Check[Any]], context: Context) -> dict[str, tuple[Finding, ...]]:
+    """Run quick checks at the same time, and leave behind those whose time is over."""
     begun = time.monotonic()
-    waiting = [(check, _start(check, context)) for check in checks if check.level is Level.QUICK]
+    found: dict[str, tuple[Finding, ...]] = {}
+    waiting = [(check, _start(check, context)) for check in checks]
     for check, answer in waiting:
         left = begun + check.limit_seconds - time.monotonic()
         try:
             found[check.code] = answer.get(timeout=max(0.0, left))
         except queue.Empty:
             found[check.code] = (_late(check),)
-    for check in checks:
-        if check.level is Level.FULL:
-            observer.looking(check.title)
-            found[check.code] = run_check(check, context)
-    return tuple(
-        Result(check.code, check.title, check.severity, finding)
-        for check in checks
-        for finding in found[check.code]
-    )
+    return found
 
 
 def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:

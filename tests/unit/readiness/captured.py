@@ -145,4 +145,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "environ": dict,
     "now": float,
     "euid": int,
+    "cwd": str,
+    "state_dir": str,
 }

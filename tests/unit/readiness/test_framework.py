@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -174,6 +175,28 @@ def test_full_checks_run_one_after_another_in_the_main_thread() -> None:
     )
     assert {name for name, _ in threads} == {threading.main_thread().name}
     assert listener.heard[-2:] == ["check HP060", "check HP061"]
+
+
+def test_what_judges_the_measured_comes_after_it() -> None:
+    order: list[str] = []
+
+    def look(code: str) -> Callable[[Context], Any]:
+        return lambda context: order.append(code)
+
+    late = dataclasses.replace(check("HP001", look("HP001")), after_full=True)
+    full = check("HP060", look("HP060"), level=Level.FULL)
+    results = run_checks([late, full], Context(), Listener())
+    assert order == ["HP060", "HP001"]
+    assert [each.code for each in results] == ["HP001", "HP060"]
+
+
+def test_what_was_measured_meanwhile_is_read_again() -> None:
+    kept = iter([("old",), ("new",)])
+    context = Context()
+    context._answer = lambda name, reader, by_root: next(kept)  # type: ignore[method-assign]
+    assert context.probes == context.probes == ("old",)
+    context.forget("probes")
+    assert context.probes == ("new",)
 
 
 def test_a_reader_is_asked_once_however_many_ask() -> None:
