@@ -10,7 +10,8 @@
   bounded. What cannot be read is ``raise CannotTell(sentence, what it would take)``: UNKNOWN.
 * ``judge(facts)`` is pure and yields at least one ``Finding``, one for each subject. Nothing to
   look at on this host is one SKIP that says so, never silence and never PASS. WARN, FAIL and
-  UNKNOWN have a ``Remedy``: commands to paste (paths through ``shlex.quote``) and a hint.
+  UNKNOWN have a ``Remedy``: commands to paste, paths in them through ``readiness.shell.quote``,
+  and a hint.
 
 A finding's ``message`` is a whole sentence for the admin at 2 a.m.: what is, and what follows. The
 ``threshold_from`` names a source that one can look up: the spec, a man page, a vendor's figure.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostprep.host.mounts import mount_at
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 
 
@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         elif fstype is None:
             status = Status.FAIL
             message = f"{volume.path} is not mounted: what is read there comes from the disk below."
-            command = f"hostprep mount {shlex.quote(volume.path)} --size {shlex.quote(volume.size)}"
+            command = f"hostprep mount {quote(volume.path)} --size {quote(volume.size)}"
             remedy = Remedy(
                 (command,), "`hostprep apply` mounts all volumes and stages their data sets"
             )
@@ -53,7 +53,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             status = Status.FAIL
             message = f"a {fstype} is mounted on {volume.path}, where the spec wants a tmpfs."
             remedy = Remedy(
-                (f"findmnt {shlex.quote(volume.path)}",),
+                (f"findmnt {quote(volume.path)}",),
                 "see whose it is; unmount it, or give the volume another path in the spec",
             )
         yield Finding(status, volume.path, message, measured, "tmpfs", "the spec", remedy=remedy)

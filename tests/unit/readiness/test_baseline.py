@@ -1,0 +1,90 @@
+"""What got worse since a saved report, and which reports may not be compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import Refused, UsageError
+from hostprep.readiness.baseline import compare, load_baseline, refuse_unlike, save_baseline
+from hostprep.readiness.model import Measured, Status
+from tests.unit.readiness.samples import HOST_CLASS, free, report, result
+
+
+def one(status: str = "PASS", **fields: Any) -> dict[str, Any]:
+    return report([result("HP041", Status(status), "/", "so it is.", **fields)])
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[str], list[str]]:
+    found = compare(before, now)
+    return [each["code"] for each in found["worse"]], [each["code"] for each in found["better"]]
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ("PASS", "WARN"), ("PASS", "SKIP"), ("PASS", "UNKNOWN"), ("WARN", "FAIL"),
+        ("WARN", "UNKNOWN"), ("UNKNOWN", "FAIL"), ("SKIP", "FAIL"),
+    ],
+)  # fmt: skip
+def test_a_status_gets_worse_and_better(then: str, now: str) -> None:
+    assert changes(one(then), one(now)) == (["HP041"], [])
+    assert changes(one(now), one(then)) == ([], ["HP041"])
+    assert changes(one(now), one(now)) == ([], [])
+
+
+def test_a_value_counts_by_its_direction_and_beyond_noise() -> None:
+    assert changes(one(**free(100, 10)), one(**free(70, 10))) == (["HP041"], [])
+    assert changes(one(**free(100, 10)), one(**free(130, 10))) == ([], ["HP041"])
+    assert changes(one(**free(100, 10)), one(**free(90, 10))) == ([], [])
+    slow, fast = (one(measured=Measured("x", value, "s", "lower")) for value in (2.0, 1.0))
+    assert changes(fast, slow) == (["HP041"], [])
+    assert changes(slow, fast) == ([], ["HP041"])
+    aimless = [one(measured=Measured("x", value, "s")) for value in (1, 5)]
+    assert changes(*aimless) == ([], [])
+    assert changes(one(measured=Measured("x", 1, "s", "lower")), one()) == ([], [])
+
+
+def test_what_only_one_has_is_said() -> None:
+    before = report([result("HP001", Status.PASS, "/mnt/a", "fine.")])
+    now = report([result("HP001", Status.PASS, "/mnt/b", "fine.")])
+    found = compare(before, now)
+    assert found["only_then"] == [{"code": "HP001", "subject": "/mnt/a"}]
+    assert found["only_now"] == [{"code": "HP001", "subject": "/mnt/b"}]
+    assert not found["worse"] and not found["better"]
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "base.json"
+    save_baseline(file, report())
+    loaded = load_baseline(file)
+    refuse_unlike(loaded, HOST_CLASS)
+    assert loaded["checks"] == report()["checks"]
+
+
+def test_another_class_of_host_is_refused() -> None:
+    with pytest.raises(Refused, match=r"ram_gib \(512 then, 256 now\)"):
+        refuse_unlike(report(), {**HOST_CLASS, "ram_gib": 256})
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        ("{", UsageError, "no JSON"),
+        (json.dumps({"schema": "hostprep.check/2", "checks": []}), Refused, "its schema is"),
+        (json.dumps([]), Refused, "its schema is"),
+        (json.dumps({"schema": "hostprep.check/1", "ok": False}), UsageError, "failed"),
+        (None, UsageError, "cannot be read"),
+    ],
+)
+def test_what_is_no_baseline(
+    tmp_path: Path, content: str | None, kind: type[Exception], said: str
+) -> None:
+    file = tmp_path / "base.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(kind, match=said):
+        load_baseline(file)
