@@ -139,11 +139,18 @@ def _dataset_fields(dataset: DatasetStatus, comeback: Comeback | None) -> dict[s
         "staged_at": record.staged_at,
         "state": dataset.state,
         "freshness": dataset.freshness,
-        "reason": dataset.reason,
+        "reason": _reason(dataset, comeback),
         "failed": [item.path for item in record.skipped if item.failed],
         "at_boot": comeback is not None,
         "boot": None if comeback is None else _boot_fields(comeback),
     }
+
+
+def _reason(dataset: DatasetStatus, comeback: Comeback | None) -> str:
+    """Say why it is as it is: of one that should have come back, also why it did not."""
+    if comeback is None or dataset.state != "missing":
+        return dataset.reason
+    return f"{dataset.reason}: {comeback.state.reason}"
 
 
 def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
@@ -161,7 +168,7 @@ def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
         "staged_at": None,
         "state": "missing",
         "freshness": "unknown",
-        "reason": "nothing is on record of it but that it is to be staged at boot",
+        "reason": f"nothing else is on record of it: {comeback.state.reason}",
         "failed": [],
         "at_boot": True,
         "boot": _boot_fields(comeback),

@@ -137,7 +137,7 @@ def _without_note(record: BootRecord, seen: Evidence, again: str) -> BootState:
             "systemd does not run here, so nothing stages it by itself",
             "`hostprep apply` stages it now",
         )
-    if "Job" in unit or unit.get("ActiveState") == "activating":
+    if unit.get("Job") or unit.get("ActiveState") == "activating":
         return BootState(Stage.WAITING, absent or "its service has not begun yet")
     if unit.get("LoadState", "loaded") != "loaded":
         return BootState(

@@ -100,8 +100,8 @@ def plan_boot(
     warnings = []
     if units and facts.program_writer is not None:
         warnings.append(
-            f"at boot root runs {facts.command[0]}, and {facts.program_writer}: whoever that is"
-            " could become root; install hostprep into a directory of root's"
+            f"at boot root runs {facts.command[0]}, and {facts.program_writer}: others could put"
+            " another program in its place; install hostprep where only root writes"
         )
     return BootPlan(facts, tuple(steps), tuple(warnings))
 

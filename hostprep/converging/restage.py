@@ -32,7 +32,7 @@ from hostprep.staging.planning import plan_stage, stage_lock
 from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.stage import carry_out
 from hostprep.system.locks import lock
-from hostprep.units import PAGE_BYTES, format_bytes
+from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import gather
 
 
@@ -203,7 +203,10 @@ def _summary(result: StageResult, changed: bool | None) -> str:
         False: "the source is as it was when it was last staged",
         True: "the source has changed since it was last staged",
     }[changed]
-    return f"{result.files} files, {format_bytes(result.bytes)}, digest {result.digest}: {source}"
+    return (
+        f"{format_count(result.files)} files, {format_bytes(result.bytes)}, digest {result.digest}:"
+        f" {source}"
+    )
 
 
 def _told(error: BaseException, again: str) -> tuple[str, str | None]:

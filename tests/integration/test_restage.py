@@ -63,7 +63,8 @@ class Host:
         assert words in done.stderr
         assert sorted(os.listdir(self.volume)) == []
         found = self.status()
-        assert found["boot"]["state"] == "failed" and words in found["boot"]["reason"]
+            assert found["boot"]["state"] == "failed"
+        assert words in found["boot"]["reason"] and words in found["reason"]
         waited = hostprep("wait", "data", expect=1)
         assert words in waited["error"]["message"]
         assert waited["error"]["hint"] == found["boot"]["hint"]
@@ -119,7 +120,7 @@ def test_a_power_cut_may_take_what_was_not_flushed(host: Host, leaves: str) -> N
     (record,) = host.state.glob("datasets/*/dataset.json")
     if leaves == "nothing":
         shutil.rmtree(host.state / "datasets")
-        assert host.status()["reason"].startswith("nothing is on record")
+        assert host.status()["reason"].startswith("nothing else is on record of it: ")
         assert "data set data: missing" in run_hostprep("status").stdout
     else:
         record.write_bytes(b"" if leaves == "an empty file" else record.read_bytes()[:99])

@@ -81,6 +81,7 @@ def judged(**seen: Any) -> BootState:
             "failed (oom-kill)",
         ),
         ({"unit": {}}, Stage.FAILED, "did not run in this boot"),
+        ({"unit": NEVER_RUN | {"Job": ""}}, Stage.FAILED, "did not run in this boot"),
     ],
 )
 def test_what_is_seen_has_one_meaning(seen: dict[str, Any], state: Stage, words: str) -> None:
