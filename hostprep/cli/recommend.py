@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,7 +65,7 @@ def recommend(
     from hostprep.host.gpu import read_gpus
     from hostprep.loading.bounds import read_share
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
-    from hostprep.loading.report import Wish
+    from hostprep.loading.report import Wish, report_fields
 
     if dataset is not None and loader is not None:
         raise UsageError("--dataset and --loader are two ways; say one of them.")
@@ -115,75 +114,6 @@ def _ranks(gpus: int) -> tuple[int, str]:
     if gpus > 1:
         return gpus, "the number of GPUs"
     return 1, "one process, as nothing says otherwise"
-
-
-def report_fields(report: Report) -> dict[str, Any]:
-    """Return a report for JSON: the contract's fields first, all that was measured as evidence."""
-    made = report.recommendation
-    listing = report.listing
-    return {
-        "mode": report.mode,
-        "num_workers": made.num_workers,
-        "prefetch_factor": made.prefetch_factor,
-        "pin_memory": made.pin_memory,
-        "persistent_workers": made.persistent_workers,
-        "binding": made.binding,
-        "remedy": made.remedy,
-        "expected_samples_per_s": made.expected_samples_per_s,
-        "relative_error": made.relative_error,
-        "confirmed": made.confirmed,
-        "change_needed": made.change_needed,
-        "verdict": made.verdict,
-        "code": made.code,
-        "memory_bytes": made.memory_bytes,
-        "shm_bytes": made.shm_bytes,
-        "hazards": [asdict(hazard) for hazard in report.hazards],
-        "notes": list(report.notes),
-        "seconds": report.seconds,
-        "evidence": {
-            "reasons": list(made.reasons),
-            "host": asdict(report.host),
-            "bounds": [asdict(bound) for bound in report.bounds],
-            "gpu_rate_samples_per_s": report.gpu_rate,
-            "gpu_rate_from": report.gpu_rate_from,
-            "loader": None if report.subject is None else asdict(report.subject),
-            "files": None
-            if listing is None
-            else {
-                "count": len(listing.names),
-                "kind": listing.kind,
-                "others": listing.others,
-                "all_listed": listing.whole,
-                "mean_file_bytes": listing.mean_bytes,
-            },
-            "stages": None if report.stages is None else asdict(report.stages),
-            "sample": None if report.cost is None else asdict(report.cost),
-            "transport": None if report.transport is None else asdict(report.transport),
-            "model": _model_fields(report),
-            "points": [asdict(point) for point in report.points],
-            "probes": [asdict(probe) for probe in report.probes],
-            "failed_probes": [asdict(failure) for failure in report.failures],
-            "comparison": [asdict(variant) for variant in report.variants],
-            "winners": [asdict(winner) for winner in report.winners],
-        },
-    }
-
-
-def _model_fields(report: Report) -> dict[str, Any] | None:
-    curve = report.curve
-    if curve is None:
-        return None
-    workers = {point.workers for point in report.points} | {report.recommendation.num_workers or 0}
-    return {
-        "proposed_workers": curve.proposal(report.gpu_rate),
-        "agreed": report.model_agreed,
-        "worker_samples_per_s": curve.worker,
-        "ceiling_samples_per_s": curve.ceiling,
-        "ceiling_from": "cpus" if curve.ceiling_cpus else "transport",
-        "predicted": [
-            {"workers": number, "samples_per_s": curve.rate(number)} for number in sorted(workers)
-        ],
-    }
 
 
 def report_text(report: Report) -> str:

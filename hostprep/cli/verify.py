@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,7 +42,7 @@ def verify(
     index = None if device is None else session.parse_device(device)
     with _Progress() as observer:
         report = session.verify(device=index, quick=quick, folder=data, observer=observer)
-    fields = _fields(report)
+    fields = session.report_fields(report)
     if report.traces:
         keep("verify", fields)
     if as_json:
@@ -51,16 +50,6 @@ def verify(
     else:
         emit_text(_render(report))
     return EXIT_CODES[report.verdict]
-
-
-def _fields(report: Report) -> dict[str, Any]:
-    return {
-        "verdict": report.verdict.value,
-        "checks": [asdict(check) for check in report.checks],
-        "survey": None if report.survey is None else asdict(report.survey),
-        "traces": [asdict(trace) for trace in report.traces],
-        "seconds": report.seconds,
-    }
 
 
 def _render(report: Report) -> str:

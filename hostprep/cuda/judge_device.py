@@ -12,8 +12,8 @@ BANDWIDTH_SHARE = 0.5
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 _NVML = "NVML"
-_HARD = ("hardware slowdown", "hardware thermal slowdown", "power brake")
-_SOFT = ("software thermal slowdown",)
+HARD_REASONS = ("hardware slowdown", "hardware thermal slowdown", "power brake")
+SOFT_REASONS = ("software thermal slowdown",)
 
 
 def judge_device(subject: str, device: DeviceTrace) -> list[Check]:
@@ -153,8 +153,8 @@ def _clocks(subject: str, device: DeviceTrace) -> Check:
             threshold=threshold,
             remedy="nvidia-smi -q -d PERFORMANCE",
         )
-    hard = [reason for reason in reasons if reason in _HARD]
-    soft = [reason for reason in reasons if reason in _SOFT]
+    hard = [reason for reason in reasons if reason in HARD_REASONS]
+    soft = [reason for reason in reasons if reason in SOFT_REASONS]
     status = Status.FAIL if hard else Status.WARN if soft else Status.PASS
     return Check(
         "device.clocks",

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from hostprep.cuda.child import MARK
@@ -119,6 +119,17 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
         tuple(heard.traces.values()),
         time.monotonic() - began,
     )
+
+
+def report_fields(report: Report) -> dict[str, Any]:
+    """Return a report for JSON: the contract's fields first, all that was measured as evidence."""
+    return {
+        "verdict": report.verdict.value,
+        "checks": [asdict(check) for check in report.checks],
+        "survey": None if report.survey is None else asdict(report.survey),
+        "traces": [asdict(trace) for trace in report.traces],
+        "seconds": report.seconds,
+    }
 
 
 def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:

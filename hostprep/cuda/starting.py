@@ -95,9 +95,11 @@ def _driver_or_device(survey: Survey) -> bool:
     )
 
 
-def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
-    """Return why CUDA does not start, and what to do; the surest sign first."""
-    nvml, driver, problem = survey.nvml, survey.driver, survey.torch.problem or ""
+def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
+    """Return what is wrong with the driver, and what to do, as far as that is known without torch.
+
+    None where nothing is seen to be wrong.
+    """
     module, library = driver.module_version, nvml.library_version
     if nvml.code == LIB_RM_VERSION_MISMATCH or (module and library and not _same(module, library)):
         return (
@@ -105,12 +107,6 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f" are {library or 'another version'}: it was upgraded and the old module is loaded",
             "reboot, or unload and load the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset"
             " nvidia && modprobe nvidia",
-        )
-    if "803" in problem or "unsupported display driver / cuda driver" in problem:
-        return (
-            f"libcuda and the kernel's module {module or ''} do not belong together: {problem}",
-            "reboot after a driver upgrade; in a container, remove its own libcuda (and the"
-            " forward-compatibility package) so that the host's is used",
         )
     if nvml.code == NO_PERMISSION or driver.closed_nodes:
         nodes = ", ".join(driver.closed_nodes) or "the device nodes"
@@ -124,18 +120,38 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             "a GPU has fallen off the bus (NVML: GPU is lost)",
             "dmesg | grep -i xid; switch the machine off and on; check cables and slot",
         )
-    visible = survey.visible_devices
-    if visible is not None and _hides_all(visible, nvml):
-        return (
-            f"CUDA_VISIBLE_DEVICES={visible!r} hides every device; NVML sees {len(nvml.gpus)}",
-            "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
-        )
     if module is None and nvml.code in _NO_DRIVER and not nvml.gpus:
         return (
             f"there is a GPU at {', '.join(driver.pci_devices) or 'a device node'}, and the"
             " driver's kernel module is not loaded",
             "install the driver, or modprobe nvidia; dkms status and dmesg say why it does not load"
             " (a kernel upgrade, Secure Boot, nouveau)",
+        )
+    if module is not None and not driver.nodes:
+        return (
+            f"the kernel's module {module} is loaded, and there are no device nodes /dev/nvidia*",
+            "in a container: start it with --gpus all; otherwise run nvidia-modprobe -c0 -u",
+        )
+    return None
+
+
+def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
+    """Return why CUDA does not start, and what to do; the surest sign first."""
+    nvml, driver, problem = survey.nvml, survey.driver, survey.torch.problem or ""
+    module = driver.module_version
+    if trouble := driver_trouble(nvml, driver):
+        return trouble
+    if "803" in problem or "unsupported display driver / cuda driver" in problem:
+        return (
+            f"libcuda and the kernel's module {module or ''} do not belong together: {problem}",
+            "reboot after a driver upgrade; in a container, remove its own libcuda (and the"
+            " forward-compatibility package) so that the host's is used",
+        )
+    visible = survey.visible_devices
+    if visible is not None and _hides_all(visible, nvml):
+        return (
+            f"CUDA_VISIBLE_DEVICES={visible!r} hides every device; NVML sees {len(nvml.gpus)}",
+            "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
         )
     known = nvml.cuda_version
     if "too old" in problem or (known is not None and known[0] < built_for[0]):
@@ -144,11 +160,6 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f"the driver {nvml.driver_version or module or ''} knows {knows}, torch"
             f" {survey.torch.version} is built for CUDA {built_for[0]}.{built_for[1]}",
             "upgrade the driver, or install a torch that is built for the driver's CUDA",
-        )
-    if module is not None and not driver.nodes:
-        return (
-            f"the kernel's module {module} is loaded, and there are no device nodes /dev/nvidia*",
-            "in a container: start it with --gpus all; otherwise run nvidia-modprobe -c0 -u",
         )
     if driver.nodes and "/dev/nvidia-uvm" not in driver.nodes:
         return (

@@ -5,11 +5,9 @@ from __future__ import annotations
 from hostprep.host.block import StorageClass
 from hostprep.probing.epoch import predict, predict_large
 from hostprep.probing.model import (
-    LARGE_BYTES,
     Behaviour,
     Epoch,
     FioRun,
-    Judged,
     Judgement,
     Load,
     Measured,
@@ -18,11 +16,10 @@ from hostprep.probing.model import (
     Remedy,
     Verdict,
 )
+from hostprep.probing.rates import PASS_SHARE, compare, rates_of
 from hostprep.probing.remedies import remedies
 from hostprep.units import format_bytes
 
-# MLPerf Storage passes at an accelerator utilisation of 0.90.
-PASS_SHARE = 0.9
 # 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
 _ARM_IOPS_AT_MOST = 250
 _FLASH_IOPS_AT_LEAST = 1000
@@ -48,7 +45,7 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
     if measured.small is not None and measured.sequential is not None:
         ratio = measured.small.best.bytes_per_s / measured.sequential.bytes_per_s
 
-    judged = compare(measured, need) if need else None
+    judged = compare(rates_of(measured), need) if need else None
     if need and judged is None:
         invalid = (
             *invalid,
@@ -220,31 +217,3 @@ def _saturated(what: str, load: Load) -> list[Reason]:
         f"the processors were {load.cpu_busy:.0%} busy during {what}: they were measured, no disk"
     )
     return [Reason("cpu_saturated", text)]
-
-
-def compare(measured: Measured, need: Need) -> Judged | None:
-    """Hold the requirement against the rate that it is about, None where that is missing.
-
-    One file is one sample, unless the data set is of shards: then a requirement in samples says
-    nothing about files. Shards, and samples larger than any small file (a profile's), are judged by
-    the sequential rate, unless files as large were read whole.
-    """
-    small, sequential = measured.small, measured.sequential
-    if measured.dataset.large_files and small is not None and small.source == "made":
-        small = None
-    large = (
-        need.samples_per_s is not None
-        and need.bytes_per_s is not None
-        and need.bytes_per_s / need.samples_per_s >= LARGE_BYTES
-    )
-    if large and (small is None or small.mean_bytes < LARGE_BYTES):
-        small = None
-    if need.samples_per_s is not None and not large and small is not None:
-        return Judged(small.best.files_per_s, need.samples_per_s, "samples/s", "small files")
-    if need.bytes_per_s is None:
-        return None
-    if small is not None:
-        return Judged(small.best.bytes_per_s, need.bytes_per_s, "bytes/s", "small files")
-    if sequential is None:
-        return None
-    return Judged(sequential.bytes_per_s, need.bytes_per_s, "bytes/s", "sequential reads")

@@ -1,0 +1,87 @@
+"""A requirement against measured rates, whether just measured or kept. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.probing.model import LARGE_BYTES, DataSet, Judged, Measured, Need
+
+# MLPerf Storage passes at an accelerator utilisation of 0.90.
+PASS_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class SmallRates:
+    """The faster cold pass over whole files; ``source`` is dataset or made."""
+
+    files_per_s: float
+    bytes_per_s: float
+    mean_bytes: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a probe measured, None where it did not; ``large_files``: the data set is of shards."""
+
+    sequential_bytes_per_s: float | None
+    small: SmallRates | None
+    large_files: bool
+
+
+def rates_of(measured: Measured) -> Rates:
+    """Return the rates of a measurement."""
+    small, sequential = measured.small, measured.sequential
+    return Rates(
+        None if sequential is None else sequential.bytes_per_s,
+        None
+        if small is None
+        else SmallRates(
+            small.best.files_per_s, small.best.bytes_per_s, small.mean_bytes, small.source
+        ),
+        measured.dataset.large_files,
+    )
+
+
+def rates_in(document: Mapping[str, Any]) -> Rates:
+    """Return the rates in a kept probe (``results.document``)."""
+    small, sequential = document["small_files"], document["sequential"]
+    return Rates(
+        None if sequential is None else sequential["bytes_per_s"],
+        None
+        if small is None
+        else SmallRates(
+            small["files_per_s"], small["bytes_per_s"], small["mean_bytes"], small["source"]
+        ),
+        DataSet(**document["dataset"]).large_files,
+    )
+
+
+def compare(rates: Rates, need: Need) -> Judged | None:
+    """Hold the requirement against the rate that it is about, None where that is missing.
+
+    One file is one sample, unless the data set is of shards: then a requirement in samples says
+    nothing about files. Shards, and samples larger than any small file (a profile's), are judged by
+    the sequential rate, unless files as large were read whole.
+    """
+    small = rates.small
+    if rates.large_files and small is not None and small.source == "made":
+        small = None
+    large = (
+        need.samples_per_s is not None
+        and need.bytes_per_s is not None
+        and need.bytes_per_s / need.samples_per_s >= LARGE_BYTES
+    )
+    if large and (small is None or small.mean_bytes < LARGE_BYTES):
+        small = None
+    if need.samples_per_s is not None and not large and small is not None:
+        return Judged(small.files_per_s, need.samples_per_s, "samples/s", "small files")
+    if need.bytes_per_s is None:
+        return None
+    if small is not None:
+        return Judged(small.bytes_per_s, need.bytes_per_s, "bytes/s", "small files")
+    if rates.sequential_bytes_per_s is None:
+        return None
+    return Judged(rates.sequential_bytes_per_s, need.bytes_per_s, "bytes/s", "sequential reads")
