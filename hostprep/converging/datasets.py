@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
@@ -64,6 +65,7 @@ class DatasetLook:
 
     ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
     what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
+    ``device`` and ``free_bytes`` are of the file system that it is staged to, None for a volume.
     ``problem`` is why it cannot be staged, if it cannot.
     """
 
@@ -72,6 +74,8 @@ class DatasetLook:
     request: StageRequest | None = None
     needed_bytes: int = 0
     needed_inodes: int = 0
+    device: int | None = None
+    free_bytes: int = 0
     action: str | None = None
     reason: str = ""
     warnings: tuple[str, ...] = ()
@@ -101,8 +105,36 @@ def look_at_dataset(
         return DatasetLook(spec, spec.target, problem=problem)
 
 
-def plan_dataset(look: DatasetLook) -> ObjectPlan:
-    """Return the plan of a data set, from what was seen of it. Pure."""
+def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
+    """Return the plans of the data sets, from what was seen of them. Pure.
+
+    Those on one file system share its room, as those on a volume do, which the volume's plan sees.
+    """
+    taken: dict[int, int] = {}
+    plans = []
+    for look in looks:
+        if look.device is None:
+            plans.append(_plan_dataset(look))
+            continue
+        before = taken.get(look.device, 0)
+        if before and before + look.needed_bytes > look.free_bytes:
+            plans.append(_plan_dataset(dataclasses.replace(look, problem=_no_room(look, before))))
+        else:
+            taken[look.device] = before + look.needed_bytes
+            plans.append(_plan_dataset(look))
+    return tuple(plans)
+
+
+def _no_room(look: DatasetLook, taken_bytes: int) -> Refused:
+    return Refused(
+        f"{look.spec.name} takes {format_bytes(look.needed_bytes)} on the file system of"
+        f" {look.spec.parent}, where {format_bytes(look.free_bytes)} are free and the spec's other"
+        f" data sets take {format_bytes(taken_bytes)} of that; nothing was changed.",
+        "free some room there, or put one of them somewhere else",
+    )
+
+
+def _plan_dataset(look: DatasetLook) -> ObjectPlan:
     name = look.spec.name
     if look.problem is not None:
         refusal = Problem.of(Kind.DATASET, name, look.problem)
@@ -175,6 +207,8 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         look,
         needed_bytes=max(0, files.space_needed() - _reclaimed(plan)),
         needed_inodes=files.inodes_needed(),
+        device=None if plan.volume is not None else _device(request.parent),
+        free_bytes=plan.space.free_bytes,
         action=_action(plan),
         reason=_reason(plan),
     )
@@ -198,6 +232,13 @@ def _reclaimed(plan: StagePlan) -> int:
     return max(0, plan.space.free_bytes - max(0, plan.volume.size_bytes - used))
 
 
+def _device(path: str) -> int:
+    """Return which file system ``path``, or the nearest folder above it, lies on."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return os.stat(path).st_dev
+
+
 def _action(plan: StagePlan) -> str:
     files, request = plan.files, plan.request
     parts = [
@@ -215,7 +256,8 @@ def _action(plan: StagePlan) -> str:
     if files.copied.files:
         parts.insert(0, f"copy {copied}")
     if files.make_directories:
-        parts.append(f"set {format_count(len(files.make_directories))} directories right")
+        count = format_count(len(files.make_directories))
+        parts.append(f"set mode, owner and times of {count} directories")
     return f"bring {request.target} up to date: {', '.join(parts) or 'finish its record'}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_dataset
+from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_datasets
 from hostprep.converging.model import HostPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
 from hostprep.converging.prune import Leftovers, look_for_leftovers, plan_leftovers
@@ -85,7 +85,7 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
         (
             *plan_packages(spec.packages, facts.packages),
             *plan_volumes(facts.volumes, needs, reserve_bytes=options.reserve_bytes),
-            *(plan_dataset(look) for look in facts.datasets),
+            *plan_datasets(facts.datasets),
             *plan_services(facts.boot, prune=options.prune),
             *plan_leftovers(facts.leftovers),
         ),

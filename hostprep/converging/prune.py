@@ -83,10 +83,11 @@ def look_for_leftovers(
         return Leftovers(
             tuple((record, None) for record in records), tuple((path, None) for path in paths)
         )
-    return Leftovers(
-        tuple((record, _look_at_unstaging(record)) for record in records),
-        tuple((path, _look_at_unmounting(path, records)) for path in paths),
-    )
+    datasets = tuple((record, _look_at_unstaging(record)) for record in records)
+    going = [
+        record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
+    ]
+    return Leftovers(datasets, tuple((path, _look_at_unmounting(path, going)) for path in paths))
 
 
 def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:
@@ -104,17 +105,17 @@ def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
         return problem
 
 
-def _look_at_unmounting(path: str, records: Collection[Record]) -> UnmountPlan | HostprepError:
-    """Plan as if the data sets that go were gone already."""
+def _look_at_unmounting(path: str, going: Collection[Record]) -> UnmountPlan | HostprepError:
+    """Plan as if the data sets of ``going`` were gone already."""
     try:
         facts = gather(path)
         users = users_of(facts.path) if facts.is_ours else ()
     except HostprepError as problem:
         return problem
     if facts.live is not None and os.access(path, os.R_OK):
-        going = {record.name for record in records if record.target == f"{path}/{record.name}"}
-        going |= {private_name(name) for name in going}
-        entries = tuple(name for name in sorted(os.listdir(path)) if name not in going)
+        gone = {record.name for record in going if record.target == f"{path}/{record.name}"}
+        gone |= {private_name(name) for name in gone}
+        entries = tuple(name for name in sorted(os.listdir(path)) if name not in gone)
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     return plan_unmount(UnmountRequest(path, fstab=True), facts, users)
 

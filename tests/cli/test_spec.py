@@ -149,7 +149,7 @@ def test_no_spec_at_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["spec", "check"]) == 2
     assert capsys.readouterr().err == (
         "hostprep: there is no spec file: neither ./hostprep.yml nor /etc/hostprep/hostprep.yml.\n"
-        "  -> write one; `hostprep spec schema` describes it to your editor\n"
+        "  -> `hostprep spec init` writes one; `hostprep spec schema` describes it to your editor\n"
     )
 
 

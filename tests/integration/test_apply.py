@@ -1,19 +1,25 @@
-"""`plan` and `apply`: a spec made true on real mounts, its drift found and mended."""
+"""`plan` and `apply`: a spec made true on real mounts once, and refused as a whole."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import shutil
+import signal
+import stat
+import subprocess
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit.stagecraft import make_source, run_hostprep, snapshot
-
-Write = Callable[..., Path]
-QUIET = ("--reserve", "0")
+from hostprep.converging import datasets
+from hostprep.host.memory import read_headroom
+from hostprep.units import MIB
+from tests.kit import failing_fs as failing
+from tests.kit.converging import QUIET, apply, keys, plan, write_spec
+from tests.kit.failing_fs import Rule, failing_fs
+from tests.kit.stagecraft import HOSTPREP, NOBODY, make_source, run_hostprep, snapshot
 
 
 @pytest.fixture(autouse=True)
@@ -39,57 +45,315 @@ def fstab(own_state: Path) -> Path:
 
 @pytest.fixture
 def spec(safe_dir: Path, source: Path, volume: Path) -> Path:
-    path = safe_dir / "hostprep.yml"
-    path.write_text(
-        f"volumes:\n  - {{path: {volume}, size: 64M}}\n"
-        f"datasets:\n  - {{source: {source}, volume: {volume}}}\n"
+    return write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "64M"}],
+        datasets=[{"source": source, "volume": volume}],
     )
-    return path
-
-
-def plan(spec: Path, *words: str, expect: int = 0) -> dict[str, Any]:
-    return _run("plan", spec, *words, expect=expect)
-
-
-def apply(spec: Path, *words: str, expect: int = 0) -> dict[str, Any]:
-    return _run("apply", spec, "--yes", *words, expect=expect)
-
-
-def _run(command: str, spec: Path, *words: str, expect: int) -> dict[str, Any]:
-    done = run_hostprep(command, spec, *QUIET, *words, "--json")
-    assert done.returncode == expect, f"{done.returncode}: {done.stderr}{done.stdout}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found["schema"] == f"hostprep.{command}/1"
-    assert found["ok"] is (expect in (0, 4))
-    return found
-
-
-def kinds(changes: list[dict[str, str]]) -> list[str]:
-    return [change["kind"] for change in changes]
 
 
 def test_a_host_is_converged_and_the_second_run_changes_nothing(
     spec: Path, source: Path, volume: Path, fstab: Path, state: Path
 ) -> None:
     fstab.write_text("# somebody's\n/dev/null /srv none noauto 0 0")
-    planned = plan(spec, "--exit-code", expect=4)
-    assert kinds(planned["changes"]) == ["volume", "volume", "fstab", "dataset"]
+    line = ("plan", spec, *QUIET, "--exit-code", "--json")
+    pending = run_hostprep(*line)
+    assert pending.returncode == 4
+    planned = json.loads(pending.stdout)
+    assert planned["ok"] is True
+    volume_key, fstab_key = ("volume", str(volume)), ("fstab", str(volume))
+    assert keys(planned["changes"]) == [volume_key, volume_key, fstab_key, ("dataset", "data")]
+    assert all(change["reason"] for change in planned["changes"])
     assert not volume.exists() and not state.exists(), "a plan changes nothing"
 
     applied = apply(spec)
-    assert applied["done"] == planned["changes"]
+    assert applied["done"] == applied["changes"] == planned["changes"]
     assert (applied["changed"], applied["failed"], applied["pending"]) == (True, [], [])
     assert os.path.ismount(volume)
-    assert snapshot(volume / "data").keys() == {
-        os.fsencode(str(path).replace(str(source), str(volume / "data"), 1))
-        for path in (source, *source.rglob("*"))
-    }
+    here = {path.relative_to(volume / "data") for path in (volume / "data").rglob("*")}
+    assert here == {path.relative_to(source) for path in source.rglob("*")}
     assert fstab.read_text().startswith("# somebody's\n/dev/null /srv none noauto 0 0\n")
     before = snapshot(state), snapshot(volume), fstab.read_bytes()
 
     again = apply(spec)
     assert (again["changed"], again["changes"], again["done"]) == (False, [], [])
     assert {each["kind"] for each in again["unchanged"]} == {"volume", "fstab", "dataset"}
-    assert plan(spec, "--exit-code")["changes"] == []
+    assert run_hostprep(*line).returncode == 0
     assert (snapshot(state), snapshot(volume), fstab.read_bytes()) == before
+
+
+def test_words_for_people(spec: Path, volume: Path) -> None:
+    planned = run_hostprep("plan", spec, *QUIET)
+    assert f"would: volume {volume}: mount a tmpfs of 64.0 MiB" in planned.stdout
+    applied = run_hostprep("apply", spec, "--yes", *QUIET)
+    assert applied.returncode == 0, applied.stderr
+    assert planned.stdout in applied.stdout, "the plan is shown before it is carried out"
+    assert f"done: fstab {volume}: add a line" in applied.stdout
+    assert "as the spec says" in applied.stdout
     assert "nothing to do" in run_hostprep("apply", spec, "--yes", *QUIET).stdout
+    dry = run_hostprep("apply", spec, "--dry-run", *QUIET, "--json")
+    assert json.loads(dry.stdout)["changes"] == []
+
+
+def test_a_size_in_percent_an_owner_and_a_directory(
+    safe_dir: Path, source: Path, volume: Path
+) -> None:
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[
+            {"path": volume / "a", "size": "1%", "owner": "nobody:nogroup", "mode": "0750"},
+            {"path": volume / "b", "size": "32M", "swap": True, "huge": "never"},
+        ],
+        datasets=[{"source": "data", "to": safe_dir / "disk", "name": "it"}],
+    )
+    assert apply(spec)["changed"] is True
+    assert (safe_dir / "disk/it/hard").is_file()
+    root = (volume / "a").stat()
+    assert (root.st_uid, stat.S_IMODE(root.st_mode)) == (65534, 0o750)
+    size = os.statvfs(volume / "a")
+    wanted = read_headroom().ram_bytes // 100
+    assert abs(size.f_blocks * size.f_frsize - wanted) < MIB
+    assert apply(spec)["changed"] is False
+
+
+def test_one_refusal_stops_apply_before_its_first_change(
+    safe_dir: Path, source: Path, volume: Path, state: Path, fstab: Path
+) -> None:
+    taken = safe_dir / "taken"
+    (taken / "something").mkdir(parents=True)
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[
+            {"path": volume, "size": "64M"},
+            {"path": taken, "size": "64M"},
+            {"path": safe_dir / "other", "size": "64M", "owner": "no-such-user"},
+        ],
+        datasets=[
+            {"source": source, "volume": volume},
+            {"source": safe_dir / "missing", "to": safe_dir / "disk"},
+        ],
+    )
+    planned = plan(spec, expect=5)
+    refused = {("volume", str(taken)), ("volume", str(safe_dir / "other")), ("dataset", "missing")}
+    assert set(keys(planned["refusals"])) == refused
+    assert ("dataset", "data") in keys(planned["changes"]), "a refusal hides nothing else"
+    refusal = apply(spec, expect=5)
+    assert (refusal["changed"], refusal["error"]["code"]) == (False, "refused")
+    assert "no-such-user" in refusal["error"]["message"]
+    assert not volume.exists() and not state.exists() and not fstab.exists()
+
+
+def test_the_memory_is_shared_by_all_volumes(safe_dir: Path) -> None:
+    size = f"{read_headroom().available_bytes * 6 // 10 // MIB}M"
+    volumes = [{"path": safe_dir / name, "size": size} for name in ("a", "b")]
+    both = plan(write_spec(safe_dir / "hostprep.yml", volumes=volumes), expect=5)
+    assert keys(both["refusals"]) == [("volume", str(safe_dir / "b"))]
+    assert "promised to other volumes" in both["refusals"][0]["message"]
+    plan(write_spec(safe_dir / "hostprep.yml", volumes=volumes[:1]))
+    plan(write_spec(safe_dir / "hostprep.yml", volumes=volumes[1:]))
+
+
+def test_a_volume_must_hold_all_its_data_sets(safe_dir: Path, volume: Path) -> None:
+    for name in ("one", "two"):
+        (safe_dir / name).mkdir()
+        (safe_dir / name / "file").write_bytes(os.urandom(6 * MIB))
+    datasets = [{"source": safe_dir / name, "volume": volume} for name in ("one", "two")]
+
+    def spec(size: str) -> Path:
+        volumes = [{"path": volume, "size": size}]
+        return write_spec(safe_dir / "hostprep.yml", volumes=volumes, datasets=datasets)
+
+    (refusal,) = plan(spec("8M"), expect=5)["refusals"]
+    assert "too small" in refusal["message"] and "one, two" in refusal["message"]
+    assert "13M" in refusal["hint"]
+    apply(spec("13M"))
+    (refusal,) = apply(spec("8M"), expect=5)["refusals"]
+    assert "cannot shrink" in refusal["message"]
+    assert os.statvfs(volume).f_blocks * 4096 == 13 * MIB
+
+
+def test_data_sets_share_the_room_of_a_directory(safe_dir: Path) -> None:
+    disk = safe_dir / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "small", disk], check=True)
+    datasets = []
+    for name in ("one", "two"):
+        (safe_dir / name).mkdir()
+        (safe_dir / name / "file").write_bytes(os.urandom(6 * MIB))
+        datasets.append({"source": safe_dir / name, "to": disk})
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=datasets)
+    (refusal,) = plan(spec, expect=5)["refusals"]
+    assert refusal["subject"] == "two" and "6.00 MiB of that" in refusal["message"]
+    apply(write_spec(spec, datasets=datasets[:1]))
+    assert "does not fit" in plan(write_spec(spec, datasets=datasets), expect=5)["error"]["message"]
+
+
+def test_many_small_files_get_their_inodes_at_the_mount(safe_dir: Path, volume: Path) -> None:
+    source = safe_dir / "many"
+    for folder in range(70):
+        (source / str(folder)).mkdir(parents=True)
+        for number in range(1000):
+            os.mknod(source / str(folder) / str(number))
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "64M"}],
+        datasets=[{"source": source, "volume": volume}],
+    )
+    apply(spec)  # which fails where the second plan finds anything
+    assert apply(spec)["changed"] is False
+
+
+def test_a_failure_in_the_middle_leaves_the_rest_done_and_a_later_run_completes_it(
+    safe_dir: Path,
+    source: Path,
+    volume: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    bad = safe_dir / "bad"
+    real = shutil.which("mount")
+    tmp_path.chmod(0o755)
+    fake = tmp_path / "mount"
+    fake.write_text(
+        f'#!/bin/sh\ncase "$*" in *{bad}) echo "no such luck" >&2; exit 32;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": bad, "size": "64M"}, {"path": volume, "size": "64M"}],
+        datasets=[
+            {"source": source, "volume": bad, "name": "lost"},
+            {"source": source, "volume": volume, "name": "kept", "at_boot": True},
+        ],
+    )
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        applied = apply(spec, expect=1)
+    assert keys(applied["failed"]) == [("volume", str(bad))]
+    assert "no such luck" in applied["failed"][0]["message"]
+    assert keys(applied["not_tried"]) == [("dataset", "lost")]
+    assert str(bad) in applied["not_tried"][0]["reason"]
+    assert {("dataset", "kept"), ("boot", "kept")} <= set(keys(applied["done"]))
+    assert set(keys(applied["pending"])) >= {("volume", str(bad)), ("dataset", "lost")}
+    assert not {("volume", str(bad)), ("dataset", "lost")} & set(keys(applied["done"]))
+    assert applied["changed"] is True and (volume / "kept/hard").exists()
+    assert not bad.exists()
+    assert apply(spec)["changed"] is True
+    assert (bad / "lost/hard").exists()
+
+
+def test_a_data_set_that_breaks_off_stops_no_other(
+    safe_dir: Path, source: Path, volume: Path
+) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    with failing_fs(source, read_only=True, where=safe_dir) as fs:
+        spec = write_spec(
+            safe_dir / "hostprep.yml",
+            volumes=[{"path": volume, "size": "64M"}],
+            datasets=[
+                {"source": fs.mount, "volume": volume, "name": "broken"},
+                {"source": source, "volume": volume, "name": "sound"},
+            ],
+        )
+        fs.tell(Rule("/class-1/images/003.bin", "read"))
+        applied = apply(spec, expect=1)
+        assert keys(applied["failed"]) == [("dataset", "broken")]
+        assert keys(applied["pending"]) == [("dataset", "broken")]
+        assert (volume / "sound/hard").exists() and not (volume / "broken").exists()
+        fs.tell()
+        assert keys(apply(spec)["done"]) == [("dataset", "broken")]
+
+
+def test_a_source_that_does_not_answer_is_refused_and_not_waited_for(
+    safe_dir: Path, source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    monkeypatch.setattr(datasets, "LOOK_SECONDS", 1.0)
+    with failing_fs(source, read_only=True, where=safe_dir) as fs:
+        spec = write_spec(
+            safe_dir / "hostprep.yml",
+            volumes=[{"path": volume, "size": "64M"}],
+            datasets=[{"source": fs.mount, "volume": volume, "name": "dead", "at_boot": True}],
+        )
+        apply(spec)
+        fs.tell(
+            Rule("*", "readdir", None, hang_seconds=60), Rule("*", "getattr", None, hang_seconds=60)
+        )
+        planned = plan(spec, "--prune", expect=5)
+        assert keys(planned["refusals"]) == [("dataset", "dead")]
+        assert "did not answer" in planned["refusals"][0]["message"]
+        assert planned["changes"] == [], "its boot service stays, whatever the source does"
+
+
+def test_an_ordinary_user_sees_the_plan_and_may_not_apply_it(
+    spec: Path, volume: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("fstab", "unit_dir", "run_dir"):
+        monkeypatch.setenv(f"HOSTPREP_{name.upper()}", str(safe_dir / name))
+    apply(spec)
+    (safe_dir / "run_dir").chmod(0o777)
+    done = run_hostprep("plan", spec, "--json", prefix=NOBODY)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["ok"], found["changes"], found["warnings"]) == (True, [], [])
+    subprocess.run(["mount", "-o", "remount,size=32m", volume], check=True)
+    line = ("apply", spec, "--yes", *QUIET, "--json")
+    refused = json.loads(run_hostprep(*line, prefix=NOBODY).stdout)
+    assert keys(refused["failed"]) == [("volume", str(volume))]
+    assert "needs root" in refused["failed"][0]["message"]
+    assert refused["changed"] is False
+
+
+def test_ctrl_c_leaves_what_the_next_run_goes_on_with(
+    safe_dir: Path, source: Path, volume: Path
+) -> None:
+    for number in range(2):
+        (source / f"large-{number}").write_bytes(os.urandom(MIB) * 150)
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "600M"}],
+        datasets=[{"source": source, "volume": volume}],
+    )
+    line = [*HOSTPREP, "apply", str(spec), "--yes", *QUIET, "--json"]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not list(volume.glob(".hostprep-data/tree/large*")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        found = json.loads(process.communicate(timeout=30)[0])
+    assert process.returncode == 130
+    assert found["error"]["code"] == "interrupted"
+    assert f"done before: volume {volume}" in found["error"]["message"]
+    assert not (volume / "data").exists()
+    assert keys(apply(spec)["done"]) == [("dataset", "data")]
+
+
+def test_boot_services_are_written_once_and_follow_their_volume(
+    safe_dir: Path, source: Path, volume: Path, own_state: Path
+) -> None:
+    def spec(size: str, at_boot: bool = True) -> Path:
+        return write_spec(
+            safe_dir / "hostprep.yml",
+            volumes=[{"path": volume, "size": size}],
+            datasets=[{"source": source, "volume": volume, "at_boot": at_boot}],
+        )
+
+    assert ("boot", "data") in keys(apply(spec("64M"))["done"])
+    units = own_state / "units"
+    (unit,) = units.glob("hostprep-stage-*.service")
+    assert apply(spec("64M"))["changed"] is False
+    assert keys(apply(spec("96M"))["done"])[-1] == ("boot", "data")
+    unit.write_text(unit.read_text() + "# edited\n")
+    assert keys(plan(spec("96M"))["changes"]) == [("boot", "data")]
+    apply(spec("96M"))
+    left = plan(spec("96M", at_boot=False))
+    assert left["changes"] == [] and ("boot", "data") in keys(left["unchanged"])
+    pruned = apply(spec("96M", at_boot=False), "--prune")
+    assert keys(pruned["done"]) == [("boot", "data")]
+    assert list(units.glob("*.service")) == [] and (volume / "data").exists()

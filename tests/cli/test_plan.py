@@ -1,0 +1,165 @@
+"""`plan`, `apply` and `spec init` as somebody types them, where nothing is mounted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.cli.main import run
+from hostprep.spec import load_spec
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a data set in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOSTPREP_SPEC", raising=False)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file").write_bytes(b"content")
+    return tmp_path
+
+
+def write(home: Path, text: str) -> Path:
+    path = home / "hostprep.yml"
+    path.write_text(text)
+    path.chmod(0o644)
+    return path
+
+
+def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_document_of_a_plan(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
+    assert run(["plan", "--json"]) == 0
+    found = document(capsys)
+    assert found["schema"] == "hostprep.plan/1"
+    assert found["spec"] == str(spec)
+    (change,) = found["changes"]
+    assert set(change) == {"kind", "subject", "action", "reason"}
+    assert (change["kind"], change["subject"]) == ("dataset", "data")
+    assert (found["unchanged"], found["warnings"], found["refusals"]) == ([], [], [])
+    assert run(["plan", "--exit-code", "--json"]) == 4
+    assert document(capsys)["ok"] is True
+    assert not (home / "fast").exists()
+
+
+def test_apply_without_root_where_nothing_needs_it(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
+    assert run(["apply", "--yes", "--json"]) == 0
+    found = document(capsys)
+    assert found["schema"] == "hostprep.apply/1"
+    assert (found["ok"], found["changed"], found["pending"]) == (True, True, [])
+    assert (home / "fast/data/file").read_bytes() == b"content"
+    assert run(["apply", "--yes"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(["plan", "--exit-code"]) == 0
+
+
+def test_a_refusal_is_5_for_both_and_is_told_with_its_hint(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(home, f"datasets: [{{source: nowhere, to: {home}/fast}}]\n")
+    for command in ("plan", "apply"):
+        words = [command, *(["--yes"] if command == "apply" else [])]
+        assert run([*words, "--json"]) == 5
+        found = document(capsys)
+        assert (found["ok"], found["error"]["code"]) == (False, "refused")
+        (refusal,) = found["refusals"]
+        assert set(refusal) == {"kind", "subject", "message", "hint"}
+        assert "nowhere does not exist" in refusal["message"]
+        assert run(words) == 5
+        assert "refused: dataset nowhere: the source" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("apply",),
+        ("apply", "--json"),
+        ("plan", "missing.yml"),
+        ("apply", "--yes", "missing.yml"),
+        ("plan", "--reserve", "lots"),
+        ("spec", "init", "--output", "-", "--json"),
+    ],
+)
+def test_usage(words: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(home, "volumes: []\n")
+    assert run(list(words)) == 2
+    assert "hostprep: " in capsys.readouterr().err
+
+
+def test_without_a_spec_it_says_how_to_get_one(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostprep.spec.finding.SYSTEM_SPEC", home / "none.yml")
+    assert run(["plan"]) == 2
+    assert "hostprep spec init" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1)])
+def test_it_asks_on_a_terminal(
+    answer: str,
+    code: int,
+    home: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
+    leader, terminal = os.openpty()
+    with os.fdopen(terminal, "r") as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        os.write(leader, answer.encode())
+        assert run(["apply"]) == code
+    os.close(leader)
+    said = capsys.readouterr()
+    assert "would: dataset data" in said.out and "Do this?" in said.err
+    assert (home / "fast/data").exists() is (code == 0)
+
+
+def test_an_empty_hosts_first_spec_is_valid_and_full_of_examples(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["spec", "init", "--json"]) == 0
+    found = document(capsys)
+    written = home / "hostprep.yml"
+    assert (found["path"], found["notes"]) == (str(written), [])
+    spec = load_spec(written)
+    assert (spec.volumes, spec.datasets, spec.requirements) == ((), (), ())
+    text = written.read_text()
+    uncommented = text.replace("# packages", "packages")
+    for key in ("volumes", "datasets", "requirements"):
+        start = uncommented.index(f"# {key}:")
+        example, _, rest = uncommented[start:].partition("\n\n")
+        lines = "\n".join(line.removeprefix("# ") for line in example.splitlines())
+        uncommented = f"{uncommented[:start]}{lines}\n\n{rest}"
+    written.write_text(uncommented)
+    example_spec = load_spec(written)
+    assert example_spec.datasets[0].at_boot and example_spec.requirements and example_spec.volumes
+    written.write_text(text)
+    assert run(["plan"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert run(["spec", "init"]) == 5
+    assert written.read_text() == text
+
+
+def test_a_name_that_yaml_would_misread_is_quoted(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("yes", "a: b", "1e3", 'quo"te #'):
+        source = home / "sources" / name
+        source.mkdir(parents=True)
+        assert run(["stage", str(source), "--to", str(home / "fast"), "--json"]) == 0
+    capsys.readouterr()
+    assert run(["spec", "init"]) == 0
+    spec = load_spec(home / "hostprep.yml")
+    assert {dataset.name for dataset in spec.datasets} == {"yes", "a: b", "1e3", 'quo"te #'}
+    assert run(["plan", "--exit-code"]) == 0

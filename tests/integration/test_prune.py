@@ -1,0 +1,153 @@
+"""What the spec does not name is left, and told of; `--prune` takes away what hostprep made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kit.converging import QUIET, apply, keys, plan, write_spec
+from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"
+
+
+@pytest.fixture
+def spec(safe_dir: Path) -> Path:
+    """A spec of two volumes, three data sets; all there."""
+    for name in ("one", "two", "three"):
+        make_source(safe_dir / name, directories=1, files=3)
+    path = safe_dir / "hostprep.yml"
+    apply(
+        write_spec(
+            path,
+            volumes=[{"path": safe_dir / name, "size": "64M"} for name in ("a", "b")],
+            datasets=[
+                {"source": "one", "volume": safe_dir / "a"},
+                {"source": "two", "volume": safe_dir / "b"},
+                {"source": "three", "to": safe_dir / "disk"},
+            ],
+        )
+    )
+    return path
+
+
+def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
+    write_spec(spec, volumes=[{"path": safe_dir / "a", "size": "64M"}])
+    before = snapshot(safe_dir / "state")
+    planned = plan(spec)
+    assert planned["changes"] == []
+    told = {
+        (each["kind"], each["subject"])
+        for each in planned["unchanged"]
+        if "--prune" in each["reason"]
+    }
+    datasets = {("dataset", name) for name in ("one", "two", "three")}
+    assert told == {*datasets, ("volume", str(safe_dir / "b"))}
+    assert apply(spec)["changed"] is False
+    assert snapshot(safe_dir / "state") == before
+
+
+def test_prune_takes_it_away_and_keeps_what_the_spec_names(
+    spec: Path, safe_dir: Path, own_state: Path
+) -> None:
+    write_spec(spec, volumes=[{"path": safe_dir / "a", "size": "64M"}])
+    planned = plan(spec, "--prune")
+    pruned = apply(spec, "--prune")
+    assert pruned["done"] == planned["changes"]
+    assert os.path.ismount(safe_dir / "a") and os.listdir(safe_dir / "a") == []
+    assert not (safe_dir / "b").exists() and not (safe_dir / "disk/three").exists()
+    assert str(safe_dir / "b") not in (own_state / "fstab").read_text()
+    assert str(safe_dir / "a") in (own_state / "fstab").read_text()
+    for name in ("one", "two", "three"):
+        assert (safe_dir / name / "hard").exists(), "the source is only ever read"
+    assert apply(spec, "--prune")["changed"] is False
+    (left,) = hostprep("status")["volumes"]
+    assert left["path"] == str(safe_dir / "a") and hostprep("status")["datasets"] == []
+
+
+def test_what_is_not_ours_is_refused_or_not_seen(spec: Path, safe_dir: Path) -> None:
+    theirs = safe_dir / "theirs"
+    theirs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "theirs", theirs], check=True)
+    (safe_dir / "disk/somebody").mkdir()
+    (safe_dir / "a/one/note").write_text("mine")
+    (safe_dir / "b/results").write_text("mine")
+    write_spec(spec, volumes=[])
+    before = snapshot(safe_dir / "a"), snapshot(safe_dir / "b"), snapshot(safe_dir / "disk")
+    planned = plan(spec, "--prune", expect=5)
+    refused = {
+        ("dataset", "one"),
+        ("volume", str(safe_dir / "a")),
+        ("volume", str(safe_dir / "b")),
+    }
+    assert set(keys(planned["refusals"])) == refused
+    messages = " ".join(refusal["message"] for refusal in planned["refusals"])
+    assert "note" in messages and "results" in messages
+    assert apply(spec, "--prune", expect=5)["changed"] is False
+    after = snapshot(safe_dir / "a"), snapshot(safe_dir / "b"), snapshot(safe_dir / "disk")
+    assert after == before
+    (safe_dir / "a/one/note").unlink()
+    (safe_dir / "b/results").unlink()
+    apply(spec, "--prune")
+    assert os.path.ismount(theirs) and (safe_dir / "disk/somebody").is_dir()
+
+
+def test_a_volume_that_still_serves_the_spec_stays(spec: Path, safe_dir: Path) -> None:
+    write_spec(spec, datasets=[{"source": "one", "to": safe_dir / "a"}])
+    planned = plan(spec, "--prune")
+    assert ("volume", str(safe_dir / "a")) not in keys(planned["changes"])
+
+
+class TestDrafting:
+    """`spec init` on a host that has something: what it writes loads, and asks for nothing new."""
+
+    def test_what_it_writes_is_what_is_there(self, spec: Path, safe_dir: Path) -> None:
+        os.chown(safe_dir / "a", 65534, 65534)
+        (safe_dir / "b").chmod(0o1777)
+        apply(
+            write_spec(
+                spec,
+                volumes=[
+                    {"path": safe_dir / "a", "size": "64M", "owner": "nobody:nogroup"},
+                    {"path": safe_dir / "b", "size": "64M", "mode": "1777", "huge": "advise"},
+                    {"path": safe_dir / "c", "size": "16M", "swap": True},
+                ],
+                datasets=[{"source": "one", "volume": safe_dir / "a", "at_boot": True}],
+            )
+        )
+        drafted = safe_dir / "drafted.yml"
+        found = hostprep("spec", "init", "--output", drafted)
+        assert (found["path"], found["notes"]) == (str(drafted), [])
+        checked = hostprep("spec", "check", drafted)
+        assert [each["name"] for each in checked["datasets"]] == ["one", "two", "three"]
+        assert [each["at_boot"] for each in checked["datasets"]] == [True, False, False]
+        by_path = {each["path"]: each for each in checked["volumes"]}
+        assert by_path[str(safe_dir / "a")]["owner"] == "nobody:nogroup"
+        assert by_path[str(safe_dir / "b")]["huge"] == "advise"
+        assert by_path[str(safe_dir / "c")]["swap"] is True
+        planned = plan(drafted, "--prune")
+        assert (planned["changes"], planned["warnings"]) == ([], [])
+        assert {each["kind"] for each in planned["unchanged"]} >= {"volume", "dataset", "boot"}
+
+    def test_what_is_not_in_fstab_is_said(self, safe_dir: Path) -> None:
+        hostprep("mount", safe_dir / "v", "--size", "16M", *QUIET)
+        drafted = safe_dir / "drafted.yml"
+        (note,) = hostprep("spec", "init", "--output", drafted)["notes"]
+        assert "no line in fstab" in note
+        assert keys(plan(drafted)["changes"]) == [("fstab", str(safe_dir / "v"))]
+        hostprep("unmount", safe_dir / "v")
+
+    def test_a_spec_is_never_overwritten(self, spec: Path) -> None:
+        before = spec.read_bytes()
+        refused = hostprep("spec", "init", "--output", spec, expect=5)
+        assert str(spec) in refused["error"]["message"]
+        assert spec.read_bytes() == before
+        shown = run_hostprep("spec", "init", "--output", "-").stdout
+        assert "\nvolumes:\n  - path: " in shown

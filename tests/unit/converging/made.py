@@ -1,0 +1,90 @@
+"""Volumes of a spec with facts made by hand: no machine is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostprep.converging.volumes import VolumeLook
+from hostprep.host.memory import Headroom
+from hostprep.host.mounts import Mount
+from hostprep.spec import VolumeSpec
+from hostprep.system.mounting import TmpfsSupport
+from hostprep.units import GIB
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.paths import Folder, Place, PointKind
+from hostprep.volumes.plan import default_inodes
+from hostprep.volumes.records import VolumeRecord
+
+ROOT = Folder("/", 0, 0, 0o755)
+MNT = Folder("/mnt", 0, 0, 0o755)
+
+
+def fresh(path: str) -> VolumeFacts:
+    """Return the facts of a path where nothing is yet, on a machine with 60 GiB to spare."""
+    return VolumeFacts(
+        path=path,
+        volume_id=volume_id_for(path),
+        boot_id="boot-1",
+        page_bytes=4096,
+        place=Place(PointKind.MISSING, (ROOT, MNT), missing=(path,)),
+        mount=None,
+        live=None,
+        mounts_below=(),
+        headroom=Headroom(64 * GIB, 60 * GIB, "MemAvailable", swap_active=False),
+        promised_bytes=0,
+        support=TmpfsSupport(noswap=True, huge=True),
+        record=None,
+        fstab=b"",
+        fstab_refusal=None,
+    )
+
+
+def options(size_bytes: int, inodes: int | None = None) -> tuple[str, ...]:
+    """Return the mount options that hostprep gives a volume of root's."""
+    return (
+        *("nosuid", "nodev", "noexec", "mode=0755", "uid=0", "gid=0"),
+        f"size={size_bytes}",
+        f"nr_inodes={inodes or default_inodes(size_bytes)}",
+        *("huge=within_size", "noswap"),
+    )
+
+
+def mounted(path: str, size_bytes: int, *, used_bytes: int = 0) -> VolumeFacts:
+    """Return the facts of a volume that hostprep mounted, with its line in fstab."""
+    facts, inodes = fresh(path), default_inodes(size_bytes)
+    live = LiveVolume(
+        path=path,
+        size_bytes=size_bytes,
+        used_bytes=used_bytes,
+        inodes=inodes,
+        used_inodes=10,
+        mode=0o755,
+        uid=0,
+        gid=0,
+        huge=Huge.WITHIN_SIZE,
+        noswap=True,
+        nosuid=True,
+        nodev=True,
+        noexec=True,
+        options=("rw", "nosuid", "nodev", "noexec"),
+    )
+    record = VolumeRecord(
+        path, facts.volume_id, "boot-1", "0:40", "hostprep", size_bytes, inodes, (), "uid 0", 0.0
+    )
+    line = set_volume(b"", volume_id=facts.volume_id, path=path, options=options(size_bytes))
+    return replace(
+        facts,
+        place=Place(PointKind.DIRECTORY, (ROOT, MNT)),
+        mount=Mount(50, 27, "0:40", "/", path, "tmpfs", "hostprep", ("rw",), ("rw",)),
+        live=live,
+        record=record,
+        fstab=line,
+    )
+
+
+def look(size: str, facts: VolumeFacts, ram_bytes: int = 64 * GIB) -> VolumeLook:
+    """Return a volume of the spec with these facts."""
+    spec = VolumeSpec(facts.path, size)
+    return VolumeLook(spec, spec.size_bytes(ram_bytes), facts=facts)

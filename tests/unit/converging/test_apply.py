@@ -1,0 +1,105 @@
+"""Carrying a plan out: what is tried, what is not, and what counts as done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from hostprep.converging.apply import apply_plan
+from hostprep.converging.model import Change, HostPlan, Kind, ObjectPlan, Problem
+from hostprep.errors import HostprepError, Interrupted, Refused
+from hostprep.staging.observer import Observer, Silent
+
+
+@dataclass(frozen=True)
+class Call:
+    """A task that calls a function."""
+
+    function: Callable[[], object]
+
+    def carry_out(self, observer: Observer) -> None:
+        self.function()
+
+
+def thing(
+    kind: Kind, subject: str, act: Callable[[], object], after: Sequence[tuple[Kind, str]] = ()
+) -> ObjectPlan:
+    change = Change(kind, subject, "do it", "it is not done")
+    return ObjectPlan(kind, subject, changes=(change,), task=Call(act), after=tuple(after))
+
+
+def failing() -> None:
+    raise HostprepError("it broke", "mend it")
+
+
+def host(*objects: ObjectPlan) -> HostPlan:
+    return HostPlan("/spec.yml", objects)
+
+
+def test_what_needs_a_failed_object_is_not_tried_nor_what_needs_that() -> None:
+    tried: list[str] = []
+    plan = host(
+        thing(Kind.VOLUME, "/a", failing),
+        thing(Kind.DATASET, "on a", lambda: tried.append("on a"), [(Kind.VOLUME, "/a")]),
+        thing(Kind.BOOT, "on a", lambda: tried.append("boot"), [(Kind.DATASET, "on a")]),
+        thing(Kind.DATASET, "else", lambda: tried.append("else"), [(Kind.VOLUME, "/b")]),
+    )
+    pending = host(*plan.objects[:3])
+    applied = apply_plan(plan, lambda: pending, Silent())
+    assert tried == ["else"]
+    assert [problem.message for problem in applied.failed] == ["it broke"]
+    assert [(each.kind, each.subject) for each in applied.not_tried] == [
+        (Kind.DATASET, "on a"),
+        (Kind.BOOT, "on a"),
+    ]
+    assert [change.subject for change in applied.done] == ["else"]
+    assert not applied.ok
+
+
+def test_of_a_failed_object_only_what_is_there_now_counts_as_done() -> None:
+    mount = Change(Kind.VOLUME, "/a", "mount", "-")
+    line = Change(Kind.FSTAB, "/a", "add a line", "-")
+    volume = ObjectPlan(Kind.VOLUME, "/a", changes=(mount, line), task=Call(failing))
+    left = host(ObjectPlan(Kind.VOLUME, "/a", changes=(line,)))
+    assert apply_plan(host(volume), lambda: left, Silent()).done == (mount,)
+
+
+def test_pending_changes_are_no_success_though_nothing_failed() -> None:
+    again = thing(Kind.DATASET, "moving", lambda: None)
+    applied = apply_plan(host(again), lambda: host(again), Silent())
+    assert applied.failed == () and not applied.ok
+    assert apply_plan(host(again), host, Silent()).ok
+
+
+def test_a_refusal_anywhere_stops_it_before_the_first_task() -> None:
+    problem = Problem(Kind.DATASET, "b", "no room", "make some")
+    other = Problem(Kind.VOLUME, "/c", "not ours", None)
+    plan = host(
+        thing(Kind.VOLUME, "/a", lambda: pytest.fail("this may not run")),
+        ObjectPlan(Kind.DATASET, "b", refusal=problem),
+        ObjectPlan(Kind.VOLUME, "/c", refusal=other),
+    )
+    with pytest.raises(Refused, match="no room") as raised:
+        apply_plan(plan, lambda: pytest.fail("nothing changed"), Silent())
+    assert "not ours" in raised.value.message and raised.value.hint == "make some"
+
+
+def test_an_interruption_names_what_was_done() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    plan = host(
+        thing(Kind.PACKAGE, "fio", lambda: None),
+        thing(Kind.VOLUME, "/a", interrupt),
+        thing(Kind.DATASET, "b", lambda: pytest.fail("this may not run")),
+    )
+    with pytest.raises(Interrupted, match="interrupted at volume /a; done before: package fio"):
+        apply_plan(plan, host, Silent())
+
+
+def test_nothing_to_do_is_not_looked_at_twice() -> None:
+    plan = host(ObjectPlan(Kind.PACKAGE, "fio"))
+    applied = apply_plan(plan, lambda: pytest.fail("it was just planned"), Silent())
+    assert applied.ok and applied.done == ()

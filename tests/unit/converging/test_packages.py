@@ -1,0 +1,82 @@
+"""Packages: asked of the host's own database, installed by a package manager that may fail."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging.model import Kind
+from hostprep.converging.packages import (
+    PackageFacts,
+    PackageTask,
+    look_at_packages,
+    plan_packages,
+)
+from hostprep.errors import HostprepError
+from hostprep.staging.observer import Silent
+
+
+def test_this_hosts_own_database_is_asked() -> None:
+    if shutil.which("dpkg-query") is None:
+        pytest.skip("this host has no dpkg")
+    facts = look_at_packages(("dpkg", "no-such-package-here"))
+    assert facts == PackageFacts("apt-get", frozenset({"dpkg"}))
+
+
+def test_what_is_missing_is_installed_and_the_rest_has_its_reason() -> None:
+    there, missing = plan_packages(("fio", "jq"), PackageFacts("apt-get", frozenset({"fio"})))
+    assert there.changes == () and there.unchanged[0].reason == "it is installed"
+    (change,) = missing.changes
+    assert (change.kind, change.subject) == (Kind.PACKAGE, "jq")
+    assert missing.task == PackageTask("apt-get", "jq")
+
+
+def test_without_a_package_manager_nothing_is_claimed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    facts = look_at_packages(("fio",))
+    (plan,) = plan_packages(("fio",), facts)
+    assert plan.refusal is not None and "neither apt-get nor dnf" in plan.refusal.message
+
+
+@pytest.mark.parametrize("needs_update", [True, False])
+def test_an_index_that_lacks_the_package_is_brought_up_to_date(
+    needs_update: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log, index = tmp_path / "log", tmp_path / "index"
+    fake = tmp_path / "apt-get"
+    fake.write_text(
+        "#!/bin/sh\n"
+        f'echo "$* $DEBIAN_FRONTEND" >> {log}\n'
+        f'case "$*" in *update) touch {index};; *) test -e {index};; esac\n'
+    )
+    fake.chmod(0o755)
+    if not needs_update:
+        index.touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    PackageTask("apt-get", "jq").carry_out(Silent())
+    calls = [line.split() for line in log.read_text().splitlines()]
+    assert [call[-2] for call in calls] == (["jq", "update", "jq"] if needs_update else ["jq"])
+    assert {call[-1] for call in calls} == {"noninteractive"}
+
+
+def test_a_package_that_nobody_has_fails_with_the_tools_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = tmp_path / "dnf"
+    fake.write_text("#!/bin/sh\necho 'No match for argument' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(HostprepError, match="No match for argument"):
+        PackageTask("dnf", "jq").carry_out(Silent())
+
+
+def test_an_ordinary_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(HostprepError, match="needs root"):
+        PackageTask("apt-get", "jq").carry_out(Silent())

@@ -1,0 +1,146 @@
+"""A spec's volumes against facts made by hand: what is planned, refused, and said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostprep.converging.model import Kind, ObjectPlan
+from hostprep.converging.volumes import Need, VolumeTask, plan_volumes, wanted_size
+from hostprep.errors import UsageError
+from hostprep.units import GIB, MIB, PAGE_BYTES
+from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.model import INODE_BYTES, LiveVolume
+from tests.unit.converging.made import VolumeFacts, fresh, look, mounted, options
+
+PATH = "/mnt/data"
+
+
+def live_of(facts: VolumeFacts) -> LiveVolume:
+    assert facts.live is not None
+    return facts.live
+
+
+def only(objects: tuple[ObjectPlan, ...]) -> ObjectPlan:
+    (found,) = objects
+    return found
+
+
+def reasons(plan: ObjectPlan) -> dict[Kind, str]:
+    return {change.kind: change.reason for change in plan.changes}
+
+
+def test_what_is_as_the_spec_says_needs_nothing() -> None:
+    plan = only(plan_volumes([look("8G", mounted(PATH, 8 * GIB))], {}))
+    assert (plan.changes, plan.refusal, plan.task) == ((), None, None)
+    assert [each.kind for each in plan.unchanged] == [Kind.VOLUME, Kind.FSTAB]
+
+
+def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> None:
+    right = mounted(PATH, 8 * GIB)
+    shrunk = replace(right, live=replace(live_of(right), size_bytes=4 * GIB))
+    assert reasons(only(plan_volumes([look("8G", shrunk)], {}))) == {
+        Kind.VOLUME: "it is 4.00 GiB; fstab says what the spec says: the mounted volume was"
+        " changed by hand"
+    }
+    small_line = set_volume(
+        b"", volume_id=right.volume_id, path=PATH, options=options(4 * GIB, 524288)
+    )
+    edited = replace(right, fstab=small_line)
+    found = reasons(only(plan_volumes([look("8G", edited)], {})))
+    assert set(found) == {Kind.FSTAB}
+    assert found[Kind.FSTAB] == (
+        f"it says size={4 * GIB} instead of size={8 * GIB}; what is mounted is right: the line"
+        " differs from the spec"
+    )
+    other_spec = reasons(only(plan_volumes([look("9G", right)], {})))
+    assert all("the spec asks for something else" in words for words in other_spec.values())
+    all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
+    assert all("all differ" in words for words in all_three.values())
+
+
+def test_every_volume_takes_of_the_same_memory() -> None:
+    looks = [look("30G", fresh(f"/mnt/{name}")) for name in "ab"]
+    first, second = plan_volumes(looks, {}, reserve_bytes=0)
+    assert first.refusal is None and second.refusal is not None
+    assert "promised to other volumes" in second.refusal.message
+    looks = [look("28G", fresh(f"/mnt/{name}")) for name in "ab"]
+    assert not any(plan.refusal for plan in plan_volumes(looks, {}, reserve_bytes=0))
+
+
+def test_memory_that_one_volume_gives_back_is_there_for_another() -> None:
+    large = mounted("/mnt/large", 50 * GIB)
+    inodes = live_of(large).inodes or 0
+    promised = 50 * GIB + (inodes - 10) * INODE_BYTES
+    new = replace(fresh("/mnt/new"), promised_bytes=promised)
+    plans = plan_volumes([look("40G", new), look("10G", large)], {}, reserve_bytes=0)
+    assert [plan.subject for plan in plans] == ["/mnt/large", "/mnt/new"], "who gives comes first"
+    assert not any(plan.refusal for plan in plans)
+    kept = plan_volumes([look("40G", new), look("50G", large)], {}, reserve_bytes=0)
+    assert [plan.subject for plan in kept if plan.refusal] == ["/mnt/new"]
+
+
+def test_a_volume_comes_before_one_inside_it_and_each_directory_is_made_once() -> None:
+    below = fresh("/mnt/a/b")
+    below = replace(below, place=replace(below.place, missing=("/mnt/a", "/mnt/a/b")))
+    outer, inner = plan_volumes([look("1G", below), look("1G", fresh("/mnt/a"))], {})
+    assert (outer.subject, inner.subject) == ("/mnt/a", "/mnt/a/b")
+    assert outer.changes[0].action == "make directory"
+    assert inner.changes[0].action == "make directory"
+    assert len(inner.changes) == len(outer.changes)
+
+
+def test_it_never_becomes_smaller_than_what_it_holds_or_is_to_hold() -> None:
+    facts = mounted(PATH, 8 * GIB, used_bytes=3 * GIB)
+    refused = only(plan_volumes([look("2G", facts)], {})).refusal
+    assert refused is not None and "cannot shrink" in refused.message
+    assert only(plan_volumes([look("4G", facts)], {})).refusal is None
+    needs = {PATH: [Need("one", GIB, 10), Need("two", GIB, 10)]}
+    refused = only(plan_volumes([look("4G", facts)], needs)).refusal
+    assert refused is not None and "too small" in refused.message
+    assert "one, two will take 2.00 GiB more" in refused.message
+    assert refused.hint is not None and "size: 5G" in refused.hint
+    assert only(plan_volumes([look("5G", facts)], needs)).refusal is None
+
+
+def test_there_are_inodes_for_what_is_to_come() -> None:
+    def task(plan: ObjectPlan) -> VolumeTask:
+        assert isinstance(plan.task, VolumeTask)
+        return plan.task
+
+    few = {PATH: [Need("few", MIB, 100)]}
+    many = {PATH: [Need("many", MIB, 10**6)]}
+    assert task(only(plan_volumes([look("64M", fresh(PATH))], few))).request.inodes == 65536
+    wanted = task(only(plan_volumes([look("64M", fresh(PATH))], many))).request.inodes
+    assert wanted is not None and wanted > 10**6
+    there = mounted(PATH, 64 * MIB)
+    assert only(plan_volumes([look("64M", there)], few)).changes == ()
+    assert "inodes" in only(plan_volumes([look("64M", there)], many)).changes[0].action
+
+
+def test_fewer_inodes_by_hand_are_drift_and_not_taken_over() -> None:
+    facts = mounted(PATH, 8 * GIB)
+    cut = replace(facts, live=replace(live_of(facts), inodes=2000))
+    plan = only(plan_volumes([look("8G", cut)], {}))
+    assert [change.kind for change in plan.changes] == [Kind.VOLUME]
+    assert "524,288 inodes" in plan.changes[0].action
+
+
+def test_a_percentage_stays_where_only_the_kernels_own_share_changed() -> None:
+    ram_bytes = 64 * GIB
+    at_first = ram_bytes * 40 // 100 // PAGE_BYTES * PAGE_BYTES
+    facts = mounted(PATH, at_first)
+    assert wanted_size(look("40%", facts, ram_bytes - 30 * MIB)) == at_first
+    assert wanted_size(look("40%", facts, ram_bytes // 2)) == at_first // 2
+    assert wanted_size(look("30%", facts, ram_bytes)) < at_first
+    given = look(str(at_first - 30 * MIB), facts)
+    assert wanted_size(given) == at_first - 30 * MIB, "a size that is written out is meant so"
+    assert wanted_size(look("4097", fresh(PATH))) == 2 * PAGE_BYTES
+
+
+def test_what_cannot_be_looked_at_is_refused_and_hides_nothing() -> None:
+    unknown = replace(
+        look("8G", fresh("/mnt/x")), facts=None, problem=UsageError("there is no user 'x'.", "make")
+    )
+    refused, fine = plan_volumes([unknown, look("8G", fresh(PATH))], {})
+    assert refused.refusal is not None and refused.refusal.message == "there is no user 'x'."
+    assert fine.changes and fine.refusal is None
