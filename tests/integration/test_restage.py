@@ -63,7 +63,7 @@ class Host:
         assert words in done.stderr
         assert sorted(os.listdir(self.volume)) == []
         found = self.status()
-            assert found["boot"]["state"] == "failed"
+        assert found["boot"]["state"] == "failed"
         assert words in found["boot"]["reason"] and words in found["reason"]
         waited = hostprep("wait", "data", expect=1)
         assert words in waited["error"]["message"]

@@ -8,6 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,13 +30,18 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def dump(tmp_path: Path, *records: BootRecord, command: tuple[str, ...]) -> str:
+@pytest.fixture
+def units() -> Iterator[Path]:
+    """Return a folder that everybody can read: systemd refuses to be tested as root."""
+    with tempfile.TemporaryDirectory(prefix="hostprep-units-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def dump(units: Path, *records: BootRecord, command: tuple[str, ...]) -> str:
     """Return what systemd makes of a boot to multi-user.target with these units."""
-    units = tmp_path / "units"
     wants = units / "multi-user.target.wants"
-    wants.mkdir(parents=True)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)  # systemd refuses to be tested as root
+    wants.mkdir()
     for record in records:
         (units / record.unit).write_bytes(render(record, command, ("HOSTPREP_STATE_DIR=/a b",)))
         (wants / record.unit).symlink_to(units / record.unit)
@@ -60,12 +67,12 @@ def block(dumped: str, unit: str) -> list[str]:
 
 
 @needs_systemd
-def test_systemd_understands_what_is_meant(tmp_path: Path) -> None:
+def test_systemd_understands_what_is_meant(units: Path) -> None:
     odd = dataclasses.replace(
         RECORD, name=ODD, source=f"/srv/{ODD}", parent=f"/mnt/{ODD}", remote=True
     )
     command = (sys.executable, "-m", "hostprep")
-    dumped = dump(tmp_path, RECORD, odd, command=command)
+    dumped = dump(units, RECORD, odd, command=command)
     plain, strange = block(dumped, RECORD.unit), block(dumped, odd.unit)
     assert "RequiresMountsFor: /srv/data" in plain
     assert "RequiresMountsFor: /mnt/ram" in plain
@@ -81,9 +88,9 @@ def test_systemd_understands_what_is_meant(tmp_path: Path) -> None:
 
 
 @needs_systemd
-def test_the_boot_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_the_boot_does_not_wait_for_it(units: Path) -> None:
     remote = dataclasses.replace(RECORD, name="far", remote=True)
-    dumped = dump(tmp_path, RECORD, remote, command=("/bin/true",))
+    dumped = dump(units, RECORD, remote, command=("/bin/true",))
     boot = block(dumped, "multi-user.target")
     ours = {unit: block(dumped, unit) for unit in (RECORD.unit, remote.unit)}
     for unit, lines in ours.items():
