@@ -1,0 +1,36 @@
+"""The table of commands says what their modules say, and only the one that runs is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hostprep.cli.app import COMMANDS, load
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_line_is_the_commands_own(name: str) -> None:
+    command = load(name)
+    assert command.help.splitlines()[0] == COMMANDS[name].help
+
+
+def test_help_lists_what_is_not_hidden() -> None:
+    args = [sys.executable, "-m", "hostprep", "--help"]
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
+    commands = done.stdout.partition("Commands:\n")[2].splitlines()
+    listed = [line.split()[0] for line in commands]
+    assert listed == [name for name, command in COMMANDS.items() if not command.hidden]
+
+
+def test_only_the_command_that_runs_is_imported() -> None:
+    code = (
+        "import sys; from hostprep.cli.main import run; run(['status', '--help']);"
+        "print(*(name for name in sys.modules if name.startswith('hostprep.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split())
+    assert "hostprep.cli.status" in modules
+    others = {command.place.partition(":")[0] for command in COMMANDS.values()}
+    assert modules & others == {"hostprep.cli.status"}
