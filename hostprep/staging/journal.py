@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from typing import Any
 
-from hostprep.staging.model import Entry
-
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+from hostprep.staging.manifest import join_line
+from hostprep.staging.model import Entry, Recorded
 
 
 class Journal:
@@ -28,16 +25,16 @@ class Journal:
         """Close its file; what was written stays."""
         os.close(self._fd)
 
-    def write(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        """Append what was done: (directory, records) each."""
-        lines = [_encode(line) for line in done if line[1]]
-        data = ("\n".join(lines) + "\n").encode() if lines else b""
+    def write(self, done: list[tuple[str, list[str]]]) -> None:
+        """Append what was done: (directory, encoded records) each."""
+        data = b"".join(join_line(directory, records) for directory, records in done if records)
         while data:
             data = data[os.write(self._fd, data) :]
 
 
-def record(entry: Entry, kind: str, content: str | None, group: str) -> tuple[Any, ...]:
-    """Return the fields of a ``model.Recorded`` for an entry that was copied."""
+def record(entry: Entry, kind: str, content: str | None, group: str) -> Recorded:
+    """Return what is kept of an entry that was copied."""
     mode = stat.S_IMODE(entry.mode)
-    plain = (entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content)
-    return (*plain, group) if group else plain
+    return Recorded(
+        entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content, group
+    )

@@ -26,6 +26,8 @@ from hostprep.system.state import readable_state_dirs, state_dir
 
 FORMAT = "hostprep.manifest/1"
 
+_quoted = json.encoder.encode_basestring_ascii  # in C
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -146,10 +148,34 @@ def manifest_path(record_folder: Path) -> Path:
     return record_folder / "manifest.jsonl"
 
 
-def encode_line(directory: str, records: Iterable[Recorded | tuple[Any, ...]]) -> bytes:
+def encode_record(
+    name: str,
+    kind: str,
+    size: int,
+    mtime_ns: int,
+    mode: int,
+    uid: int,
+    gid: int,
+    content: str | None,
+    group: str = "",
+) -> str:
+    """Return the JSON of a ``model.Recorded``; without json's encoder, which takes twice as long.
+
+    Every file of a data set passes here.
+    """
+    known = "null" if content is None else _quoted(content)
+    tail = f",{_quoted(group)}" if group else ""
+    return f'[{_quoted(name)},"{kind}",{size},{mtime_ns},{mode},{uid},{gid},{known}{tail}]'
+
+
+def join_line(directory: str, encoded: Iterable[str]) -> bytes:
+    """Return one line for encoded records of ``directory``, with its newline."""
+    return f"[{_quoted(directory)},[{','.join(encoded)}]]\n".encode("ascii")
+
+
+def encode_line(directory: str, records: Iterable[Recorded]) -> bytes:
     """Return one line for ``records`` of ``directory``, with its newline."""
-    plain = [item[:-1] if len(item) == 9 and not item[8] else item for item in map(tuple, records)]
-    return json.dumps([directory, plain], separators=(",", ":")).encode() + b"\n"
+    return join_line(directory, (encode_record(*record) for record in records))
 
 
 def decode_line(line: bytes) -> tuple[str, list[Recorded]]:

@@ -9,22 +9,18 @@ from __future__ import annotations
 import errno
 import marshal
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
+from stat import S_IFDIR, S_IFLNK, S_IFREG, S_IMODE, S_ISLNK
 from typing import Any
 
 from hostprep.staging import copying, digest
 from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.lookahead import Lookahead
+from hostprep.staging.manifest import encode_record
 from hostprep.staging.metadata import CopyStyle, copy_metadata
-from hostprep.staging.model import (
-    RANGE_BYTES,
-    Entry,
-    Verify,
-    kind_of,
-)
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import DirCache, entry_of, join, list_directory
 
 # Errors that concern the whole run, not one file.
@@ -48,6 +44,17 @@ class Job:
     look_ahead: bool = False
     by_inode: bool = False
     gentle: bool = False
+
+
+class _Tally:
+    """What came of a task so far; ``total`` is the plain sum of digest terms."""
+
+    __slots__ = ("bytes", "files", "linked", "problems", "total")
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.total = 0
+        self.problems: list[tuple[str, str]] = []
+        self.linked: list[tuple[int, int, str | None]] = []
 
 
 class Worker:
@@ -111,16 +118,16 @@ class Worker:
         for entry in entries:
             mode, size = entry[1], entry[2]
             kind = mode & 0o170000
-            if kind == stat.S_IFDIR:
+            if kind == S_IFDIR:
                 subdirectories.append(entry)
                 continue
-            if kind == stat.S_IFREG:
+            if kind == S_IFREG:
                 if entry[7] > 1 or size > RANGE_BYTES:
                     singles.append(entry)
                     continue
                 allocated = entry[6] * 512
                 space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
-            elif kind != stat.S_IFLNK:
+            elif kind != S_IFLNK:
                 specials.append((entry[0], mode))
                 continue
             batch.append(entry)
@@ -136,50 +143,42 @@ class Worker:
 
     def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
         """Copy batches: (files, bytes, digest sum, problems, contents of linked files, lost)."""
-        files = size_bytes = total = 0
-        problems: list[tuple[str, str]] = []
-        linked: list[tuple[int, int, str | None]] = []
-        journal: list[tuple[str, list[tuple[Any, ...]]]] = []
+        tally = _Tally()
+        journal: list[tuple[str, list[str]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
         if self._ahead is not None:
             self._ahead.begin((path, item) for path, items in unpacked for item in items)
         for directory, entries in unpacked:
-            done: list[tuple[Any, ...]] = []
+            done: list[str] = []
             journal.append((directory, done))
             try:
-                total += self._copy_below(directory, entries, done, linked, problems)
+                self._copy_below(directory, entries, done, tally)
             except OSError:
                 self._record(journal)
                 raise
-            files += len(done)
-            size_bytes += sum(item[2] for item in done)
+            tally.files += len(done)
         self._record(journal)
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
-        return files, size_bytes, (total % (1 << 128)).to_bytes(16, "big"), problems, linked, lost
+        total = (tally.total % (1 << 128)).to_bytes(16, "big")
+        return tally.files, tally.bytes, total, tally.problems, tally.linked, lost
 
     def _copy_below(
-        self,
-        directory: str,
-        entries: list[tuple[Any, ...]],
-        done: list[tuple[Any, ...]],
-        linked: list[tuple[int, int, str | None]],
-        problems: list[tuple[str, str]],
-    ) -> int:
-        """Copy entries of one directory and return the sum of their digest terms.
+        self, directory: str, entries: list[tuple[Any, ...]], done: list[str], tally: _Tally
+    ) -> None:
+        """Copy entries of one directory.
 
         Raises OSError for what concerns the whole run. This loop runs once for each file of a
         data set, so names are looked up outside of it.
         """
         assert self._target is not None
-        total = 0
         style, buffers, ahead = self._style, self._buffers, self._ahead
         copy_file, term_of, new = copying.copy_file, digest.terms_below(directory), tuple.__new__
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
             reason = error.strerror or str(error)
-            problems.extend((join(directory, item[0]), reason) for item in entries)
-            return 0
+            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
+            return
         target_dir = self._target.fd(directory)
         for item in entries:
             if self._stopping:
@@ -187,7 +186,7 @@ class Worker:
             entry = new(Entry, item)
             try:
                 try:
-                    if stat.S_ISLNK(entry.mode):
+                    if S_ISLNK(entry.mode):
                         found = copying.copy_symlink(entry, source_dir, target_dir, style)
                     else:
                         opened = ahead.take(directory, entry.name) if ahead is not None else None
@@ -197,23 +196,24 @@ class Worker:
             except OSError as error:
                 if error.errno in FATAL:
                     raise
-                problems.append((join(directory, entry.name), error.strerror or str(error)))
+                tally.problems.append((join(directory, entry.name), error.strerror or str(error)))
                 continue
             except (copying.Changed, copying.Differs) as trouble:
-                problems.append((join(directory, entry.name), trouble.twice))
+                tally.problems.append((join(directory, entry.name), trouble.twice))
                 continue
-            copied, content = found
-            kind = kind_of(copied.mode)
-            if content is not None:
-                total += term_of(kind, copied.name, content)
+            (name, mode, size, mtime_ns, uid, gid, _, nlink, ino, dev), content = found
+            kind = "l" if S_ISLNK(mode) else "f"
             group = ""
-            if copied.nlink > 1 and kind == "f":
-                group = join(directory, copied.name)
-                linked.append((copied.dev, copied.ino, content))
-            done.append(record(copied, kind, content, group))
-        return total
+            if nlink > 1 and kind == "f":
+                group = join(directory, name)
+                tally.linked.append((dev, ino, content))
+            if content is not None:
+                tally.total += term_of(kind, name, content)
+            tally.bytes += size
+            mode = S_IMODE(mode)
+            done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
 
-    def _record(self, done: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+    def _record(self, done: list[tuple[str, list[str]]]) -> None:
         if self._journal is not None:
             self._journal.write(done)
 
@@ -279,7 +279,7 @@ class Worker:
             return b"", None, error.strerror or str(error)
         path = join(directory, entry.name)
         group = path if entry.nlink > 1 else ""
-        self._record([(directory, [record(entry, "f", content, group)])])
+        self._record([(directory, [encode_record(*record(entry, "f", content, group))])])
         total = digest.entry_term("f", path, content) if content is not None else 0
         return total.to_bytes(16, "big"), content, None
 

@@ -18,6 +18,7 @@ from hostprep.staging.manifest import (
     all_records,
     decode_line,
     encode_line,
+    encode_record,
     extend_manifest,
     forget,
     load_record,
@@ -139,9 +140,9 @@ def test_a_journal_is_read_as_a_manifest(
     journal = Journal(descriptor)
     name = os.fsdecode(raw)
     of = entry(name, mode=0o4755, nlink=2)
-    journal.write([("d", [record(of, "f", "hash", "group")]), ("empty", [])])
+    journal.write([("d", [encode_record(*record(of, "f", "hash", "group"))]), ("empty", [])])
     journal.write([])
-    journal.write([("", [record(of, "f", None, "")])])
+    journal.write([("", [encode_record(*record(of, "f", None, ""))])])
     journal.close()
     os.close(descriptor)
     (path,) = folder.iterdir()
