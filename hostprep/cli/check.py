@@ -50,12 +50,17 @@ def check(
     skip: Annotated[
         str | None, typer.Option(metavar="CODES", help="All but these: HP044,HP060.")
     ] = None,
+    inventory: Annotated[
+        str | None,
+        typer.Option("--inventory", "-i", help="All these hosts, as Ansible takes them."),
+    ] = None,
 ) -> int:
     """Judge whether this host is ready for a training run, and say what cures it if not.
 
     Changes nothing. Exit status: 0 ready (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or
     nothing was checked.
     """
+    from hostprep.cli.check_fleet import check_fleet
     from hostprep.readiness import baseline as baselines
     from hostprep.readiness.model import Level
     from hostprep.readiness.registry import all_checks, select
@@ -65,6 +70,16 @@ def check(
         raise UsageError("--quick and --full are two levels.", "say one of them")
     level = Level.FULL if full else Level.QUICK
     wanted = _form(form, as_json=as_json, output=output)
+    if inventory is not None:
+        if spec or baseline or save_baseline:
+            raise UsageError(
+                "with -i each host is checked against its own spec, and there is no baseline.",
+                "leave out SPEC, --baseline and --save-baseline",
+            )
+        select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
+        fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip))
+        _show_fleet(fleet, wanted, as_json=as_json, output=output)
+        return int(fleet["exit_code"])
     before = None if baseline is None else baselines.load_baseline(Path(baseline))
     selection = select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
     context = _context(spec, level)
@@ -108,8 +123,7 @@ def _show(report: dict[str, Any], form: Format, *, as_json: bool, output: str | 
     from hostprep.cli.check_text import report_text
 
     if output is not None:
-        _write(Path(output), _text(report, form))
-        say(f"{report['verdict']}: the report is in {output}")
+        _write(Path(output), _text(report, form), report["verdict"])
     if as_json or (form is Format.JSON and output is None):
         emit_json("check", report)
     elif form is Format.TEXT or output is not None:
@@ -130,7 +144,26 @@ def _text(report: dict[str, Any], form: Format) -> str:
     return render(form, report)
 
 
-def _write(path: Path, text: str) -> None:
+def _arguments(level: Level, *, only: str | None, skip: str | None) -> list[str]:
+    """Return the options that each host of a fleet is given."""
+    named = (("--only", only), ("--skip", skip))
+    return [f"--{level}", *(f"{option}={codes}" for option, codes in named if codes)]
+
+
+def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:
+    from hostprep.cli.check_fleet import fleet_text, render_fleet
+
+    if output is not None:
+        _write(Path(output), render_fleet(form, fleet), fleet["verdict"])
+    if as_json:
+        emit_json("check-fleet", fleet)
+    elif output is not None:
+        emit_text(fleet_text(fleet))
+    else:
+        emit_text(render_fleet(form, fleet).rstrip("\n"))
+
+
+def _write(path: Path, text: str, verdict: str) -> None:
     """Write the report so that whoever reads the file finds the old one or the new one."""
     from hostprep.system.files import write_atomically
 
@@ -138,6 +171,7 @@ def _write(path: Path, text: str) -> None:
         write_atomically(path, [text.encode()], durable=False)
     except OSError as error:
         raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
+    say(f"{verdict}: the report is in {path}")
 
 
 class _Progress:

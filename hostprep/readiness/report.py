@@ -10,7 +10,7 @@ from typing import Any
 import hostprep
 from hostprep.readiness.context import Context
 from hostprep.readiness.measurements import measurements
-from hostprep.readiness.model import EXIT_CODES, Level, Result, verdict
+from hostprep.readiness.model import EXIT_CODES, Level, Result, Status, verdict
 from hostprep.readiness.registry import Selection
 from hostprep.readiness.runner import Observer, run_checks
 from hostprep.units import GIB
@@ -107,9 +107,10 @@ def subject_and_message(result: Mapping[str, Any]) -> str:
 
 
 def _badness(result: Result) -> tuple[int, int, str, str]:
+    good = result.status in (Status.PASS, Status.SKIP)
     return (
         ORDER.index(result.status.value),
-        _SEVERITIES.index(result.severity.value),
+        0 if good else _SEVERITIES.index(result.severity.value),
         result.code,
         result.finding.subject,
     )

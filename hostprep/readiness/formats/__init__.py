@@ -23,7 +23,12 @@ def render(form: Format, report: dict[str, Any]) -> str:
 
     Bytes of names that are no UTF-8 appear as ``\\udcXX`` where the format has no word for them.
     """
-    return _render(form, report).encode("utf-8", "backslashreplace").decode()
+    return printed(_render(form, report))
+
+
+def printed(text: str) -> str:
+    """Return ``text`` as a file can hold it."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _render(form: Format, report: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None = None)
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"moment": _moment, "tally": tally, "sentence": subject_and_message}
     return environment.get_template(template.name).render(

@@ -1,0 +1,115 @@
+"""``hostprep check -i INVENTORY``: the reports of many hosts, collected by Ansible."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from hostprep.cli.output import printable, say
+from hostprep.errors import UsageError
+from hostprep.readiness.formats import Format
+from hostprep.units import format_seconds
+
+if TYPE_CHECKING:
+    from hostprep.fleet import HostOutcome
+    from hostprep.fleet.events import Event
+    from hostprep.readiness.fleet import HostReport
+
+
+def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
+    """Run `hostprep check` with ``arguments`` on all hosts; return the fleet's document."""
+    from hostprep.fleet import run_playbook
+    from hostprep.readiness.fleet import fleet_document
+
+    began = time.time()
+    run = run_playbook(
+        "readiness",
+        inventory,
+        {"hostprep_check_arguments": arguments},
+        observer=_Narrator(),
+    )
+    for warning in run.warnings:
+        say(printable(warning))
+    reports = [_report(outcome) for outcome in run.hosts]
+    return fleet_document(reports, unix_seconds=began, seconds=run.seconds)
+
+
+def fleet_text(fleet: dict[str, Any]) -> str:
+    """Return the fleet for people: hosts by verdict, what fails where, the outliers."""
+    from hostprep.readiness.report import subject_and_message, tally
+
+    lines = []
+    for host in fleet["hosts"]:
+        lines.append(f"{host['verdict']:<8}{host['host']}: {tally(host['counts'])}")
+        lines += [
+            f"{'':8}{check['status']:<8}{check['code']}  {subject_and_message(check)}"
+            for check in host["report"]["checks"]
+            if check["status"] in ("FAIL", "UNKNOWN")
+        ]
+    if fleet["outliers"]:
+        lines += ["", "unlike the others:"]
+    for outlier in fleet["outliers"]:
+        what = " ".join(filter(None, (outlier["code"], outlier["subject"])))
+        lines.append(f"    {outlier['host']}: {what}: {outlier['text']}; {outlier['fleet_text']}")
+    counts = ", ".join(f"{count} {name}" for name, count in fleet["counts"].items() if count)
+    lines += [
+        "",
+        f"{fleet['verdict']}: {len(fleet['hosts'])} hosts, {counts};"
+        f" took {format_seconds(fleet['seconds'])}",
+    ]
+    return "\n".join(printable(line).replace("\n", " ") for line in lines)
+
+
+def render_fleet(form: Format, fleet: dict[str, Any]) -> str:
+    """Return the fleet in a format that is a file; Nagios has one line for one host."""
+    from hostprep.readiness.formats import printed
+
+    reports = [host["report"] for host in fleet["hosts"]]
+    match form:
+        case Format.TEXT:
+            return fleet_text(fleet) + "\n"
+        case Format.JSON:
+            from hostprep.readiness.fleet import FLEET_SCHEMA
+
+            return json.dumps({"schema": FLEET_SCHEMA, "ok": True, **fleet}, indent=2) + "\n"
+        case Format.HTML:
+            from hostprep.readiness.formats.html import html
+
+            return printed(html(reports, fleet))
+        case Format.MARKDOWN:
+            from hostprep.readiness.formats.markdown import markdown
+
+            return printed("\n".join(markdown(report) for report in reports))
+        case Format.JUNIT:
+            from hostprep.readiness.formats.junit import junit
+
+            return junit(reports)
+        case Format.PROMETHEUS:
+            from hostprep.readiness.formats.prometheus import prometheus
+
+            return prometheus(reports)
+    raise UsageError(
+        f"--format {form} is of one host.", "let the monitoring run it on each host by itself"
+    )
+
+
+def _report(outcome: HostOutcome) -> HostReport:
+    from hostprep.readiness.fleet import HostReport
+
+    report = outcome.documents[-1] if outcome.documents else None
+    if report is not None and report.get("error"):
+        return HostReport(outcome.host, None, str(report["error"].get("message")))
+    return HostReport(outcome.host, report, outcome.message)
+
+
+class _Narrator:
+    """Says on stderr which hosts have answered, where that is worth a line."""
+
+    def event(self, event: Event) -> None:
+        """Show an event."""
+        if event.kind in ("failed", "unreachable"):
+            say(printable(f"{event.host}: {event.fields.get('message') or event.kind}"))
+
+    def waiting(self) -> None:
+        """Say nothing: a check has its own limits of time."""

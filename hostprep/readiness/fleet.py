@@ -1,0 +1,194 @@
+"""Many hosts' reports together: hosts by verdict, and who is unlike the others. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from hostprep.readiness.model import (
+    EXIT_CODES,
+    Finding,
+    Level,
+    Remedy,
+    Result,
+    Severity,
+    Status,
+)
+from hostprep.readiness.report import SCHEMA, document
+from hostprep.readiness.shell import quote
+from hostprep.units import format_bytes, format_seconds
+
+# The code of the one finding about a host that gave no report; it is no check of a host.
+NO_REPORT = "HP000"
+FLEET_SCHEMA = "hostprep.check-fleet/1"
+# Worst first. A host of which nothing is known stands before those that passed.
+_ORDER = ("FAIL", "UNKNOWN", "SKIP", "WARN", "PASS")
+# A median says something from here on.
+_LEAST_HOSTS = 3
+# A value is far off beyond three standard deviations, which the median absolute deviation
+# estimates for a normal distribution (x 1.4826); and in any case not within a fifth.
+_DEVIATIONS = 3 * 1.4826
+_LEAST_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """What came of one host: its report, or why there is none."""
+
+    host: str
+    report: Mapping[str, Any] | None
+    error: str | None = None
+
+
+def fleet_document(
+    outcomes: Iterable[HostReport], *, unix_seconds: float, seconds: float
+) -> dict[str, Any]:
+    """Return the fields of a fleet's document, worst host first, with each host's own report.
+
+    The names are the inventory's. A host without a report that can be read is UNKNOWN.
+    """
+    hosts = [_host(outcome, unix_seconds) for outcome in outcomes]
+    hosts.sort(key=lambda host: (_ORDER.index(host["verdict"]), host["host"]))
+    for number, host in enumerate(hosts):
+        host["anchor"] = f"host-{number}"
+    counts = Counter(host["verdict"] for host in hosts)
+    worst = next((name for name in _ORDER if counts[name]), Status.SKIP.value)
+    return {
+        "verdict": worst,
+        "exit_code": EXIT_CODES[Status(worst)],
+        "unix_seconds": round(unix_seconds, 3),
+        "seconds": round(seconds, 3),
+        "counts": {name: counts[name] for name in _ORDER},
+        "hosts": hosts,
+        "outliers": outliers([host["report"] for host in hosts if host["reached"]]),
+    }
+
+
+def outliers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is unlike the fleet, from three hosts on.
+
+    Of values that have a better direction: those far from the median in the bad one. Of the
+    hosts' classes (processor, RAM, GPUs): what is other than most of them have.
+    """
+    if len(reports) < _LEAST_HOSTS:
+        return []
+    return [*_values(reports), *_classes(reports)]
+
+
+def _values(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    rows: dict[tuple[str, str, str | None], list[tuple[str, Mapping[str, Any]]]] = {}
+    for report in reports:
+        for check in report["checks"]:
+            measured = check["measured"]
+            if measured and measured["better"] and _number(measured["value"]):
+                key = (check["code"], check["subject"], measured["unit"])
+                rows.setdefault(key, []).append((report["host"], measured))
+    found = []
+    for (code, subject, unit), row in sorted(rows.items(), key=lambda item: item[0][:2]):
+        if len(row) < _LEAST_HOSTS:
+            continue
+        middle = median(measured["value"] for _, measured in row)
+        spread = median(abs(measured["value"] - middle) for _, measured in row)
+        limit = max(_DEVIATIONS * spread, _LEAST_SHARE * abs(middle))
+        for host, measured in row:
+            behind = middle - measured["value"]
+            if (behind if measured["better"] == "higher" else -behind) > limit:
+                found.append(
+                    {
+                        "host": host,
+                        "code": code,
+                        "subject": subject,
+                        "text": measured["text"],
+                        "value": measured["value"],
+                        "fleet_text": f"the median of {len(row)} hosts is {_shown(middle, unit)}",
+                        "fleet_value": middle,
+                    }
+                )
+    return found
+
+
+def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for name in reports[0]["host_class"]:
+        values = [_plain(report["host_class"].get(name)) for report in reports]
+        usual, many = Counter(values).most_common(1)[0]
+        if many <= len(reports) / 2:
+            continue
+        for report, value in zip(reports, values, strict=True):
+            if value != usual:
+                found.append(
+                    {
+                        "host": report["host"],
+                        "code": None,
+                        "subject": name,
+                        "text": value,
+                        "value": report["host_class"].get(name),
+                        "fleet_text": f"{many} of {len(reports)} hosts have {usual}",
+                        "fleet_value": None,
+                    }
+                )
+    return found
+
+
+def _host(outcome: HostReport, unix_seconds: float) -> dict[str, Any]:
+    report, error = outcome.report, outcome.error
+    if report is not None and not _is_report(report):
+        error = f"its report is not understood: its schema is {report.get('schema')}"
+        report = None
+    reached = report is not None
+    if report is None:
+        report = _no_report(outcome.host, error or "it gave no report", unix_seconds)
+    return {
+        "host": outcome.host,
+        "reached": reached,
+        "verdict": report["verdict"],
+        "counts": report["counts"],
+        # The inventory's name is the one that the admin knows it by.
+        "report": {**report, "host": outcome.host},
+    }
+
+
+def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
+    """Return the report of a host that gave none, so that every format shows the host."""
+    message = error if error.endswith(".") else f"{error}."
+    remedy = Remedy(
+        (f"ssh {quote(host)} hostprep check",),
+        "hostprep provision -i INVENTORY installs hostprep there",
+    )
+    finding = Finding(Status.UNKNOWN, host, message, remedy=remedy)
+    result = Result(NO_REPORT, "the host gives a report", Severity.CRITICAL, finding)
+    return document(
+        [result],
+        level=Level.QUICK,
+        host=host,
+        host_class={},
+        spec=None,
+        unix_seconds=unix_seconds,
+        seconds=0.0,
+    )
+
+
+def _is_report(report: Mapping[str, Any]) -> bool:
+    return report.get("schema") == SCHEMA and report.get("verdict") in _ORDER
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        counts = Counter(map(str, value))
+        return ", ".join(f"{count} x {name}" for name, count in counts.items()) or "none"
+    return "unknown" if value is None else str(value)
+
+
+def _shown(value: float, unit: str | None) -> str:
+    if unit == "bytes":
+        return format_bytes(value)
+    if unit == "seconds":
+        return format_seconds(value)
+    return f"{value:g}{f' {unit}' if unit and unit != 'ratio' else ''}"

@@ -1,0 +1,347 @@
+"""``hostprep check`` and ``explain``: exit codes, formats, files, baselines, documented uses.
+
+HP001 (volumes of a spec) and HP020 (/dev/shm against the last recommendation) can be led to every
+verdict on any host, so most runs are of these two alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hostprep.cli.app import COMMANDS
+from hostprep.cli.main import run
+from hostprep.readiness.formats import Format
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs/check.schema.json").read_text())
+DOCS = (ROOT / "docs/check.md").read_text()
+SHM = Path("/dev/shm")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command line left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def hostprep(*args: str) -> Done:
+    """Run a command line in this process: its start-up alone would take most of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = run(list(args))
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def document(done: Done) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA, cls=jsonschema.Draft202012Validator)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder of one's own, with the spec named, so that no spec of this host counts."""
+    monkeypatch.chdir(tmp_path)
+    spec("{}")
+    monkeypatch.setenv("HOSTPREP_SPEC", str(tmp_path / "lab.yml"))
+
+
+def spec(content: str) -> None:
+    Path("lab.yml").write_text(content)
+
+
+def shm(wanted_bytes: object) -> None:
+    """Let ``hostprep recommend`` have found that a loader takes so much of /dev/shm."""
+    folder = Path(os.environ["HOSTPREP_STATE_DIR"]) / "last"
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {"schema": "hostprep.recommend/1", "unix_seconds": 0, "shm_bytes": wanted_bytes}
+    (folder / "recommend.json").write_text(json.dumps(kept))
+
+
+ENOUGH, TOO_MUCH, NONSENSE = 4096, 1 << 60, "much"
+SHM_ALONE = ("check", "--only", "HP020")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "verdict", "code"),
+    [(ENOUGH, "PASS", 0), (TOO_MUCH, "FAIL", 3), (NONSENSE, "UNKNOWN", 4)],
+)
+def test_exit_codes(wanted: object, verdict: str, code: int) -> None:
+    shm(wanted)
+    plain, as_json = hostprep(*SHM_ALONE), hostprep(*SHM_ALONE, "--json")
+    assert plain.returncode == as_json.returncode == code
+    assert plain.stdout.splitlines()[-1].startswith(f"{verdict}: 1 {verdict}; took ")
+    assert plain.stdout.startswith(f"{verdict:<8}HP020")
+    found = document(as_json)
+    assert found["verdict"] == verdict and found["exit_code"] == code
+    assert [check["status"] for check in found["checks"]] == [verdict]
+
+
+def test_nothing_checked_is_no_pass() -> None:
+    done = hostprep("check", "--only", "HP001")
+    assert done.returncode == 4
+    assert "nothing was checked, and this is no pass" in done.stdout
+    assert hostprep("check", "--skip", "HP001", "--only", "HP001").returncode == 4
+
+
+def test_a_failure_in_front_of_a_job_holds_it_back() -> None:
+    for wanted, said in ((ENOUGH, "trained\n"), (TOO_MUCH, "")):
+        shm(wanted)
+        command = f"{sys.executable} -m hostprep check --only HP020 >/dev/null && echo trained"
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        assert done.stdout == said
+
+
+def test_the_spec_that_is_named_counts(tmp_path: Path) -> None:
+    other = tmp_path / "other.yml"
+    other.write_text(f"volumes: [{{path: {tmp_path}/no/volume, size: 1M}}]")
+    done = hostprep("check", str(other), "--only", "HP001", "--json")
+    found = document(done)
+    assert done.returncode == 3 and found["spec"] == str(other)
+    (command,) = found["checks"][0]["remedy"]["commands"]
+    assert command.startswith(f"hostprep mount {tmp_path}/no/volume --size 1M")
+
+
+def test_a_spec_with_mistakes_is_a_usage_error() -> None:
+    spec("volumes: [{path: relative, size: 1M}]")
+    done = hostprep("check", "--only", "HP001", "--json")
+    assert done.returncode == 2 and document(done)["error"]["code"] == "spec"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--quick", "--full"),
+        ("--only", "HP999"),
+        ("--skip", "HP20"),
+        ("-i", "hosts,", "--baseline", "base.json"),
+        ("--format", "yaml"),
+        ("--baseline", "/no/such/file"),
+        ("/no/such/spec.yml",),
+    ],
+)
+def test_a_wrong_command_line(args: tuple[str, ...]) -> None:
+    done = hostprep("check", *args)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("hostprep: ")
+
+
+def test_two_documents_on_stdout_are_refused() -> None:
+    done = hostprep("check", "--json", "--format", "html")
+    assert done.returncode == 2 and document(done)["error"]["code"] == "usage"
+
+
+def test_json_by_its_format_is_one_document_also_when_it_fails() -> None:
+    for args in (("--format", "json"), ("--format=json",)):
+        assert document(hostprep(*SHM_ALONE, *args))["ok"] is True
+        done = hostprep("check", *args, "--only", "HP999")
+        assert done.returncode == 2 and document(done)["ok"] is False
+
+
+@pytest.mark.parametrize("form", [form for form in Format if form is not Format.TEXT])
+def test_a_format_goes_into_a_file_and_the_text_to_the_terminal(form: Format) -> None:
+    shm(ENOUGH)
+    alone = hostprep(*SHM_ALONE, "--format", form)
+    file = Path("report")
+    file.write_text("the old one")
+    done = hostprep(*SHM_ALONE, "--format", form, "--output", "report")
+    assert alone.returncode == done.returncode == 0
+    assert done.stdout.startswith("PASS    HP020") and "the report is in report" in done.stderr
+
+    def timeless(text: str) -> str:
+        return re.sub(r"[0-9]+([.:][0-9]+)*( ms| s)?", "0", text)
+
+    assert timeless(file.read_text()) == timeless(alone.stdout)
+    assert os.listdir() == ["lab.yml", "report"] or sorted(os.listdir()) == ["lab.yml", "report"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~_umask()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_json_on_stdout_beside_another_format_in_a_file() -> None:
+    done = hostprep(*SHM_ALONE, "--json", "--format", "junit", "--output", "r.xml")
+    assert document(done)["ok"] and Path("r.xml").read_text().startswith("<?xml")
+
+
+def test_a_file_that_cannot_be_written_is_said() -> None:
+    done = hostprep(*SHM_ALONE, "--output", "/no/such/folder/report")
+    assert done.returncode == 1 and "cannot be written" in done.stderr
+
+
+def test_what_got_worse_since_a_baseline() -> None:
+    shm(ENOUGH)
+    assert hostprep(*SHM_ALONE, "--save-baseline", "base.json").returncode == 0
+    same = hostprep(*SHM_ALONE, "--baseline", "base.json")
+    assert "nothing changed" in same.stdout
+    shm(TOO_MUCH)
+    done = hostprep(*SHM_ALONE, "--baseline", "base.json", "--json")
+    assert done.returncode == 3
+    (worse,) = document(done)["baseline"]["worse"]
+    assert worse["code"] == "HP020" and worse["before"]["status"] == "PASS"
+    assert worse["now"]["status"] == "FAIL"
+
+
+def test_a_baseline_of_another_host_is_refused() -> None:
+    hostprep(*SHM_ALONE, "--save-baseline", "base.json")
+    saved = json.loads(Path("base.json").read_text())
+    saved["host_class"]["cpus"] += 1
+    Path("base.json").write_text(json.dumps(saved))
+    done = hostprep(*SHM_ALONE, "--baseline", "base.json", "--json")
+    assert done.returncode == 5 and document(done)["error"]["code"] == "refused"
+
+
+def test_a_whole_quick_run_of_this_host() -> None:
+    done = hostprep("check", "--quick", "--json")
+    found = document(done)
+    assert done.returncode == found["exit_code"] and done.returncode in (0, 3, 4)
+    crashed = [check for check in found["checks"] if "the check failed with" in check["message"]]
+    assert not crashed
+    assert {each["reason"] for each in found["left_out"]} <= {"needs --full"}
+
+
+def test_recommend_is_kept_for_the_check(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for index in range(64):
+        (data / f"{index}.bin").write_bytes(os.urandom(4096))
+    done = hostprep(
+        "recommend", "--dataset", str(data), "--batch-size", "1", "--seconds", "5", "--json"
+    )
+    recommended = json.loads(done.stdout)
+    found = document(hostprep(*SHM_ALONE, "--json"))
+    points = found["measurements"]["loader"]["points"]
+    assert [point["workers"] for point in points] == sorted(
+        point["workers"] for point in recommended["evidence"]["points"]
+    )
+    assert found["checks"][0]["threshold_value"] == int(recommended["shm_bytes"] * 1.25)
+
+
+def test_explain() -> None:
+    page = hostprep("explain", "hp020")
+    assert page.returncode == 0 and page.stdout.startswith("# HP020: ")
+    listed = hostprep("explain")
+    codes = [line.split()[0] for line in listed.stdout.splitlines()]
+    assert codes == sorted(codes) and {"HP001", "HP020"} <= set(codes)
+    wrong = hostprep("explain", "HP200")
+    assert wrong.returncode == 2 and "did you mean HP020?" in wrong.stderr
+    fields = json.loads(hostprep("explain", "HP020", "--json").stdout)
+    assert fields["checks"][0]["page"] in page.stdout + "\n"
+    assert {"check", "explain"} <= COMMANDS.keys()
+
+
+def blocks(language: str, containing: str) -> list[str]:
+    found = re.findall(rf"```{language}\n(.*?)```", DOCS, re.S)
+    return [block for block in found if containing in block]
+
+
+@pytest.fixture
+def path_with_hostprep(tmp_path: Path) -> str:
+    """Return a PATH on which ``hostprep`` and a ``torchrun`` that tells are found."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    tools = {
+        # Whatever is asked, the two checks alone that a test can lead to every verdict.
+        "hostprep": f'exec {sys.executable} -m hostprep "$@" --only HP020',
+        "torchrun": 'echo "trains: $*"',
+        "logger": 'echo "$*" >>logged',
+    }
+    for name, line in tools.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def documented(script: str, path: str) -> subprocess.CompletedProcess[str]:
+    file = Path("script")
+    here = str(Path.cwd())
+    file.write_text(script.replace("/etc/hostprep", here).replace("/run/", f"{here}/"))
+    Path("hostprep.yml").write_text("{}")
+    file.chmod(0o755)
+    env = {**os.environ, "PATH": path, "SLURM_JOB_ID": "4711"}
+    return subprocess.run(["./script"], capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "strict", "lenient"),
+    [(ENOUGH, 0, 0), (TOO_MUCH, 3, 3), (NONSENSE, 4, 0)],
+    ids=["PASS", "FAIL", "UNKNOWN"],
+)
+def test_the_documented_job_scripts(
+    path_with_hostprep: str, wanted: object, strict: int, lenient: int
+) -> None:
+    shm(wanted)
+    scripts = blocks("bash", "torchrun")
+    assert len(scripts) == 2
+    for script, code in zip(scripts, (strict, lenient), strict=True):
+        done = documented(script, path_with_hostprep)
+        assert done.returncode == code
+        assert ("trains: --nproc-per-node=8 train.py" in done.stdout) is (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"), [(ENOUGH, 0), (TOO_MUCH, 1), (NONSENSE, 0)], ids=["PASS", "FAIL", "UNKNOWN"]
+)
+def test_the_documented_slurm_prolog(path_with_hostprep: str, wanted: object, code: int) -> None:
+    shm(wanted)
+    (script,) = blocks("sh", "SLURM_JOB_ID")
+    done = documented(script, path_with_hostprep)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+    jsonschema.validate(json.loads(Path("hostprep-check.json").read_text()), SCHEMA)
+    assert Path("logged").exists() is bool(code)
+    if code:
+        assert "job 4711 was held back: FAIL: 1 FAIL" in Path("logged").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"), [(ENOUGH, 0), (TOO_MUCH, 2), (NONSENSE, 3)], ids=["PASS", "FAIL", "UNKNOWN"]
+)
+def test_the_documented_nagios_plugin(path_with_hostprep: str, wanted: object, code: int) -> None:
+    shm(wanted)
+    (script,) = blocks("sh", "HOSTPREP CRITICAL")
+    done = documented(script, path_with_hostprep)
+    assert done.returncode == code and done.stdout.startswith("HOSTPREP ")
+    assert done.stdout.count("\n") == 1
+
+
+def test_the_documented_units_are_what_systemd_understands(tmp_path: Path) -> None:
+    names = {"Type=oneshot": "hostprep-check.service", "OnBootSec": "hostprep-check.timer"}
+    for containing, name in names.items():
+        (unit,) = blocks("ini", containing)
+        # Verifying wants the program to be there, which an installed hostprep is.
+        (tmp_path / name).write_text(unit.replace("/usr/local/bin/hostprep", sys.executable))
+    (dropin,) = blocks("ini", "ExecStartPre")
+    folder = tmp_path / "train.service.d"
+    folder.mkdir()
+    (folder / "check.conf").write_text(dropin.replace("/usr/local/bin/hostprep", sys.executable))
+    (tmp_path / "train.service").write_text("[Service]\nExecStart=/bin/true\n")
+    units = [*names.values(), "train.service"]
+    try:
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in units)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no systemd-analyze here")
+    said = [line for line in done.stderr.splitlines() if any(name in line for name in units)]
+    assert said == []
