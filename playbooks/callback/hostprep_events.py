@@ -63,7 +63,7 @@ class CallbackModule(CallbackBase):
         )
 
     def _message(self, fields: dict[str, Any]) -> str | None:
-        words = [str(fields[key]).strip() for key in ("msg", "stderr") if fields.get(key)]
+        words = [str(fields[key]).strip() for key in ("msg", "stderr", "module_stderr") if fields.get(key)]
         return "\n".join(words) or None
 
     def _emit(self, event: str, **fields: Any) -> None:

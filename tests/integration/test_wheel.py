@@ -54,21 +54,25 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(command: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    python = command.with_name("python3")
+    return python(command, str(command), *words)
+
+
+def python(command: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the interpreter that ``command`` was installed for."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
-        [python, command, *words], capture_output=True, text=True, timeout=60, check=False
-    )
+        [command.with_name("python3"), *words],
+        capture_output=True, text=True, timeout=60, env=environment,
+    )  # fmt: skip
 
 
 def test_it_is_the_wheel_that_is_tested(installed: Path, empty: Path) -> None:
-    python = installed.with_name("python3")
-    code = "import hostprep, hostprep.system.resources as r; print(hostprep.__file__);"
-    code += "print(r.data_path('playbooks', 'site.yml')); print(r.data_path('templates'))"
-    found = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    code = "import hostprep; from hostprep.system.resources import data_path as data;"
+    code += "print(hostprep.__file__, data('playbooks', 'site.yml'), data('templates'), sep='\\n')"
+    found = python(installed, "-c", code).stdout.splitlines()
     home = installed.parent.parent.resolve()
-    assert [Path(line).resolve().is_relative_to(home) for line in found.stdout.split()] == [
-        True
-    ] * 3
+    assert len(found) == 3
+    assert all(Path(line).resolve().is_relative_to(home) for line in found)
 
 
 def test_every_command_answers(installed: Path, empty: Path) -> None:
@@ -93,11 +97,11 @@ def test_provision_runs_its_playbook_from_an_empty_folder(installed: Path, empty
 def test_what_travels_to_hosts_is_what_was_built(
     wheel: Path, installed: Path, tmp_path: Path
 ) -> None:
-    code = "import sys; from hostprep.fleet.packing import pack_wheel as p; w = p();"
-    code += "sys.stdout.buffer.write(w.content)"
-    python = installed.with_name("python3")
-    packed = subprocess.run([python, "-c", code], capture_output=True, check=True).stdout
-    with zipfile.ZipFile(wheel) as built, zipfile.ZipFile(io.BytesIO(packed)) as ours:
+    file = tmp_path / "packed.whl"
+    code = "import sys; from pathlib import Path; from hostprep.fleet.packing import pack_wheel;"
+    code += "Path(sys.argv[1]).write_bytes(pack_wheel().content)"
+    python(installed, "-c", code, str(file))
+    with zipfile.ZipFile(wheel) as built, zipfile.ZipFile(file) as ours:
         assert sorted(ours.namelist()) == sorted(built.namelist())
         record = next(name for name in built.namelist() if name.endswith("/RECORD"))
         for name in set(built.namelist()) - {record}:

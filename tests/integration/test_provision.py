@@ -1,0 +1,164 @@
+"""One real run of the playbooks after the other, on this machine as its own host beside one down.
+
+The host is reached without SSH and lives in the private mount namespace of the tests, with folders
+of its own for what would lie in /opt, /usr/local/bin and /etc. ``tests/fleet`` has real hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.fleet import run_playbook
+from tests.kit.stagecraft import hostprep
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def host(private_namespace: Path) -> Iterator[Path]:
+    """Return the folder of a host: below it hostprep is installed and its volume mounted."""
+    folder = private_namespace / "host"
+    folder.mkdir(mode=0o755)
+    yield folder
+    subprocess.run(["umount", folder / "volume"], check=False)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def lab(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the inventory; the state, of controller and host, outlives each test."""
+    for name in ("STATE_DIR", "RUN_DIR", "FSTAB"):
+        monkeypatch.setenv(f"HOSTPREP_{name}", str(host / name.lower()))
+    (host / "fstab").touch()
+    monkeypatch.chdir(host)
+    here = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "hostprep_install_python": sys.executable,
+        "hostprep_install_dir": str(host / "opt" / "hostprep"),
+        "hostprep_install_link": str(host / "hostprep"),
+        "hostprep_executable": str(host / "hostprep"),
+        "hostprep_spec_dir": str(host / "etc"),
+    }
+    down = {"ansible_host": "127.0.0.1", "ansible_port": 1}
+    inventory = host / "hosts.yml"
+    inventory.write_text(json.dumps({"all": {"hosts": {"here": here, "down": down}}}))
+    return inventory
+
+
+def write_spec(host: Path, size: str) -> None:
+    volume = {"path": str(host / "volume"), "size": size}
+    (host / "hostprep.yml").write_text(json.dumps({"volumes": [volume]}))
+
+
+def provision(*words: str, expect: int = 0) -> dict[str, Any]:
+    return hostprep("provision", "-i", "hosts.yml", *words, expect=expect)
+
+
+def here_of(document: dict[str, Any]) -> dict[str, Any]:
+    return next(each for each in document["hosts"] if each["host"] == "here")
+
+
+def mounted(host: Path) -> str:
+    words = ["findmnt", "--noheadings", "--output", "OPTIONS", str(host / "volume")]
+    return subprocess.run(words, capture_output=True, text=True).stdout
+
+
+def test_a_bare_host_is_predicted_as_far_as_can_be_told(host: Path) -> None:
+    write_spec(host, "16M")
+    found = here_of(provision("--check", "--limit", "here"))
+    assert (found["changed"], found["failed"], found["predicted"]) == (True, False, False)
+    assert "not installed here yet" in found["message"]
+    assert [each["subject"] for each in found["changes"]] == [
+        "Install hostprep", "Let users find it", "Make the folder of the spec", "Converge"
+    ]  # fmt: skip
+    assert sorted(os.listdir(host)) == [
+        "fstab",
+        "hostprep.yml",
+        "hosts.yml",
+        "run_dir",
+        "state_dir",
+    ]
+    assert mounted(host) == ""
+
+
+def test_it_is_converged_though_another_host_is_down(host: Path) -> None:
+    document = provision("--forks", "2", "--waves", "2", expect=1)
+    found, down = here_of(document), document["hosts"][1]
+    assert (found["changed"], found["failed"]) == (True, False)
+    assert (down["unreachable"], document["error"]["message"]) == (
+        True,
+        "1 of 2 hosts failed: down.",
+    )
+    assert "size=16384k" in mounted(host)
+    assert (host / "etc" / "hostprep.yml").stat().st_mode & 0o7777 == 0o644
+    assert subprocess.run([host / "hostprep", "--version"]).returncode == 0
+    assert here_of(provision("--limit", "here"))["changes"] == []
+
+
+def test_only_the_host_that_failed_is_tried_again(host: Path) -> None:
+    document = provision("--retry-failed", expect=1)
+    assert [each["host"] for each in document["hosts"]] == ["down"]
+
+
+def test_the_prediction_for_a_new_spec_is_what_then_happens(host: Path) -> None:
+    write_spec(host, "24M")
+    spec = (host / "etc" / "hostprep.yml").read_text()
+    predicted = here_of(provision("--check", "--diff", "--limit", "here"))
+    assert predicted["predicted"]
+    assert (host / "etc" / "hostprep.yml").read_text() == spec
+    assert "size=16384k" in mounted(host)
+    done = here_of(provision("--diff", "--limit", "here"))
+    assert done["changes"] == predicted["changes"] != []
+    assert done["diffs"] == predicted["diffs"]
+    assert any("-volume" in diff and "+volume" in diff for diff in done["diffs"])
+    assert "size=24576k" in mounted(host)
+
+
+def test_the_inventory_says_what_differs_on_a_host(host: Path, lab: Path) -> None:
+    inventory = json.loads(lab.read_text())
+    inventory["all"]["hosts"]["here"]["hostprep_volumes"] = [
+        {"path": str(host / "volume"), "size": "32M", "mode": "0750"}
+    ]
+    lab.write_text(json.dumps(inventory))
+    found = here_of(provision("--limit", "here"))
+    assert found["changed"]
+    assert "size=32768k,nr_inodes" in mounted(host)
+    assert (host / "volume").stat().st_mode & 0o7777 == 0o750
+
+
+def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, lab: Path) -> None:
+    inventory = json.loads(lab.read_text())
+    inventory["all"]["hosts"]["here"]["hostprep_volumes"] = [
+        {"path": str(host / "volume"), "size": "900T"}
+    ]
+    lab.write_text(json.dumps(inventory))
+    for words in (["--check"], []):
+        found = here_of(provision("--limit", "here", *words, expect=1))
+        assert found["failed"]
+        assert "RAM" in found["message"] or "memory" in found["message"]
+    assert "size=32768k" in mounted(host)
+
+
+def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
+    run = run_playbook("readiness", str(lab), {"hostprep_executable": str(host / "hostprep")})
+    here, down = run.hosts
+    assert [document["schema"] for document in here.documents] == ["hostprep.check/1"]
+    assert not here.changed
+    assert down.unreachable
+
+
+def test_a_broken_installation_is_mended(host: Path) -> None:
+    (host / "opt" / "hostprep" / "bin" / "hostprep").write_text("#!/bin/false\n")
+    found = here_of(provision("--limit", "here"))
+    assert "Install hostprep" in [each["subject"] for each in found["changes"]]
+    assert subprocess.run([host / "hostprep", "--version"]).returncode == 0
