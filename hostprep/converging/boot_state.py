@@ -94,11 +94,13 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
     stamped = note is not None and note.state == "ready"
     if seen.running:
         return BootState(Stage.STAGING, "it is being staged")
-    if dataset is not None and dataset.state == "staged":
-        if note is not None and stamped:
-            return BootState(Stage.READY, note.reason)
-        if dataset.record.boot_id == seen.boot_id:
+    if dataset is not None and dataset.state == "staged" and note is not None and stamped:
+        return BootState(Stage.READY, note.reason)
+    if dataset is not None and dataset.record.boot_id == seen.boot_id:
+        if dataset.state == "staged":
             return BootState(Stage.READY, "it was staged in this boot")
+        if (note is None or stamped) and (unwhole := not_whole(dataset)):
+            return unwhole
     again = f"`systemctl restart {shlex.quote(record.unit)}`"
     if note is None:
         return _without_note(record, seen, again)
@@ -114,6 +116,18 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
         "the run that staged it was killed",
         f"look for the reason (`journalctl -b -u {shlex.quote(record.unit)}`), then {again}",
     )
+
+
+def not_whole(dataset: DatasetStatus) -> BootState | None:
+    """Return what to say of a data set that is on the target, but not as a whole; else None."""
+    if dataset.state == "partial":
+        failed = sum(item.failed for item in dataset.record.skipped)
+        reason = f"{failed} of the source's entries are not in it"
+        return BootState(Stage.FAILED, reason, "mend the source, then `hostprep stage` it again")
+    if dataset.state == "interrupted":
+        hint = "`hostprep status` shows its source and target"
+        return BootState(Stage.FAILED, dataset.reason, hint)
+    return None
 
 
 def absent_mount(record: BootRecord, mounts: Iterable[Mount]) -> str | None:

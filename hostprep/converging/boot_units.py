@@ -27,7 +27,8 @@ from hostprep.system.files import remove_stale_temps, replace_file
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, daemon_reload, stop_unit, systemd_runs
 from hostprep.volumes.paths import check_path
 
-_LONGEST_UNIT_NAME = 255
+# What systemd takes (and a file system), less what the name of a temporary file has beyond it.
+_LONGEST_UNIT_NAME = 255 - 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
     if len(unit) > _LONGEST_UNIT_NAME:
         raise Refused(
             f"{name} is too long a name for a service: {unit} has {len(unit)} characters, and"
-            f" systemd takes {_LONGEST_UNIT_NAME}.",
+            f" {_LONGEST_UNIT_NAME} are possible.",
             "give the data set a shorter `name`",
         )
     footing = facts.footing_of(name)

@@ -173,6 +173,8 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
             )
         result = carry_out(plan, observer)
     if shortfall := shortfall_of(result, partial=False):
+        first = next(item for item in result.skipped if item.failed)
+        shortfall.message += f" The first is {first.path}: {first.reason}."
         shortfall.hint = f"mend the source, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest

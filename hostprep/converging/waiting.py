@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records
-from hostprep.converging.boot_state import BootState, Stage, boot_state
+from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
 from hostprep.errors import UsageError
 from hostprep.host.boot import boot_id
 from hostprep.staging.manifest import all_records, load_record
@@ -118,19 +118,13 @@ def _state(known: _Known) -> BootState:
 def _without_service(dataset: DatasetStatus) -> BootState:
     """Judge a data set that nothing stages by itself."""
     record = dataset.record
-    stage = "`hostprep stage` with its source stages it"
-    match dataset.state:
-        case "copying":
-            return BootState(Stage.STAGING, dataset.reason)
-        case "staged" if record.volume is None or record.boot_id == boot_id():
+    if unwhole := not_whole(dataset):
+        return unwhole
+    if dataset.state == "copying":
+        return BootState(Stage.STAGING, dataset.reason)
+    reason = f"{dataset.reason}; nothing stages it at boot"
+    if dataset.state == "staged":
+        if record.volume is None or record.boot_id == boot_id():
             return BootState(Stage.READY, "it is there, whole")
-        case "staged":
-            return BootState(Stage.MISSING, "it was staged before the machine was rebooted", stage)
-        case "partial":
-            failed = sum(item.failed for item in record.skipped)
-            reason = f"{failed} of the source's entries are not in it"
-            return BootState(Stage.FAILED, reason, "mend the source and stage it again")
-        case "interrupted":
-            return BootState(Stage.FAILED, dataset.reason, stage)
-    reason = dataset.reason
-    return BootState(Stage.MISSING, f"{reason}; nothing stages it at boot", stage)
+        reason = "it was staged before the machine was rebooted"
+    return BootState(Stage.MISSING, reason, "`hostprep stage` with its source stages it")

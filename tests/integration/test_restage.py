@@ -21,6 +21,8 @@ from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.boot_record import load_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
 from hostprep.spec.model import DatasetSpec
+from tests.kit import failing_fs as failing
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, rewrite, run_hostprep
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -209,6 +211,29 @@ def test_a_target_directory_on_another_file_system_than_before(host: Host) -> No
     done = run_hostprep("restage", "data")
     assert done.returncode == 5 and f"{fast} is not mounted" in done.stderr
     assert list(fast.iterdir()) == []
+
+
+def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    with failing_fs(host.source, read_only=True, where=host.root) as fs:
+        host.source = fs.mount
+        host.dataset = DatasetSpec("data", str(fs.mount), volume=str(host.volume), at_boot=True)
+        words = ("--to-tmpfs", "16M", "--at", host.volume, "--fstab", "--name", "data")
+        hostprep("stage", fs.mount, *words)
+        apply_boot(plan_boot((host.dataset,), gather_boot((host.dataset,))))
+        record = load_boot_record("data")
+        assert record is not None and (record.source_mount, record.remote) == (str(fs.mount), True)
+        host.reboot()
+        fs.tell(Rule("/class-1/images/003.bin", "read"))
+        done = run_hostprep("restage", "data")
+        assert done.returncode == 1
+        assert "data: 1 of the source's entries could not be staged" in done.stderr
+        assert "class-1/images/003.bin: Input/output error" in done.stderr
+        assert not (host.volume / "data").exists()
+        assert "class-1/images/003.bin" in host.status()["boot"]["reason"]
+        fs.tell()
+        assert run_hostprep("restage", "data").returncode == 0
 
 
 def test_killed_in_the_middle_it_says_so_and_can_be_run_again(host: Host) -> None:

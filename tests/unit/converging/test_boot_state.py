@@ -66,6 +66,13 @@ def judged(**seen: Any) -> BootState:
         ({"note": note("ready"), "dataset": None}, Stage.MISSING, "nothing is on record"),
         ({"note": note("failed")}, Stage.FAILED, "why failed"),
         ({"note": note("staging")}, Stage.FAILED, "was killed"),
+        ({"dataset": status("partial", NOW)}, Stage.FAILED, "entries are not in it"),
+        ({"dataset": status("interrupted", NOW)}, Stage.FAILED, "it is not on the target"),
+        (
+            {"dataset": status("interrupted", NOW), "note": note("staging")},
+            Stage.FAILED,
+            "was killed",
+        ),
         ({"unit": None}, Stage.FAILED, "systemd does not run here"),
         ({}, Stage.FAILED, "did not run in this boot"),
         ({"dataset": None}, Stage.FAILED, "did not run in this boot"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
-from hostprep.converging.boot_record import BootRecord, load_boot_record
+from hostprep.converging.boot_record import BootRecord, load_boot_record, unit_name
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
 from hostprep.converging.model import Change
@@ -150,6 +150,10 @@ def test_what_cannot_come_back_is_refused(dataset: DatasetSpec, source: Path) ->
     assert "another data set of this name" in refusal(dataset, there_too)
     long = "ä" * 100  # 8 characters each in a unit's name
     assert "too long a name" in refusal(dataclasses.replace(dataset, name=long))
+    escaped = dataclasses.replace(dataset, name="x" * 150 + "-" * 13)
+    assert len(unit_name(escaped.name)) == 225
+    apply_boot(planned(escaped))
+    assert "too long a name" in refusal(dataclasses.replace(dataset, name="x" * 150 + "-" * 14))
     odd = source / "tab\there"
     odd.mkdir()
     assert "control characters" in refusal(dataclasses.replace(dataset, source=str(odd)))
