@@ -60,7 +60,7 @@ def check(
     Changes nothing. Exit status: 0 ready (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or
     nothing was checked.
     """
-    from hostprep.cli.check_fleet import check_fleet
+    from hostprep.cli.check_fleet import check_fleet, nagios_is_of_one_host
     from hostprep.readiness import baseline as baselines
     from hostprep.readiness.model import Level
     from hostprep.readiness.registry import all_checks, select
@@ -70,18 +70,19 @@ def check(
         raise UsageError("--quick and --full are two levels.", "say one of them")
     level = Level.FULL if full else Level.QUICK
     wanted = _form(form, as_json=as_json, output=output)
+    selection = select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
     if inventory is not None:
         if spec or baseline or save_baseline:
             raise UsageError(
                 "with -i each host is checked against its own spec, and there is no baseline.",
                 "leave out SPEC, --baseline and --save-baseline",
             )
-        select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
+        if wanted is Format.NAGIOS:
+            raise nagios_is_of_one_host()
         fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip))
         _show_fleet(fleet, wanted, as_json=as_json, output=output)
         return int(fleet["exit_code"])
     before = None if baseline is None else baselines.load_baseline(Path(baseline))
-    selection = select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
     context = _context(spec, level)
     if before is not None:
         baselines.refuse_unlike(before, class_fields(context))

@@ -89,8 +89,13 @@ def render_fleet(form: Format, fleet: dict[str, Any]) -> str:
             from hostprep.readiness.formats.prometheus import prometheus
 
             return prometheus(reports)
-    raise UsageError(
-        f"--format {form} is of one host.", "let the monitoring run it on each host by itself"
+    raise nagios_is_of_one_host()
+
+
+def nagios_is_of_one_host() -> UsageError:
+    """Return the refusal of a format that has one line for one host."""
+    return UsageError(
+        "--format nagios is of one host.", "let the monitoring run it on each host by itself"
     )
 
 

@@ -17,7 +17,7 @@ from hostprep.readiness.model import (
     Severity,
     Status,
 )
-from hostprep.readiness.report import SCHEMA, document
+from hostprep.readiness.report import CLASS_FIELDS, SCHEMA, document
 from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes, format_seconds
 
@@ -112,7 +112,7 @@ def _values(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    for name in reports[0]["host_class"]:
+    for name in CLASS_FIELDS:
         values = [_plain(report["host_class"].get(name)) for report in reports]
         usual, many = Counter(values).most_common(1)[0]
         if many <= len(reports) / 2:
@@ -164,7 +164,7 @@ def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
         [result],
         level=Level.QUICK,
         host=host,
-        host_class={},
+        host_class=dict.fromkeys(CLASS_FIELDS),
         spec=None,
         unix_seconds=unix_seconds,
         seconds=0.0,

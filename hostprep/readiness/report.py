@@ -18,6 +18,8 @@ from hostprep.units import GIB
 SCHEMA = "hostprep.check/1"
 # Worst first; a check without an object on this host says least.
 ORDER = ("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
+# What must be alike for two reports to be comparable.
+CLASS_FIELDS = ("machine", "cpu_model", "cpus", "ram_gib", "gpus")
 _SEVERITIES = ("critical", "major", "minor")
 
 

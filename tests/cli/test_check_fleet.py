@@ -1,0 +1,74 @@
+"""``hostprep check -i``: real Ansible over hosts that are wrappers on this one, and one without.
+
+The booted hosts of tests/fleet are reached over SSH; here it is the collecting and showing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_check import ENOUGH, TOO_MUCH, Done, hostprep
+
+pytest.importorskip("ansible", reason="needs ansible-core: pip install 'hostprep[fleet]'")
+
+_VARIABLES = f"""
+[all:vars]
+ansible_connection=local
+ansible_become=false
+ansible_python_interpreter={sys.executable}
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    """Return an inventory of hosts that find enough, too little, and one without hostprep."""
+    lines = []
+    for name, wanted in (("fine", ENOUGH), ("poor", TOO_MUCH)):
+        state = tmp_path / name / "last"
+        state.mkdir(parents=True)
+        kept = {"schema": "hostprep.recommend/1", "unix_seconds": 0, "shm_bytes": wanted}
+        (state / "recommend.json").write_text(json.dumps(kept))
+        wrapper = tmp_path / f"{name}.sh"
+        wrapper.write_text(
+            f"#!/bin/sh\nexport HOSTPREP_STATE_DIR={state.parent}\n"
+            f'exec {sys.executable} -m hostprep "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        lines.append(f"{name} hostprep_executable={wrapper}")
+    lines.append("bare hostprep_executable=/no/such/hostprep")
+    (tmp_path / "hosts").write_text("\n".join(lines) + _VARIABLES)
+    return tmp_path / "hosts"
+
+
+def test_reports_are_collected_and_the_worst_counts(inventory: Path, tmp_path: Path) -> None:
+    page = tmp_path / "all.html"
+    done = hostprep(
+        *("check", "-i", str(inventory), "--only", "HP020", "--json"),
+        *("--format", "html", "--output", str(page)),
+    )
+    fleet = json.loads(done.stdout)
+    assert done.returncode == 3, done.stderr
+    assert fleet["schema"] == "hostprep.check-fleet/1" and fleet["ok"] is True
+    verdicts = {each["host"]: each["verdict"] for each in fleet["hosts"]}
+    assert verdicts == {"poor": "FAIL", "bare": "UNKNOWN", "fine": "PASS"}
+    assert [each["code"] for each in fleet["hosts"][2]["report"]["checks"]] == ["HP020"]
+    text = page.read_text()
+    assert all(name in text for name in verdicts)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-i", "/no/such/inventory"),
+        ("-i", "hosts,", "--only", "HP999"),
+        ("-i", "hosts,", "spec.yml"),
+        ("-i", "hosts,", "--format", "nagios"),
+    ],
+)
+def test_what_cannot_be_is_said_before_any_host_is_reached(args: tuple[str, ...]) -> None:
+    done: Done = hostprep("check", *args)
+    assert done.returncode == 2 and done.stdout == ""

@@ -1,0 +1,173 @@
+"""Many hosts' reports together: the order, who is unlike the others, and every format of it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import xmlschema
+from prometheus_client.parser import text_string_to_metric_families
+
+from hostprep.cli.check_fleet import fleet_text, render_fleet
+from hostprep.cli.output import json_text
+from hostprep.errors import UsageError
+from hostprep.readiness.fleet import HostReport, fleet_document, outliers
+from hostprep.readiness.formats import Format
+from hostprep.readiness.model import Measured, Status
+from tests.kit.browser import browser
+from tests.unit.readiness.samples import HOST_CLASS, MEASUREMENTS, MOMENT, free, report, result
+
+HERE = Path(__file__).parent
+SCHEMA = json.loads((HERE.parents[2] / "docs/check.schema.json").read_text())
+
+
+def host(name: str, **fields: Any) -> HostReport:
+    """Return a host's report as it comes over the wire, under the name that it gives itself."""
+    fields.setdefault("found", [result("HP001", Status.PASS, "/mnt/ram", "it is mounted.")])
+    return HostReport(f"lab-{name}", json.loads(json_text("check", report(host=name, **fields))))
+
+
+def lab() -> dict[str, Any]:
+    small = {**HOST_CLASS, "ram_gib": 256}
+    return fleet_document(
+        [
+            host("ok"),
+            host("bad", found=None, measured=MEASUREMENTS),
+            HostReport("lab-gone", None, "cannot be reached: no route to host"),
+            host("warned", found=[result("HP041", Status.WARN, "/", "it is full.", **free(1, 2))]),
+            host("empty", found=[]),
+            host("small", host_class=small),
+            HostReport("lab-new", {"schema": "hostprep.check/2", "verdict": "PASS"}),
+        ],
+        unix_seconds=MOMENT,
+        seconds=12.3,
+    )
+
+
+def test_hosts_come_worst_first_and_one_of_which_nothing_is_known_is_no_pass() -> None:
+    fleet = lab()
+    assert [(each["host"], each["verdict"]) for each in fleet["hosts"]] == [
+        ("lab-bad", "FAIL"),
+        ("lab-gone", "UNKNOWN"),
+        ("lab-new", "UNKNOWN"),
+        ("lab-empty", "SKIP"),
+        ("lab-warned", "WARN"),
+        ("lab-ok", "PASS"),
+        ("lab-small", "PASS"),
+    ]
+    assert fleet["verdict"] == "FAIL" and fleet["exit_code"] == 3
+    assert fleet["counts"] == {"FAIL": 1, "UNKNOWN": 2, "SKIP": 1, "WARN": 1, "PASS": 2}
+    for each in fleet["hosts"]:
+        jsonschema.validate({"schema": "hostprep.check/1", "ok": True, **each["report"]}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "verdict", "code"),
+    [
+        ([host("a"), host("b", found=[])], "SKIP", 4),
+        ([host("a"), HostReport("b", None, "down")], "UNKNOWN", 4),
+        ([host("a"), host("b")], "PASS", 0),
+        ([], "SKIP", 4),
+    ],
+)
+def test_the_verdict_is_that_of_the_worst(hosts: list[HostReport], verdict: str, code: int) -> None:
+    fleet = fleet_document(hosts, unix_seconds=0, seconds=0)
+    assert (fleet["verdict"], fleet["exit_code"]) == (verdict, code)
+
+
+def measured(**values: float) -> list[dict[str, Any]]:
+    return [
+        report(
+            [
+                result(
+                    "HP061",
+                    Status.PASS,
+                    "/data",
+                    "it is read.",
+                    measured=Measured(f"{value:g}", value, "bytes", "higher"),
+                )
+            ],
+            host=name,
+        )
+        for name, value in values.items()
+    ]
+
+
+def found(**values: float) -> list[str]:
+    return [each["host"] for each in outliers(measured(**values))]
+
+
+def test_an_outlier_is_far_from_the_median_in_its_bad_direction() -> None:
+    assert found(a=100, b=101, c=99, d=40) == ["d"]
+    assert found(a=100, b=101, c=99, d=400) == [], "better than the others is no fault"
+    assert found(a=100, b=101, c=99, d=95) == [], "within a fifth"
+    assert found(a=100, b=40) == [], "two hosts have no median to speak of"
+    assert found(a=100, b=60, c=140, d=90, e=55) == [], "they all differ"
+    (outlier,) = outliers(measured(a=100 * 2**30, b=100 * 2**30, c=2**30))
+    assert outlier["fleet_text"] == "the median of 3 hosts is 100 GiB"
+
+
+def test_values_without_a_direction_are_not_compared() -> None:
+    reports = measured(a=100, b=100, c=1)
+    for each in reports:
+        each["checks"][0]["measured"]["better"] = None
+    assert outliers(reports) == []
+
+
+def test_a_host_of_another_class_is_named() -> None:
+    (outlier,) = lab()["outliers"]
+    assert (outlier["host"], outlier["subject"], outlier["text"]) == ("lab-small", "ram_gib", "256")
+    assert outlier["fleet_text"] == "4 of 5 hosts have 512"
+
+
+def test_text_names_what_fails_where() -> None:
+    lines = fleet_text(lab()).splitlines()
+    assert lines[0] == "FAIL    lab-bad: 2 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS, 1 SKIP"
+    assert lines[1].split()[:2] == ["FAIL", "HP002"]
+    assert "    lab-small: ram_gib: 256; 4 of 5 hosts have 512" in lines
+    assert lines[-1] == "FAIL: 7 hosts, 1 FAIL, 2 UNKNOWN, 1 SKIP, 1 WARN, 2 PASS; took 12.3 s"
+
+
+def test_every_host_is_in_every_format() -> None:
+    fleet = lab()
+    names = {each["host"] for each in fleet["hosts"]}
+    junit = render_fleet(Format.JUNIT, fleet)
+    xmlschema.XMLSchema(HERE / "junit.xsd").validate(junit)
+    assert {suite.get("hostname") for suite in ET.fromstring(junit)} == names
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(render_fleet(Format.PROMETHEUS, fleet))
+    }
+    verdicts = families["hostprep_check_verdict"].samples
+    assert {sample.labels["host"] for sample in verdicts} == names
+    as_json = json.loads(render_fleet(Format.JSON, fleet))
+    assert as_json["schema"] == "hostprep.check-fleet/1"
+    assert {each["host"] for each in as_json["hosts"]} == names
+    markdown = render_fleet(Format.MARKDOWN, fleet)
+    assert all(f"# {name}: " in markdown for name in names)
+    with pytest.raises(UsageError):
+        render_fleet(Format.NAGIOS, fleet)
+
+
+def test_one_page_for_all(tmp_path: Path) -> None:
+    file = tmp_path / "fleet.html"
+    file.write_text(render_fleet(Format.HTML, lab()))
+    with browser() as page:
+        page.open(file.as_uri(), width=360)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("document.querySelectorAll('.hosts tbody tr').length") == 7
+        links = page.evaluate(
+            "[...document.querySelectorAll('.hosts a')].every(link =>"
+            " document.querySelector(link.getAttribute('href')).querySelector('summary')"
+            ".innerText.startsWith(link.innerText))"
+        )
+        assert links is True, "each line of the table leads to its host"
+        assert page.evaluate("document.querySelector('.changes').innerText").startswith("lab-small")
+        assert page.named("Log.entryAdded") == []
+        asked = [event["request"]["url"] for event in page.named("Network.requestWillBeSent")]
+        assert [each for each in asked if not each.startswith("data:")] == [file.as_uri()]
+        page.screenshot(tmp_path / "fleet.png")
