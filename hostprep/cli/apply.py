@@ -109,7 +109,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
     if error is not None:
         raise typer.Exit(error.exit_code)
     if not as_json:
-        emit_text("the host is as the spec says: looked at again, there is nothing to do")
+        emit_text("looked at again: the host is as the spec says")
 
 
 def _error(applied: Applied) -> HostprepError | None:

@@ -66,5 +66,9 @@ def show_plan(plan: HostPlan) -> None:
         say(f"refused: {refusal.kind} {refusal.subject}: {printable(refusal.message)}")
         if refusal.hint:
             say(f"  -> {printable(refusal.hint)}")
-    if not plan.changes and not plan.refusals:
+    if plan.refusals:
+        emit_text(f"refused: {len(plan.refusals)}; nothing is changed before that is mended")
+    elif plan.changes:
+        emit_text(f"changes: {len(plan.changes)}")
+    else:
         emit_text("nothing to do")

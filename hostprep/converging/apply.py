@@ -16,6 +16,7 @@ from hostprep.converging.model import (
 )
 from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer
+from hostprep.volumes.apply import need_root
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,16 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
     """Carry ``plan`` out and return what came of it; ``replan`` looks at the host again.
 
     An object that fails does not stop those that do not need it. Raises ``Refused`` before the
-    first change where anything in the plan is refused, ``Interrupted`` on Ctrl-C: what was done
-    stays, the object at work is as whole as its own executor leaves it.
+    first change where anything in the plan is refused, ``HostprepError`` where it needs root,
+    ``Interrupted`` on Ctrl-C: what was done stays, the object at work is as whole as its own
+    executor leaves it.
     """
     if plan.refusals:
         raise refusal_of(plan)
     if not plan.changes:
         return Applied(plan, (), (), (), plan)
+    if for_root := next((each for each in plan.changes if each.kind is not Kind.DATASET), None):
+        need_root(f"{for_root.kind} {for_root.subject}")
     done: list[ObjectPlan] = []
     staged: list[Staged] = []
     failed: dict[tuple[Kind, str], Problem] = {}
@@ -63,8 +67,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
             reason = f"not tried, since {lacking[0]} {lacking[1]} could not be made as wanted"
             left[each.key] = Unchanged(each.kind, each.subject, reason)
             continue
-        for change in each.changes:
-            observer.note(f"{change.kind} {change.subject}: {change.action}")
+        observer.note(f"at work: {each.kind} {each.subject}")
         try:
             if came := each.task.carry_out(observer):
                 staged.append(came)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,10 @@ from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
-from hostprep.staging.model import StageRequest
+from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
+from hostprep.staging.model import Entry, StageRequest
 from hostprep.staging.observer import Observer
+from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
 from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
@@ -265,13 +267,45 @@ def _reason(plan: StagePlan) -> str:
     previous = plan.previous
     if previous is not None and previous.phase != "staged":
         return "a run was interrupted"
-    if plan.published:
-        return "it is not what the source holds: one of them has changed since it was staged"
+    if previous is not None and plan.published:
+        return _who_changed(plan.files, previous)
     if previous is None:
         return "it is not there"
     if previous.volume is not None and previous.boot_id != boot_id():
         return "the volume lost it when the machine was rebooted"
     return "it was staged, and is gone from its target"
+
+
+def _who_changed(files: CopyPlan, previous: Record) -> str:
+    """Say whether source or copy is another than at the staging, by the manifest."""
+    source, copy = bool(files.delete or files.delete_directories), False
+    manifest = ManifestIndex([manifest_path(folder_of(previous))])
+    try:
+        for directory, entries in _to_copy(files):
+            known = manifest.records(directory)
+            for entry in entries:
+                record = known.get(entry.name)
+                as_staged = record is not None and record.same_as(entry)
+                source, copy = source or not as_staged, copy or as_staged
+            if source and copy:
+                break
+    finally:
+        manifest.close()
+    if source:
+        also = ", and files of the copy were changed or deleted by hand" if copy else ""
+        return f"the source has changed since it was staged{also}"
+    if copy:
+        return "the source is as it was staged: files of the copy were changed or deleted by hand"
+    return "its directories have other times or modes than the source's"
+
+
+def _to_copy(files: CopyPlan) -> Iterator[tuple[str, Sequence[Entry]]]:
+    for batch in files.batches:
+        yield batch.directory, batch.entries()
+    for directory, entry in files.large:
+        yield directory, (entry,)
+    for link in files.links:
+        yield link.directory, (link.entry,)
 
 
 def _warnings(plan: StagePlan) -> tuple[str, ...]:

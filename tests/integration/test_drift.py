@@ -86,12 +86,12 @@ BY_HAND: dict[str, tuple[Hand, tuple[str, ...], str]] = {
     "file deleted": (
         lambda at, _: (at / "data/class-0/images/002.bin").unlink(),
         ("dataset",),
-        "changed since it was staged",
+        "the source is as it was staged: files of the copy were changed or deleted by hand",
     ),
     "file rewritten": (
         lambda at, _: rewrite(at / "data/class-0/images/002.bin", b"other"),
         ("dataset",),
-        "changed since it was staged",
+        "the source is as it was staged: files of the copy were changed or deleted by hand",
     ),
     "data set gone": (
         lambda at, _: shutil.rmtree(at / "data"),
@@ -140,6 +140,9 @@ def test_a_changed_source_is_followed(spec: Path, volume: Path, safe_dir: Path) 
     (safe_dir / "data/hard").unlink()
     (change,) = plan(spec)["changes"]
     assert "copy 1 files" in change["action"] and "delete 1" in change["action"]
+    assert change["reason"] == "the source has changed since it was staged"
+    (volume / "data/class-0/images/001.bin").unlink()
+    assert "and files of the copy" in plan(spec)["changes"][0]["reason"]
     apply(spec)
     assert (volume / "data/new").exists() and not (volume / "data/hard").exists()
 
@@ -150,6 +153,7 @@ def test_files_of_others_are_named_and_left(spec: Path, volume: Path) -> None:
     assert "mine" in planned["warnings"][0]
     (change,) = planned["changes"]
     assert "times of 1 directories" in change["action"], "the new file changed its folder's time"
+    assert "other times or modes" in change["reason"]
     (volume / "data/class-0/images/001.bin").unlink()
     apply(spec)
     assert (volume / "data/mine").read_bytes() == b"mine"

@@ -13,6 +13,12 @@ from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer, Silent
 
 
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tasks change nothing, so it does not matter who runs them."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+
 @dataclass(frozen=True)
 class Call:
     """A task that calls a function."""
@@ -97,6 +103,16 @@ def test_an_interruption_names_what_was_done() -> None:
     )
     with pytest.raises(Interrupted, match="interrupted at volume /a; done before: package fio"):
         apply_plan(plan, host, Silent())
+
+
+def test_what_needs_root_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    tried: list[str] = []
+    own = thing(Kind.DATASET, "mine", lambda: tried.append("mine"))
+    with pytest.raises(HostprepError, match="package fio needs root; nothing was changed"):
+        apply_plan(host(own, thing(Kind.PACKAGE, "fio", failing)), host, Silent())
+    assert tried == []
+    assert apply_plan(host(own), host, Silent()).ok and tried == ["mine"]
 
 
 def test_nothing_to_do_is_not_looked_at_twice() -> None:
