@@ -84,8 +84,13 @@ def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
 
 
 def stop_unit(name: str) -> None:
-    """Stop a unit. Raises ``HostprepError`` where systemd cannot."""
+    """Stop a unit, and have systemd forget that it failed, if it did.
+
+    Raises ``HostprepError`` where systemd cannot stop it.
+    """
     run(["systemctl", "stop", "--", name], wanted_for="stop a service", timeout_seconds=120)
+    # Status 1: there was nothing to forget.
+    run(["systemctl", "reset-failed", "--", name], wanted_for="reset a service", ok=(0, 1))
 
 
 def daemon_reload(written: str = "fstab") -> None:
