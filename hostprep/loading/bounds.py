@@ -20,7 +20,7 @@ SHM_SHARE = 0.8
 # From here on a rank leaves one processor to its main process when nothing was measured.
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
-_DESCRIPTORS_OF_A_TRAINING = 128
+DESCRIPTORS_OF_A_TRAINING = 128
 # More than this is nobody's answer: the search does not go there.
 MOST_WORKERS = 64
 DOCKER_SHM_BYTES = 64 * MIB
@@ -115,8 +115,8 @@ def bounds(
             )
         )
     if host.descriptors_limit is not None:
-        spare = host.descriptors_limit - main_descriptors - _DESCRIPTORS_OF_A_TRAINING
-        each = prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER
+        spare = host.descriptors_limit - main_descriptors - DESCRIPTORS_OF_A_TRAINING
+        each = descriptors_of_a_worker(prefetch_factor, tensors_per_batch)
         found.append(
             Bound(
                 Binding.DESCRIPTORS,
@@ -127,6 +127,11 @@ def bounds(
     if batches is not None:
         found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
     return tuple(sorted(found, key=lambda bound: bound.workers))
+
+
+def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int:
+    """Return how many descriptors a worker takes in the main process: one a tensor on its way."""
+    return prefetch_factor * tensors_per_batch + _DESCRIPTORS_OF_A_WORKER
 
 
 def _shm(root: Path) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError
-from hostprep.readiness.context import Context
+from hostprep.readiness.context import FULL_SECONDS, Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Level, Remedy, Result, Status
 
 
@@ -55,11 +55,13 @@ def _at_once(checks: Iterable[Check[Any]], context: Context) -> dict[str, tuple[
     found: dict[str, tuple[Finding, ...]] = {}
     waiting = [(check, _start(check, context)) for check in checks]
     for check, answer in waiting:
-        left = begun + check.limit_seconds - time.monotonic()
+        # With --full nobody waits for seconds, and a machine under load is to be judged as well.
+        limit = FULL_SECONDS if context.level is Level.FULL else check.limit_seconds
+        left = begun + limit - time.monotonic()
         try:
             found[check.code] = answer.get(timeout=max(0.0, left))
         except queue.Empty:
-            found[check.code] = (_late(check),)
+            found[check.code] = (_late(check, limit),)
     return found
 
 
@@ -88,11 +90,11 @@ def _start(check: Check[Any], context: Context) -> queue.SimpleQueue[tuple[Findi
     return answer
 
 
-def _late(check: Check[Any]) -> Finding:
+def _late(check: Check[Any], limit_seconds: float) -> Finding:
     return Finding(
         Status.UNKNOWN,
         "host",
-        f"no answer within {check.limit_seconds:g} s: something that it looks at hangs, or the"
+        f"no answer within {limit_seconds:g} s: something that it looks at hangs, or the"
         " machine is very busy.",
         remedy=Remedy(
             (f"hostprep check --only {check.code}",),

@@ -31,6 +31,16 @@ def check_kept(
     return frozenset(path for path, _ in wrong)
 
 
+def check_published(
+    published_fd: int,
+    lines: Iterable[tuple[str, list[Recorded]]],
+    processes: int,
+    observer: Observer,
+) -> list[tuple[str, str]]:
+    """Read the files of ``lines`` below ``published_fd``; return those that differ, with how."""
+    return _check(Job(published_fd, published_fd), lines, ("target",), processes, observer)
+
+
 def check_written(
     source_fd: int,
     private: PrivateDir,

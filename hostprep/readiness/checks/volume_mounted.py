@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostprep.host.mounts import mount_at
+from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -14,21 +15,31 @@ from hostprep.spec.model import VolumeSpec
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The spec's volumes (None: no spec), each with the type of what is mounted there, if any."""
+    """The spec's volumes (None: no spec), each with the type of what is mounted there, if any.
+
+    ``stage`` has the lines that stage a volume's data sets, by its path.
+    """
 
     volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
+    stage: dict[str, tuple[str, ...]]
 
 
 def look(context: Context) -> Facts:
     """Read what is mounted on the spec's paths."""
     if context.spec is None:
-        return Facts(None)
-    mounts = context.mounts
+        return Facts(None, {})
+    spec, mounts = context.spec, context.mounts
     return Facts(
         tuple(
             (volume, mount.fstype if (mount := mount_at(volume.path, mounts)) else None)
-            for volume in context.spec.volumes
-        )
+            for volume in spec.volumes
+        ),
+        {
+            volume.path: tuple(
+                stage_line(each, spec) for each in spec.datasets if each.volume == volume.path
+            )
+            for volume in spec.volumes
+        },
     )
 
 
@@ -45,9 +56,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         elif fstype is None:
             status = Status.FAIL
             message = f"{volume.path} is not mounted: what is read there comes from the disk below."
-            command = f"hostprep mount {quote(volume.path)} --size {quote(volume.size)}"
             remedy = Remedy(
-                (command,), "`hostprep apply` mounts all volumes and stages their data sets"
+                (mount_line(volume), *facts.stage[volume.path]),
+                "`hostprep apply` mounts all volumes and stages their data sets",
             )
         else:
             status = Status.FAIL

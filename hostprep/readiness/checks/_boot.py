@@ -1,0 +1,48 @@
+"""How the boot service of a data set is doing, as one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class BootService:
+    """``systemd``: it runs here. ``installed`` and ``enabled`` are the unit file's; ``state`` is a
+    ``converging.boot_state.Stage``, None without a boot record."""
+
+    unit: str
+    systemd: bool
+    installed: bool
+    enabled: bool
+    state: str | None
+    reason: str
+
+
+def ask_boot(context: Context, name: str) -> BootService:
+    """Return how the service that stages ``name`` at boot is doing."""
+    from hostprep.converging.boot_facts import WANTS
+    from hostprep.converging.boot_record import load_boot_record, unit_name
+    from hostprep.converging.boot_state import boot_state
+    from hostprep.staging.manifest import load_record
+    from hostprep.staging.status import dataset_status
+    from hostprep.system.systemd import systemd_runs, unit_dir
+
+    def question() -> dict[str, object]:
+        unit, record = unit_name(name), load_boot_record(name)
+        state = None
+        if record is not None:
+            staged = load_record(record.name, record.target)
+            known = None if staged is None else dataset_status(staged, check_source=False)
+            state = boot_state(record, known)
+        return {
+            "unit": unit,
+            "systemd": systemd_runs(),
+            "installed": (unit_dir() / unit).exists(),
+            "enabled": (unit_dir() / WANTS / unit).is_symlink(),
+            "state": None if state is None else state.state.value,
+            "reason": "" if state is None else state.reason,
+        }
+
+    return BootService(**context.ask(f"boot service of {name}", question))

@@ -1,0 +1,48 @@
+"""The lines that cure volumes and data sets, as one would paste them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hostprep.readiness.shell import quote
+from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
+from hostprep.staging.manifest import Record
+from hostprep.volumes.model import LiveVolume
+
+
+def mount_line(volume: VolumeSpec) -> str:
+    """Return the line that mounts a volume, or changes it, as the spec wants it at every boot."""
+    words = ["hostprep", "mount", volume.path, "--size", volume.size, "--fstab"]
+    for option, value in (
+        ("--mode", None if volume.mode is None else f"{volume.mode:04o}"),
+        ("--owner", volume.owner),
+        ("--inodes", volume.inodes),
+        ("--huge", volume.huge),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    return _line(*words, *(("--swap",) if volume.swap else ()))
+
+
+def stage_line(dataset: DatasetSpec, spec: Spec, *options: str) -> str:
+    """Return the line that stages a data set of the spec, or brings it up to date."""
+    size = next((each.size for each in spec.volumes if each.path == dataset.volume), None)
+    return _stage(dataset.source, dataset.name, dataset.parent, size, options)
+
+
+def stage_again_line(record: Record, live: LiveVolume | None, *options: str) -> str | None:
+    """Return the same for one on record alone; None where its volume's size is not known."""
+    if record.volume is not None and live is None:
+        return None
+    parent = record.target.rpartition("/")[0] or "/"
+    size = None if live is None or record.volume is None else str(live.size_bytes)
+    return _stage(record.source, record.name, parent, size, options)
+
+
+def _stage(source: str, name: str, parent: str, size: str | None, options: Iterable[str]) -> str:
+    where = ("--to", parent) if size is None else ("--to-tmpfs", size, "--at", parent)
+    return _line("hostprep", "stage", source, *where, "--name", name, *options)
+
+
+def _line(*words: str) -> str:
+    return " ".join(map(quote, words))

@@ -1,0 +1,191 @@
+"""The data sets that checks judge: the spec's, and others that are on record and there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hostprep.readiness.checks._commands import stage_again_line, stage_line
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import CannotTell, Finding, Level, Remedy, Status
+from hostprep.spec.model import DatasetSpec
+from hostprep.staging.inspection import Inspected
+from hostprep.staging.manifest import Record
+
+# A quick check has 2.5 s: for asking whether the source answers, and for comparing.
+_REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
+COMPARE_SECONDS = {Level.QUICK: 0.7, Level.FULL: 30.0}
+_OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetLook:
+    """A data set. ``state`` is a ``DatasetStatus``'s, or ``never`` where none is on record.
+
+    ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
+    volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
+    not known.
+    """
+
+    name: str
+    source: str
+    target: str
+    in_spec: bool
+    at_boot: bool
+    record: Record | None
+    state: str
+    reason: str
+    lost_volume: str | None
+    stage: str | None
+
+    @property
+    def subject(self) -> str:
+        """What names it among all."""
+        return self.name if self.in_spec else self.target
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is published on its target."""
+        return self.state in ("staged", "partial")
+
+    @property
+    def cure(self) -> tuple[str, ...]:
+        """The line that stages it, if there is one."""
+        return () if self.stage is None else (self.stage,)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A data set and what a comparison found of it; ``problem`` where there was no comparison."""
+
+    dataset: DatasetLook
+    found: Inspected | None
+    problem: str | None = None
+
+
+def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
+    """Return the data sets of the spec, then those on record that it does not name."""
+    known = {status.record.target: status for status in context.datasets}
+    looks = []
+    for wanted in context.spec.datasets if context.spec else ():
+        status = known.pop(_target(wanted, set(known)), None)
+        lost = wanted.volume is not None and context.live(wanted.volume) is None
+        assert context.spec is not None
+        looks.append(
+            DatasetLook(
+                name=wanted.name,
+                source=wanted.source,
+                target=wanted.target,
+                in_spec=True,
+                at_boot=wanted.at_boot,
+                record=status.record if status else None,
+                state=status.state if status else "never",
+                reason=status.reason if status else "it was never staged",
+                lost_volume=wanted.volume if lost else None,
+                stage=stage_line(wanted, context.spec),
+            )
+        )
+    for status in known.values():
+        record = status.record
+        # What was staged by hand, and went with a reboot or its volume, nobody has asked for.
+        if context.spec is not None and status.state == "missing":
+            continue
+        live = None if record.volume is None else context.live(record.volume)
+        looks.append(
+            DatasetLook(
+                name=record.name,
+                source=record.source,
+                target=record.target,
+                in_spec=False,
+                at_boot=False,
+                record=record,
+                state=status.state,
+                reason=status.reason,
+                lost_volume=None,
+                stage=stage_again_line(record, live),
+            )
+        )
+    return tuple(looks)
+
+
+def none_to_judge(datasets: tuple[DatasetLook, ...]) -> Iterator[Finding]:
+    """Yield the SKIP for a host without data sets."""
+    if not datasets:
+        message = "no data set is in the spec, and none is on record."
+        yield Finding(Status.SKIP, "data sets", message)
+
+
+def _target(wanted: DatasetSpec, targets: set[str]) -> str:
+    """Return the target under which the data set is on record: without symlinks."""
+    if wanted.to is None or wanted.target in targets:
+        return wanted.target
+    return os.path.join(os.path.realpath(wanted.to), wanted.name)
+
+
+def source_answers(context: Context, source: str) -> dict[str, Any]:
+    """Return ``{"state", "why"}`` of a source: fine, empty, missing, no_directory or failing.
+
+    Raises ``CannotTell`` where it does not answer.
+    """
+
+    def question() -> dict[str, Any]:
+        try:
+            with os.scandir(source) as entries:
+                return {"state": "empty" if next(entries, None) is None else "fine", "why": ""}
+        except FileNotFoundError:
+            return {"state": "missing", "why": "it does not exist"}
+        except NotADirectoryError:
+            return {"state": "no_directory", "why": "it is no directory"}
+        except OSError as error:
+            return {"state": "failing", "why": f"{error.strerror}"}
+
+    patience = _REACH_SECONDS[context.level]
+    answer: dict[str, Any] = context.ask(f"source {source}", question, patience_seconds=patience)
+    return answer
+
+
+def compared(
+    context: Context, dataset: DatasetLook, name: str, inspect: Callable[..., Inspected]
+) -> Compared:
+    """Ask ``inspect`` of the data set's record, in a child, within the time of the level."""
+    record, seconds = dataset.record, COMPARE_SECONDS[context.level]
+    assert record is not None
+    patience = seconds + _OVERHEAD_SECONDS[context.level]
+    try:
+        answer = context.ask(
+            name, lambda: asdict(inspect(record, seconds=seconds)), patience_seconds=patience
+        )
+    except CannotTell as error:
+        return Compared(dataset, None, error.message)
+    return Compared(dataset, Inspected(**{**answer, "examples": tuple(answer["examples"])}))
+
+
+def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
+    """Return the UNKNOWN for a data set that could not be compared."""
+    hint = "see whether its target, its source and /var/lib/hostprep can be read; as root?"
+    commands = ("hostprep status",)
+    remedy = Remedy(commands, hint)
+    return Finding(Status.UNKNOWN, dataset.subject, problem, remedy=remedy)
+
+
+def extent(found: Inspected) -> str:
+    """Say how much was compared."""
+    if found.whole:
+        return f"all {found.compared:,} entries"
+    return f"{found.compared:,} of {found.known:,} entries (what the time allowed; --full: more)"
+
+
+def difference(found: Inspected) -> str:
+    """Say what differs, with examples."""
+    parts = [
+        f"{count:,} {word}"
+        for count, word in (
+            (found.changed, "changed"),
+            (found.missing, "missing"),
+            (found.added, "new"),
+        )
+        if count
+    ]
+    return f"{', '.join(parts)} ({', '.join(found.examples)})"

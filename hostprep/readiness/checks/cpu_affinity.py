@@ -1,0 +1,71 @@
+"""May this process run on all processors?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Logical processors; ``online_list`` in the kernel's form, ``0-15``."""
+
+    affinity: int
+    online: int
+    online_list: str
+
+
+def look(context: Context) -> Facts:
+    """Read the processors."""
+    cpu = context.cpu
+    listed = (context.read("sys/devices/system/cpu/online") or "").strip()
+    return Facts(cpu.affinity, cpu.online, listed or f"0-{cpu.online - 1}")
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the affinity."""
+    status, remedy = Status.PASS, None
+    message = f"all {facts.online} processors may be used."
+    if facts.affinity < facts.online:
+        status = Status.WARN
+        message = (
+            f"this shell may run on {facts.affinity} of {facts.online} processors alone, and all"
+            " that is started from it."
+        )
+        remedy = Remedy(
+            (f"taskset --cpu-list --pid {facts.online_list} $$",),
+            "in the shell that starts the training. Where a cpuset holds it (Slurm, docker run"
+            " --cpuset-cpus), ask for more there; if it is meant so, nothing is wrong",
+        )
+    yield Finding(
+        status,
+        "affinity",
+        message,
+        Measured(f"{facts.affinity} processors", facts.affinity, "processors", "higher"),
+        f"{facts.online} processors",
+        "the processors that are online",
+        facts.online,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP031",
+    title="all processors may be used",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN}),
+    look=look,
+    judge=judge,
+    page="""\
+The processors that this process may run on (`Cpus_allowed_list`), against those that are online. A
+training inherits them from the shell that starts it, and its workers from it.
+
+**WARN** they are fewer: `taskset`, a cpuset of Slurm or Docker, or a library that has pinned its
+process. All workers then share what is left.
+
+`taskset --cpu-list --pid 0-15 $$` widens it for the shell; a cpuset is widened where it was set.
+""",
+)

@@ -1,0 +1,135 @@
+"""Do the processors run as fast as they can when there is work?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+_CPUS = "sys/devices/system/cpu"
+_SET = "echo {} | tee /sys/devices/system/cpu/cpu*/cpufreq/{} > /dev/null"
+# With these drivers in active mode the governor "powersave" is the default, and scales; what they
+# prefer is in energy_performance_preference.
+_SELF_SCALING = frozenset({"intel_pstate", "amd-pstate-epp"})
+_SLOW = frozenset({"powersave", "conservative", "userspace"})
+_SAVING = frozenset({"power", "balance_power"})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one processor's clock is governed; frequencies in kHz, None where it is not told."""
+
+    driver: str
+    governor: str
+    preference: str
+    highest_khz: int | None
+    allowed_khz: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One policy for each processor that has one; none in most virtual machines."""
+
+    policies: tuple[Policy, ...]
+
+
+def look(context: Context) -> Facts:
+    """Read the policies."""
+    folders = sorted((context.root / _CPUS).glob("cpu[0-9]*/cpufreq"))
+    found = []
+    for folder in folders:
+
+        def word(name: str, cpu: str = folder.parent.name) -> str:
+            return (context.read(f"{_CPUS}/{cpu}/cpufreq/{name}") or "").strip()
+
+        highest, allowed = word("cpuinfo_max_freq"), word("scaling_max_freq")
+        found.append(
+            Policy(
+                driver=word("scaling_driver"),
+                governor=word("scaling_governor"),
+                preference=word("energy_performance_preference"),
+                highest_khz=int(highest) if highest.isdigit() else None,
+                allowed_khz=int(allowed) if allowed.isdigit() else None,
+            )
+        )
+    return Facts(tuple(found))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the policies together: they are almost always alike."""
+    if not facts.policies:
+        message = "the kernel does not set the clock here (as in most virtual machines)."
+        yield Finding(Status.SKIP, "clock", message)
+        return
+    slow = [each for each in facts.policies if _is_slow(each)]
+    capped = [each for each in facts.policies if _is_capped(each)]
+    governors = Counter(each.governor for each in facts.policies)
+    shown = ", ".join(f"{name} on {count}" for name, count in sorted(governors.items()))
+    status, remedy = Status.PASS, None
+    message = f"the clock rises with the work (governor {shown} processors)."
+    if slow:
+        status = Status.WARN
+        how = slow[0].governor
+        if slow[0].driver in _SELF_SCALING:
+            how += f", preference {slow[0].preference}"
+        message = f"the governor ({how}) keeps {len(slow)} processors slow under load."
+    elif capped:
+        status = Status.WARN
+        low, high = capped[0].allowed_khz or 0, capped[0].highest_khz or 0
+        message = (
+            f"{len(capped)} processors are held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
+        )
+    if status is Status.WARN:
+        remedy = Remedy(
+            (
+                *((_SET.format("performance", "scaling_governor"),) if slow else ()),
+                *((_SET.format(capped[0].highest_khz, "scaling_max_freq"),) if capped else ()),
+            ),
+            "until the next boot; see whether tuned, power-profiles-daemon or tlp sets it",
+        )
+    yield Finding(
+        status,
+        "clock",
+        message,
+        Measured(f"governor {shown}", shown),
+        "performance, or one that scales with the load",
+        "the kernel's admin-guide/pm/cpufreq; Meta's GCM looks at the governor too",
+        remedy=remedy,
+    )
+
+
+def _is_slow(policy: Policy) -> bool:
+    if policy.driver in _SELF_SCALING and policy.governor == "powersave":
+        return policy.preference in _SAVING
+    return policy.governor in _SLOW
+
+
+def _is_capped(policy: Policy) -> bool:
+    known = policy.allowed_khz is not None and policy.highest_khz is not None
+    return known and (policy.allowed_khz or 0) < 0.9 * (policy.highest_khz or 0)
+
+
+CHECK = Check(
+    code="HP032",
+    title="the clock is not held down",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The governor of each processor's clock (`/sys/devices/system/cpu/cpu*/cpufreq`), what it prefers
+where the processor scales by itself, and the highest frequency that it may take.
+
+`performance` is best for a machine that feeds GPUs. `schedutil`, `ondemand`, and the `powersave` of
+intel_pstate and amd-pstate raise the clock with the load, so they are no fault.
+
+**WARN** a governor that stays low (`powersave` of other drivers, `conservative`, `userspace`), a
+preference for saving power, or a highest frequency of less than nine tenths of the processor's.
+
+The line printed sets it until the next boot; `cpupower frequency-set -g performance` does the same.
+Tools that set it behind your back: tuned, power-profiles-daemon, tlp, the firmware.
+""",
+)

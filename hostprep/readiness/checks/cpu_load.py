@@ -1,0 +1,77 @@
+"""Do others keep the processors busy before the training has begun?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+
+_MUCH_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The load average over one minute, and the processors' worth of time that we may use."""
+
+    load: float
+    processors: float
+
+
+def look(context: Context) -> Facts:
+    """Read the load."""
+    said = context.read("proc/loadavg")
+    if said is None:
+        raise CannotTell("there is no /proc/loadavg.", "is /proc mounted?")
+    return Facts(float(said.split()[0]), float(context.cpu.online))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the load against the processors."""
+    share = facts.load / facts.processors
+    status, remedy = Status.PASS, None
+    count = f"{facts.processors:g} processors"
+    message = f"{facts.load:.2f} processes ran or waited on {count} over the last minute."
+    if share >= _MUCH_SHARE:
+        status = Status.WARN
+        message = (
+            f"{facts.load:.2f} processes ran or waited for the disk on {count} over the last"
+            " minute: a training's workers would share with them."
+        )
+        remedy = Remedy(
+            ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
+            "wait for them or end them. If it is the training itself, nothing is wrong; if it was"
+            " something that is over, look again in a minute",
+        )
+    yield Finding(
+        status,
+        "load",
+        message,
+        Measured(f"load {facts.load:.2f}", facts.load, "processes", "lower"),
+        f"below {_MUCH_SHARE * facts.processors:g}",
+        "hostprep: half of the processors are free",
+        _MUCH_SHARE * facts.processors,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP034",
+    title="the processors are free",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN}),
+    look=look,
+    judge=judge,
+    page="""\
+The load average over one minute (`/proc/loadavg`): how many processes ran, waited for a processor
+or, in state D, for a disk. Held against the processors that are online.
+
+**WARN** it is half of them or more: others use the machine, and the workers of a training would
+share the processors with them. A build, a backup, somebody else's job, or the run before this one
+that has not ended.
+
+`ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head` shows who it is. The average looks back: a job
+that has just ended is seen for another minute.
+""",
+)

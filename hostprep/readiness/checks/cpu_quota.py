@@ -1,0 +1,113 @@
+"""Does a cgroup give less processor time than there are processors?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostprep.host.cgroups import read_cpu_quotas
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A cgroup that limits processor time. ``throttled`` of ``periods`` were cut short by it."""
+
+    group: str
+    cpus: float
+    version: int
+    periods: int | None
+    throttled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The quotas above this process, the closest first, and the processors that it may run on."""
+
+    quotas: tuple[Quota, ...]
+    processors: int
+
+
+def look(context: Context) -> Facts:
+    """Read the quotas and how often each was felt."""
+    found = []
+    for quota in read_cpu_quotas(context.root):
+        folder = Path(quota.group)
+        stat = _numbers(context.read(str(folder / "cpu.stat")) or "")
+        version = 2 if context.read(str(folder / "cpu.max")) is not None else 1
+        found.append(
+            Quota(
+                quota.group, quota.cpus, version, stat.get("nr_periods"), stat.get("nr_throttled")
+            )
+        )
+    return Facts(tuple(found), context.cpu.affinity)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the tightest quota; the remedy lifts all that are too tight."""
+    tight = [quota for quota in facts.quotas if quota.cpus < facts.processors]
+    if not tight:
+        yield Finding(
+            Status.PASS,
+            "processor time",
+            f"no cgroup gives less than the {facts.processors} processors.",
+            Measured("no quota" if not facts.quotas else "wide enough", None),
+            f"{facts.processors} processors",
+            "the affinity of this process",
+        )
+        return
+    least = min(tight, key=lambda quota: quota.cpus)
+    felt = ""
+    if least.periods and least.throttled is not None:
+        felt = f", and throttled it in {least.throttled:,} of {least.periods:,} periods"
+    yield Finding(
+        Status.FAIL if least.cpus < 1 else Status.WARN,
+        "processor time",
+        f"cgroup {least.group} gives {least.cpus:g} of the {facts.processors} processors{felt}:"
+        " workers that are counted by processors stand still most of the time.",
+        Measured(f"{least.cpus:g} processors", least.cpus, "processors", "higher"),
+        f"{facts.processors} processors",
+        "the affinity of this process",
+        facts.processors,
+        Remedy(
+            tuple(map(_lift, tight)),
+            "whoever set it sets it again: docker run --cpus, CPUQuota= of a systemd unit,"
+            " limits.cpu in Kubernetes. If it is meant so, `hostprep recommend` counts with it",
+        ),
+    )
+
+
+def _lift(quota: Quota) -> str:
+    if quota.version == 2:
+        return f"echo max > {quote(quota.group + '/cpu.max')}"
+    return f"echo -1 > {quote(quota.group + '/cpu.cfs_quota_us')}"
+
+
+def _numbers(text: str) -> dict[str, int]:
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+CHECK = Check(
+    code="HP030",
+    title="no quota holds the processors back",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
+    look=look,
+    judge=judge,
+    page="""\
+The quotas of processor time of this process's cgroup and all above it (`cpu.max`, or
+`cpu.cfs_quota_us`), against the processors that it may run on. `os.cpu_count()` knows nothing of a
+quota, so loaders start a worker for each processor, and the kernel then stops all of them for the
+rest of each period. How often it did is in `cpu.stat`.
+
+**FAIL** less than one processor's time: not even the main process runs freely. **WARN** less than
+the processors that one sees.
+
+Lift it where it was set: `docker run --cpus`, `CPUQuota=`, `limits.cpu`; the line printed lifts it
+until it is set again. Where it is meant so, take the workers that `hostprep recommend` says.
+""",
+)

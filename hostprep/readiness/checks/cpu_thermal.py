@@ -1,0 +1,99 @@
+"""Have the processors been slowed down because of heat?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_seconds
+
+_CPUS = "sys/devices/system/cpu"
+_MUCH_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Since boot: the most events of a core, the longest that one was slowed (None: not told)."""
+
+    counters: int
+    events: int
+    throttled_seconds: float | None
+    uptime_seconds: float
+
+
+def look(context: Context) -> Facts:
+    """Read the counters of all processors."""
+    events, milliseconds = [], []
+    for folder in sorted((context.root / _CPUS).glob("cpu[0-9]*/thermal_throttle")):
+        where = f"{_CPUS}/{folder.parent.name}/thermal_throttle"
+        count = (context.read(f"{where}/core_throttle_count") or "").strip()
+        total = (context.read(f"{where}/core_throttle_total_time_ms") or "").strip()
+        events += [int(count)] if count.isdigit() else []
+        milliseconds += [int(total)] if total.isdigit() else []
+    uptime = (context.read("proc/uptime") or "0").split()[0]
+    return Facts(
+        counters=len(events),
+        events=max(events, default=0),
+        throttled_seconds=max(milliseconds) / 1000 if milliseconds else None,
+        uptime_seconds=float(uptime),
+    )
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the share of the time since boot."""
+    if not facts.counters:
+        message = "the processors have no counters of throttling here (Intel's have, not in a VM)."
+        yield Finding(Status.SKIP, "heat", message)
+        return
+    # Where only events are counted, one is taken for a second: they last that long or longer.
+    known = facts.throttled_seconds is not None
+    seconds = float(facts.events) if facts.throttled_seconds is None else facts.throttled_seconds
+    share = seconds / facts.uptime_seconds if facts.uptime_seconds else 0.0
+    status, remedy = Status.PASS, None
+    times = f"{facts.events:,} times" + (f", {format_seconds(seconds)} in all" if known else "")
+    message = f"a core was slowed down by heat {times} since boot: hardly ever."
+    if not facts.events:
+        message = "no core was slowed down by heat since boot."
+    if share >= _MUCH_SHARE:
+        status = Status.WARN
+        message = (
+            f"a core was slowed down by heat {times} since boot: the cooling does not suffice."
+        )
+        remedy = Remedy(
+            ("sensors",),
+            "clean filters and fans, see that they turn, and look at the room's temperature; the"
+            " counters begin anew at the next boot (`sensors` is in the package lm-sensors)",
+        )
+    yield Finding(
+        status,
+        "heat",
+        message,
+        Measured(f"{share:.2%} of the time", round(share * 100, 3), "percent", "lower"),
+        f"below {_MUCH_SHARE:.0%} of the time since boot",
+        "hostprep; counters: the kernel's thermal_throttle",
+        _MUCH_SHARE * 100,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP033",
+    title="the processors are not slowed by heat",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Intel's processors count how often, and newer kernels how long, each core was slowed down because
+it was too hot (`thermal_throttle/core_throttle_count` and `core_throttle_total_time_ms`). The core
+that had it worst is held against the time since boot. A few events are nothing: a short peak.
+
+**WARN** a hundredth of the time since boot or more. Decoding slows down then, and with it the GPUs.
+Where only events are counted, one is taken for a second.
+
+Cooling is the cure: dust, fans, the room. Virtual machines, AMD and ARM have no such counters, and
+are skipped; GPUs report their own (HP050 and following).
+""",
+)

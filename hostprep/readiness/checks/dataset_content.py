@@ -1,0 +1,145 @@
+"""Is every byte of the staged data sets what was staged?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from hostprep.readiness.checks._datasets import DatasetLook, cannot_compare, look_at_datasets
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import (
+    CannotTell,
+    Check,
+    Finding,
+    Level,
+    Measured,
+    Remedy,
+    Severity,
+    Status,
+)
+from hostprep.staging.inspection import ReadThrough, read_through
+from hostprep.units import format_bytes, format_seconds
+
+_SECONDS = 90.0
+_OVERHEAD_SECONDS = 20.0
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A data set and what reading it found; ``problem`` where it could not be read."""
+
+    dataset: DatasetLook
+    size_bytes: int
+    hashed: bool
+    found: ReadThrough | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The published data sets."""
+
+    datasets: tuple[Read, ...]
+
+
+def look(context: Context) -> Facts:
+    """Read all that is published; each data set has its share of the time."""
+    there = [each for each in look_at_datasets(context) if each.is_there]
+    deadline = time.monotonic() + _SECONDS
+    found = []
+    for number, each in enumerate(there):
+        share = max(0.0, deadline - time.monotonic()) / (len(there) - number)
+        found.append(_read(context, each, share))
+    return Facts(tuple(found))
+
+
+def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
+    from hostprep.staging.planning import cores
+
+    record = dataset.record
+    assert record is not None
+    if record.digest is None:
+        return Read(dataset, record.bytes, False, None)
+    name = f"read {dataset.target} through"
+    try:
+        answer = context.ask(
+            name,
+            lambda: asdict(read_through(record, seconds=seconds, processes=cores())),
+            patience_seconds=seconds + _OVERHEAD_SECONDS,
+        )
+    except CannotTell as error:
+        return Read(dataset, record.bytes, True, None, error.message)
+    wrong = tuple((path, reason) for path, reason in answer["wrong"])
+    return Read(dataset, record.bytes, True, ReadThrough(**{**answer, "wrong": wrong}))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each data set."""
+    if not facts.datasets:
+        yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
+    for each in facts.datasets:
+        if not each.hashed:
+            message = f"{each.dataset.name} was staged without verification, so no hash is known."
+            yield Finding(Status.SKIP, each.dataset.subject, message)
+        elif each.found is None:
+            yield cannot_compare(each.dataset, each.problem or "it could not be read.")
+        else:
+            yield _judge_one(each, each.found)
+
+
+def _judge_one(each: Read, found: ReadThrough) -> Finding:
+    dataset, wrong = each.dataset, len(found.wrong)
+    extent = f"{format_bytes(found.bytes)} of {format_bytes(each.size_bytes)}"
+    if wrong:
+        named = ", ".join(f"{path} {reason}" for path, reason in found.wrong[:_MOST_NAMED])
+        message = f"{wrong:,} of the files of {dataset.target} are not what was staged: {named}."
+    elif found.whole:
+        message = (
+            f"all {found.files:,} files of {dataset.target} were read: they are what was staged."
+        )
+    else:
+        message = (
+            f"{extent} of {dataset.target} were read within the time, none of it is damaged; the"
+            " rest was not looked at."
+        )
+    remedy = None
+    if wrong:
+        again = tuple(f"{line} --full-check" for line in dataset.cure)
+        remedy = Remedy(again, "it reads source and copy, and copies what differs")
+    return Finding(
+        Status.FAIL if wrong else Status.PASS,
+        dataset.subject,
+        message,
+        Measured(f"{wrong:,} files differ, {extent} read", wrong, "files", "lower"),
+        f"none of what is read within {format_seconds(_SECONDS)} differs",
+        "the manifest: the xxh3 hash of each file when it was staged",
+        0,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP015",
+    title="staged data sets are undamaged",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Every staged file is read and hashed, and held against the hash of it that was taken when it was
+staged. It finds what sizes and times do not show: a file that was written to and given its old time
+back, a bad memory cell, a disk that returns other bytes than it was given.
+
+All data sets together have 90 s. What was not read within that is said; the next run reads in
+another order.
+
+**FAIL** a file is not what was staged. **UNKNOWN** the target or the manifest cannot be read.
+**SKIP** it was staged with `--verify none`, so no hash is known.
+
+`hostprep stage ... --full-check` reads source and copy again, and copies what differs. Where it
+comes back, test the memory (memtest86+) or the disk (`smartctl -a`).
+""",
+    level=Level.FULL,
+)

@@ -1,0 +1,105 @@
+"""Is every data set of the spec there, whole?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.checks._boot import ask_boot
+from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, none_to_judge
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+from hostprep.units import format_bytes, format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The data sets; ``coming`` has the names of those that their boot service is yet to bring."""
+
+    datasets: tuple[DatasetLook, ...]
+    coming: frozenset[str]
+
+
+def look(context: Context) -> Facts:
+    """Read the records, and of what is not there whether the boot service is at it."""
+    datasets = look_at_datasets(context)
+    absent = (each for each in datasets if each.at_boot and not each.is_there)
+    return Facts(
+        datasets,
+        frozenset(each.name for each in absent if ask_boot(context, each.name).state in _COMES_UP),
+    )
+
+
+_COMES_UP = ("waiting", "staging")
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each data set."""
+    yield from none_to_judge(facts.datasets)
+    for dataset in facts.datasets:
+        yield _judge_one(dataset, dataset.name in facts.coming)
+
+
+def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
+    name, target = dataset.name, dataset.target
+    remedy: Remedy | None = Remedy(
+        dataset.cure, None if dataset.cure else f"stage {dataset.source} again"
+    )
+    if dataset.lost_volume is not None:
+        message = f"the volume of {name}, {dataset.lost_volume}, is not mounted (HP001)."
+        return Finding(Status.SKIP, dataset.subject, message)
+    if dataset.state == "staged":
+        assert dataset.record is not None
+        status, remedy = Status.PASS, None
+        size = format_bytes(dataset.record.bytes)
+        message = f"{target} is there: {format_count(dataset.record.files)} files, {size}."
+    elif dataset.state == "partial":
+        assert dataset.record is not None
+        failed = sum(item.failed for item in dataset.record.skipped)
+        status = Status.WARN
+        message = (
+            f"{target} was published without {failed} of the source's entries, which could not be"
+            " read."
+        )
+    elif dataset.state == "copying" or coming:
+        status = Status.FAIL
+        message = f"{name} is on its way to {target}, and not there yet."
+        remedy = Remedy((f"hostprep wait {quote(name)}",))
+    elif dataset.state == "interrupted":
+        status = Status.FAIL
+        message = f"the staging of {name} was interrupted: {target} is not whole."
+    else:
+        status = Status.FAIL if dataset.in_spec else Status.WARN
+        message = f"{target} is not there: {dataset.reason}."
+    return Finding(
+        status,
+        dataset.subject,
+        message,
+        Measured(dataset.state, dataset.state),
+        "staged",
+        "the spec" if dataset.in_spec else "hostprep's record of it",
+        remedy=remedy,
+    )
+
+
+CHECK = Check(
+    code="HP010",
+    title="data sets are staged",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Each data set of the spec must be published on its target, by hostprep's record of it. Others that
+were staged here are judged too, as long as they are there or there is no spec.
+
+**FAIL** it was never staged, went with a reboot, a run on it was interrupted, or it is being staged
+right now: a job that starts finds none of it, or part. **WARN** it was published without entries of
+the source that could not be read, or one that the spec does not name is gone. **SKIP** where its
+volume is not mounted: HP001 says so, and its remedy stages it as well.
+
+`hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted.
+One that is coming up by itself is waited for by `hostprep wait NAME`.
+""",
+)

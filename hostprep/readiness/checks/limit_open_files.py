@@ -1,0 +1,86 @@
+"""May a training have as many files open as its loader needs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.loading.bounds import DESCRIPTORS_OF_A_TRAINING, descriptors_of_a_worker
+from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+_TENSORS = 2  # a batch of images and their labels
+_RULE_OF_THUMB = 1024
+_ROOMY = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``workers`` and ``prefetch_factor`` of the last recommended loader, None where none is."""
+
+    limit: Limit
+    workers: int | None
+    prefetch_factor: int | None
+
+
+def look(context: Context) -> Facts:
+    """Read the limit and the last recommendation."""
+    kept = context.last("recommend") or {}
+    limit = read_limit(context, "Max open files")
+    return Facts(limit, kept.get("num_workers"), kept.get("prefetch_factor"))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the limit against the need of the loader, or against a rule of thumb."""
+    needed, says = _RULE_OF_THUMB, "what distributions give; `hostprep recommend` measures the need"
+    if facts.workers:
+        each = descriptors_of_a_worker(facts.prefetch_factor or 2, _TENSORS)
+        needed = DESCRIPTORS_OF_A_TRAINING + facts.workers * each
+        says = f"`hostprep recommend`: {facts.workers} workers at {each}, and a training's own"
+    message = f"{facts.limit.shown} open files are allowed."
+    status, remedy = Status.PASS, None
+    if not facts.limit.allows(needed):
+        status = Status.FAIL if facts.workers else Status.WARN
+        message = (
+            f"only {facts.limit.shown} open files are allowed, and each tensor on its way from a"
+            " worker takes one: 'Too many open files', or 'received 0 items of ancdata'."
+        )
+        roomy = _ROOMY if facts.limit.can_be(_ROOMY) or facts.limit.hard is None else needed
+        hint = "in the shell that starts the training; for all: LimitNOFILE= or limits.conf(5)"
+        if not facts.limit.can_be(needed):
+            hint = "it takes root to raise the hard limit; for all: LimitNOFILE= or limits.conf(5)"
+        remedy = Remedy((f"ulimit -n {roomy}",), hint)
+    yield Finding(
+        status,
+        "open files",
+        message,
+        Measured(facts.limit.shown, facts.limit.soft, "files", "higher"),
+        f"at least {needed:,}",
+        says,
+        needed,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP022",
+    title="open files suffice for the loader",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
+    look=look,
+    judge=judge,
+    page="""\
+The soft limit of open files (`ulimit -n`) of the shell that runs this, which a training that is
+started there inherits. PyTorch hands tensors over by descriptors: each tensor of a batch that waits
+takes one in the main process.
+
+If `hostprep recommend` has measured your loader, the need is its workers times (prefetch_factor x 2
+tensors + 6), and 128 for the training itself. If not, 1,024 must do, which distributions give.
+
+**FAIL** the limit is below what the loader takes. **WARN** it is below 1,024.
+
+`ulimit -n 65536` in the shell or the job script; for services `LimitNOFILE=`, for logins
+`/etc/security/limits.conf`. Or `torch.multiprocessing.set_sharing_strategy('file_system')`.
+""",
+)

@@ -1,0 +1,90 @@
+"""Is memory left for the training once every volume is as full as it may become?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.memory import Headroom
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_bytes
+from hostprep.volumes.budget import default_reserve
+from hostprep.volumes.model import INODE_BYTES
+
+# The reserve of a volume is 4 GiB at the least, which a small machine does not have at all.
+_SMALL_MACHINE_SHARE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``promised_bytes`` is what hostprep's volumes may still come to take, inodes included."""
+
+    headroom: Headroom
+    promised_bytes: int
+
+
+def look(context: Context) -> Facts:
+    """Read what is available and what the volumes may still take."""
+    promised = 0
+    for volume in context.volumes:
+        if (live := volume.live) is not None:
+            promised += max(0, live.size_bytes - live.used_bytes)
+            promised += max(0, (live.inodes or 0) - live.used_inodes) * INODE_BYTES
+    return Facts(context.headroom, promised)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge what is left."""
+    ram_bytes, available = facts.headroom.ram_bytes, facts.headroom.available_bytes
+    least = min(default_reserve(ram_bytes), ram_bytes // _SMALL_MACHINE_SHARE)
+    left = available - facts.promised_bytes
+    status = Status.FAIL if left < 0 else Status.WARN if left < least else Status.PASS
+    volumes = ""
+    if facts.promised_bytes:
+        volumes = f", and the volumes may still take {format_bytes(facts.promised_bytes)}"
+    message = f"{format_bytes(available)} are available by {facts.headroom.available_from}{volumes}"
+    remedy = None
+    if status is not Status.PASS:
+        so = "the kernel will kill processes then" if left < 0 else "little is left for a training"
+        message += f": {so}"
+        commands: tuple[str, ...] = ("ps -eo pid,user,rss,args --sort=-rss | head",)
+        hint = "end what takes it"
+        if facts.promised_bytes:
+            commands = ("hostprep status", *commands)
+            hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
+        if "cgroup" in facts.headroom.available_from:
+            hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=)"
+        remedy = Remedy(commands, hint)
+    yield Finding(
+        status,
+        "memory",
+        f"{message}.",
+        Measured(f"{format_bytes(max(0, left))} left", left, "bytes", "higher"),
+        f"at least {format_bytes(least)} left",
+        "hostprep's reserve: the larger of 4 GiB and a tenth of the RAM, a quarter at most",
+        least,
+        remedy,
+    )
+
+
+CHECK = Check(
+    code="HP021",
+    title="memory is left once the volumes are full",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
+    look=look,
+    judge=judge,
+    page="""\
+What the kernel says can be taken without swapping (MemAvailable), or what the cgroup's limit leaves
+if that is less, minus what hostprep's volumes may still come to take: the room that they have and
+do not use, and about 1 KiB for each inode that is not used yet.
+
+**FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and
+what lies in a tmpfs is not given back by that. **WARN** less is left than hostprep reserves for the
+machine: the larger of 4 GiB and a tenth of its RAM, but a quarter at most.
+
+Smaller volumes (`size:` in the spec, then `hostprep apply`), fewer other programs, or a larger
+limit for the cgroup.
+""",
+)

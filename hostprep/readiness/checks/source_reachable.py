@@ -1,0 +1,138 @@
+"""Does the source of every data set answer?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.mounts import mount_containing
+from hostprep.readiness.checks._datasets import (
+    DatasetLook,
+    look_at_datasets,
+    none_to_judge,
+    source_answers,
+)
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import (
+    CannotTell,
+    Check,
+    Finding,
+    Measured,
+    Remedy,
+    Severity,
+    Status,
+)
+from hostprep.readiness.shell import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A data set and how its source answers; ``hangs`` says how long it was waited for.
+
+    ``mount`` is the mount point that it lies on, ``in_fstab`` whether fstab can mount that again.
+    """
+
+    dataset: DatasetLook
+    state: str
+    why: str
+    mount: str | None
+    in_fstab: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One source a data set."""
+
+    sources: tuple[Source, ...]
+
+
+def look(context: Context) -> Facts:
+    """Look at each source, in a child that may hang."""
+    mounted = {entry.target for entry in context.fstab}
+    found = []
+    for dataset in look_at_datasets(context):
+        source = dataset.record.source if dataset.record is not None else dataset.source
+        try:
+            answer = source_answers(context, source)
+        except CannotTell as error:
+            answer = {"state": "hangs", "why": error.message}
+        mount = mount_containing(source, context.mounts)
+        point = None if mount is None or mount.target == "/" else mount.target
+        found.append(Source(dataset, answer["state"], answer["why"], point, point in mounted))
+    return Facts(tuple(found))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each source."""
+    yield from none_to_judge(tuple(source.dataset for source in facts.sources))
+    for source in facts.sources:
+        yield _judge_one(source)
+
+
+def _judge_one(found: Source) -> Finding:
+    dataset, path = found.dataset, found.dataset.source
+    # What is staged can be trained on without its source; it only cannot be brought up to date.
+    status = Status.WARN if dataset.is_there else Status.FAIL
+    so = "its copy is there" if dataset.is_there else "it cannot be staged"
+    hint = f"bring {path} back: is its disk or share mounted?"
+    remedy: Remedy | None = Remedy((), hint)
+    if found.state == "fine":
+        status, remedy = Status.PASS, None
+        message = f"{path} answers."
+    elif found.state == "hangs":
+        status = Status.FAIL
+        message = (
+            f"{found.why[:1].lower()}{found.why[1:].rstrip('.')}; processes that touch it hang."
+        )
+        remedy = _let_go(found)
+    elif found.state == "empty" and dataset.record is not None and dataset.record.files:
+        message = f"{path} is empty, and {dataset.name} was not; {so}."
+    elif found.state == "empty":
+        status, remedy = Status.PASS, None
+        message = f"{path} answers, and holds nothing."
+    else:
+        message = f"{path}: {found.why}; {so}."
+        if found.mount is not None and found.state == "failing":
+            remedy = _let_go(found)
+    return Finding(
+        status,
+        dataset.subject,
+        message,
+        Measured(found.state, found.state),
+        "answers, and is a directory",
+        "the spec" if dataset.in_spec else "hostprep's record of it",
+        remedy=remedy,
+    )
+
+
+def _let_go(found: Source) -> Remedy:
+    if found.mount is None:
+        return Remedy(("dmesg | tail",), "the kernel's log may say what ails the disk")
+    point = quote(found.mount)
+    again = (f"mount {point}",) if found.in_fstab else ()
+    hint = "first see whether its server or disk can be brought back: then nothing else is needed"
+    if not again:
+        hint += f"; after these lines mount {found.mount} again as it was"
+    return Remedy((f"umount --force --lazy {point}", *again), hint)
+
+
+CHECK = Check(
+    code="HP014",
+    title="sources answer",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The source of each data set is opened and its first entry read, by a child process that is given one
+second (with `--full` ten) and then left behind: a dead NFS server never hangs the check.
+
+**FAIL** it does not answer: whatever else touches it hangs as well, often for days. Or it is gone,
+empty or broken, and its data set is not staged. **WARN** it is gone, empty or broken, but what was
+staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
+though it was not is most often a disk that is not mounted; nothing is staged from it then.
+
+Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of it: who
+hangs in it gets an error. If the mount is in fstab, `mount` brings it back.
+""",
+)

@@ -1,0 +1,99 @@
+"""Does every volume of the spec come back at the next boot, as the spec has it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_bytes
+from hostprep.volumes.options import OptionValues
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The spec's volumes (None: no spec); ``foreign`` has the line number of others' entries."""
+
+    volumes: tuple[VolumeLook, ...] | None
+    foreign: dict[str, int]
+
+
+def look(context: Context) -> Facts:
+    """Read fstab."""
+    foreign = {entry.target: entry.line_number for entry in context.fstab if not entry.owner_id}
+    return Facts(look_at_volumes(context), foreign)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the line of each volume."""
+    if not facts.volumes:
+        why = "there is no spec file" if facts.volumes is None else "the spec has no volumes"
+        yield Finding(Status.SKIP, "fstab", f"{why}, so fstab needs no line.")
+        return
+    for volume in facts.volumes:
+        yield _judge_one(volume, facts.foreign.get(volume.spec.path))
+
+
+def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
+    path = volume.spec.path
+    remedy: Remedy | None = Remedy((mount_line(volume.spec),))
+    measured = Measured("no line", "no line")
+    if volume.line is not None:
+        found = ", ".join(_differences(volume, volume.line))
+        measured = Measured(found or "as the spec", found or None)
+    if foreign is not None:
+        status = Status.WARN
+        message = f"line {foreign} of fstab mounts {path}, and it is not hostprep's."
+        measured = Measured(f"line {foreign} is somebody's", foreign)
+        remedy = Remedy((), f"remove line {foreign} from fstab by hand, then `hostprep apply`")
+    elif volume.line is None:
+        status = Status.WARN
+        message = f"fstab has no line for {path}: after the next reboot it is not mounted."
+    elif measured.value is not None:
+        status = Status.WARN
+        message = f"after the next reboot {path} is another than the spec wants: {found}."
+    else:
+        status, remedy = Status.PASS, None
+        message = f"{path} comes back at the next boot as the spec wants it."
+    return Finding(status, path, message, measured, "as the spec", "the spec", remedy=remedy)
+
+
+def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
+    spec = volume.spec
+    if line.size_bytes is None or not volume.has_size(line.size_bytes):
+        says = "no size" if line.size_bytes is None else format_bytes(line.size_bytes)
+        yield f"{says} instead of {format_bytes(volume.size_bytes)}"
+    if spec.mode is not None and spec.mode != line.mode:
+        yield f"mode {line.mode:04o} instead of {spec.mode:04o}"
+    if volume.owner is not None and volume.owner != (line.uid, line.gid):
+        yield f"owner {line.uid}:{line.gid} instead of {volume.owner[0]}:{volume.owner[1]}"
+    if spec.huge is not None and spec.huge != line.huge:
+        yield f"huge={line.huge} instead of huge={spec.huge}"
+    if spec.inodes is not None and line.inodes is not None and 0 < line.inodes < spec.inodes:
+        yield f"{line.inodes} inodes instead of {spec.inodes}"
+    yield from (
+        f"{flag} is missing" for flag in ("nosuid", "nodev", "noexec") if not getattr(line, flag)
+    )
+
+
+CHECK = Check(
+    code="HP004",
+    title="volumes come back at the next boot",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
+what the spec says: size, mode, owner, `huge=`, inodes and the flags.
+
+**WARN** there is no line, it says something else, or somebody else's line mounts the same path. The
+run of today is not hurt; after the next reboot the volume is missing or another.
+
+`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) writes the line. Lines of others are
+never touched: remove such a one yourself.
+""",
+)

@@ -1,0 +1,84 @@
+"""Is every volume mounted with the options, mode and owner that it should have?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.spec.model import VolumeSpec
+from hostprep.volumes.model import LiveVolume
+
+Facts = tuple[VolumeLook, ...] | None
+_FLAGS = ("nosuid", "nodev", "noexec")
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each mounted volume of the spec."""
+    yield from nothing_to_judge(facts)
+    for volume in facts or ():
+        if volume.live is not None:
+            yield _judge_one(volume, volume.live)
+
+
+def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
+    path, wanted = volume.spec.path, _wanted(volume)
+    lost = [flag for flag in _FLAGS if not getattr(live, flag)]
+    found = [f"{flag} is missing" for flag in lost]
+    if wanted.mode is not None and wanted.mode != live.mode:
+        found.append(f"mode {live.mode:04o} instead of {wanted.mode:04o}")
+    if wanted.owner is not None and wanted.owner != f"{live.uid}:{live.gid}":
+        found.append(f"owner {live.uid}:{live.gid} instead of {wanted.owner}")
+    if wanted.huge is not None and wanted.huge != live.huge:
+        found.append(f"huge={live.huge} instead of huge={wanted.huge}")
+    if wanted.inodes is not None and live.inodes is not None and live.inodes < wanted.inodes:
+        found.append(f"{live.inodes} inodes instead of {wanted.inodes}")
+    measured = Measured(", ".join(found) or "as wanted", ", ".join(found) or None)
+    says = "the spec; what it leaves open, the volume's line in fstab"
+    if not found:
+        message = f"{path} has its options, mode and owner."
+        return Finding(Status.PASS, path, message, measured, "as wanted", says)
+    # A program that may be run, or a device node, is a hole; the rest is a difference.
+    status = Status.FAIL if lost else Status.WARN
+    message = f"{path} is not mounted as it should be: {', '.join(found)}."
+    remedy = Remedy((mount_line(wanted),), "a remount: what is in it stays")
+    return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
+
+
+def _wanted(volume: VolumeLook) -> VolumeSpec:
+    """Return the spec of the volume, completed from its line in fstab, owner in numbers."""
+    spec, line = volume.spec, volume.line
+    owner = None if volume.owner is None else f"{volume.owner[0]}:{volume.owner[1]}"
+    if line is None:
+        return replace(spec, owner=owner)
+    by_line = None if line.uid is None or line.gid is None else f"{line.uid}:{line.gid}"
+    return replace(
+        spec,
+        mode=line.mode if spec.mode is None else spec.mode,
+        owner=owner or by_line,
+        huge=spec.huge or line.huge,
+        inodes=spec.inodes or line.inodes,
+    )
+
+
+CHECK = Check(
+    code="HP003",
+    title="volumes have their options, mode and owner",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look_at_volumes,
+    judge=judge,
+    page="""\
+The options of each mounted volume: `nosuid`, `nodev` and `noexec`, which every volume of hostprep
+has, and mode, owner, `huge=` and the number of inodes as the spec has them. What the spec leaves
+open is held against the volume's line in fstab, so that a `chmod` by hand is found too.
+
+**FAIL** one of the three flags is missing: somebody remounted it, and whoever may write there can
+place programs or device nodes for others. **WARN** anything else differs.
+
+`hostprep mount` with the options of the spec (or `hostprep apply`) remounts it; nothing in it is
+lost. To keep what is there now, write it into the spec.
+""",
+)

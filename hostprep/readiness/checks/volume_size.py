@@ -1,0 +1,86 @@
+"""Has every volume the size that the spec wants?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_bytes
+
+Facts = tuple[VolumeLook, ...] | None
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each mounted volume of the spec."""
+    yield from nothing_to_judge(facts)
+    for volume in facts or ():
+        if volume.live is not None:
+            yield _judge_one(volume, volume.live.size_bytes, volume.live.used_bytes)
+
+
+def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
+    path, wanted = volume.spec.path, format_bytes(volume.size_bytes)
+    remedy = None
+    if volume.has_size(size_bytes):
+        status, message = Status.PASS, f"{path} has {format_bytes(size_bytes)}, as the spec says."
+    else:
+        smaller = size_bytes < volume.size_bytes
+        status = Status.FAIL if smaller else Status.WARN
+        follows = "what is staged next may not fit" if smaller else "that memory is promised to it"
+        message = (
+            f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
+            f" ({_who_differs(volume, size_bytes)}): {follows}."
+        )
+        remedy = Remedy((mount_line(volume.spec),), "what is in it stays")
+        if used_bytes > volume.size_bytes:
+            hint = (
+                f"it holds {format_bytes(used_bytes)}, so it cannot shrink to {wanted}: give it a"
+                " larger `size:` in the spec, or unstage something"
+            )
+            remedy = Remedy(("hostprep status",), hint)
+    return Finding(
+        status,
+        path,
+        message,
+        Measured(format_bytes(size_bytes), size_bytes, "bytes"),
+        wanted,
+        "`size:` in the spec",
+        volume.size_bytes,
+        remedy,
+    )
+
+
+def _who_differs(volume: VolumeLook, size_bytes: int) -> str:
+    line_bytes = None if volume.line is None else volume.line.size_bytes
+    if line_bytes is None:
+        return "fstab says nothing of it"
+    if volume.has_size(line_bytes):
+        return "fstab says the same as the spec: it was remounted by hand"
+    if abs(line_bytes - size_bytes) < 1 << 16:
+        return "fstab agrees with what is mounted: the spec was changed since"
+    return f"and fstab {format_bytes(line_bytes)}: all three differ"
+
+
+CHECK = Check(
+    code="HP002",
+    title="volumes have the size of the spec",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look_at_volumes,
+    judge=judge,
+    page="""\
+The size of each mounted volume, by statvfs(2), against `size:` in the spec. A percentage is of this
+host's RAM (or of the cgroup's limit, if that is smaller) and may be off by one percent.
+
+The line in fstab is looked at too, to say which of the three differs: a volume that was remounted
+by hand, a spec that was changed and not applied, or both.
+
+**FAIL** it is smaller: staging ends for want of space. **WARN** it is larger: it may come to take
+memory that the spec left to others.
+
+`hostprep mount PATH --size SIZE --fstab` (or `hostprep apply`) remounts it with the size of the
+spec. Nothing in it is lost; a volume that holds more than the new size is refused.
+""",
+)

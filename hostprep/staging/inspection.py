@@ -1,0 +1,203 @@
+"""A staged data set, or its source, against the manifest: as much of it as a given time allows.
+
+Nothing is planned and nothing changed: ``update`` decides what a run would do, this only counts
+what differs. Directories come in a random order, so that runs that do not get through look at other
+parts each time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError
+from hostprep.staging.checking import check_published
+from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
+from hostprep.staging.model import Entry, Recorded, kind_of
+from hostprep.staging.observer import Silent
+from hostprep.staging.publish import open_published
+from hostprep.staging.source import open_source
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of, join, list_directory
+
+_MOST_NAMED = 3
+_FILES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What a comparison by lstat found, in entries (files, links, directories).
+
+    ``compared`` of the ``known`` entries on record were looked at; ``whole`` says whether that was
+    all. ``changed``, ``missing`` and ``added`` are against the record; ``examples`` are paths of
+    these, those of ``added`` last.
+    """
+
+    known: int
+    compared: int
+    whole: bool
+    changed: int
+    missing: int
+    added: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadThrough:
+    """What reading the staged files found; ``wrong`` are paths with what is wrong with them.
+
+    Files that were staged without a hash are not among them. ``whole``: there was time for all.
+    """
+
+    files: int
+    bytes: int
+    whole: bool
+    wrong: tuple[tuple[str, str], ...]
+
+
+def inspect_target(record: Record, *, seconds: float) -> Inspected:
+    """Compare what lies on the target with the manifest.
+
+    Raises ``HostprepError`` or ``OSError`` where there is nothing, or no manifest.
+    """
+    descriptor = _open_target(record)
+    try:
+        return _inspect(descriptor, record, Recorded.present_as, frozenset(), seconds)
+    finally:
+        os.close(descriptor)
+
+
+def inspect_source(record: Record, *, seconds: float) -> Inspected:
+    """Compare the source, as it is now, with the manifest; what could not be staged is left out.
+
+    Of a folder only counts that it is there: its time changes with every temporary file in it.
+    """
+    with open_source(record.source) as descriptor:
+        skipped = frozenset(item.path for item in record.skipped)
+        return _inspect(descriptor, record, _still, skipped, seconds)
+
+
+def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrough:
+    """Read the staged files and compare their hashes with the manifest's."""
+    descriptor = _open_target(record)
+    index = _manifest(record)
+    deadline = time.monotonic() + seconds
+    through = True
+
+    def pieces() -> Iterator[tuple[str, list[Recorded]]]:
+        nonlocal through
+        for directory in _shuffled(index.directories()):
+            records = list(index.records(directory).values())
+            for start in range(0, len(records), _FILES_AT_ONCE):
+                if time.monotonic() > deadline:
+                    through = False
+                    return
+                yield directory, records[start : start + _FILES_AT_ONCE]
+
+    counter = _Counter()
+    try:
+        wrong = check_published(descriptor, pieces(), processes, counter)
+    finally:
+        index.close()
+        os.close(descriptor)
+    return ReadThrough(counter.files, counter.bytes, through, tuple(wrong))
+
+
+def _still(recorded: Recorded, entry: Entry) -> bool:
+    return recorded.same_as(entry) or (recorded.kind == "d" and kind_of(entry.mode) == "d")
+
+
+class _Counter(Silent):
+    def __init__(self) -> None:
+        self.files = self.bytes = 0
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        self.files, self.bytes = files, size_bytes
+
+
+def _inspect(
+    root_fd: int,
+    record: Record,
+    stands: Callable[[Recorded, Entry], bool],
+    left_out: frozenset[str],
+    seconds: float,
+) -> Inspected:
+    index = _manifest(record)
+    deadline = time.monotonic() + seconds
+    directories = _shuffled(index.directories())
+    compared = changed = missing = added = seen = 0
+    examples: list[str] = []
+    extra: list[str] = []
+    try:
+        with DirCache(root_fd) as cache:
+            for directory in directories:
+                if seen and time.monotonic() > deadline:
+                    break
+                seen += 1
+                known = index.records(directory)
+                compared += len(known)
+                here = _list(cache, directory)
+                root = known.pop(".", None) if directory == "" else None
+                if root is not None and not stands(root, entry_of("", os.fstat(root_fd))):
+                    changed += 1
+                    examples.append(".")
+                for name, wanted in known.items():
+                    if name not in here:
+                        missing += 1
+                    elif not stands(wanted, here[name]):
+                        changed += 1
+                    else:
+                        continue
+                    if len(examples) < _MOST_NAMED:
+                        examples.append(join(directory, name))
+                for name in here.keys() - known.keys():
+                    path = join(directory, name)
+                    if path in left_out or kind_of(here[name].mode) == "?":
+                        continue
+                    added += 1
+                    if len(extra) < _MOST_NAMED:
+                        extra.append(path)
+    finally:
+        index.close()
+    return Inspected(
+        known=record.entries,
+        compared=compared,
+        whole=seen == len(directories),
+        changed=changed,
+        missing=missing,
+        added=added,
+        examples=tuple((examples + extra)[:_MOST_NAMED]),
+    )
+
+
+def _list(cache: DirCache, directory: str) -> dict[str, Entry]:
+    try:
+        return {item[0]: Entry._make(item) for item in list_directory(cache.fd(directory))}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}  # it is gone, and all that was in it
+
+
+def _open_target(record: Record) -> int:
+    parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    try:
+        descriptor = open_published(parent_fd, os.path.basename(record.target))
+    finally:
+        os.close(parent_fd)
+    if descriptor is None:
+        raise HostprepError(f"{record.target} is not there")
+    return descriptor
+
+
+def _manifest(record: Record) -> ManifestIndex:
+    index = ManifestIndex([manifest_path(folder_of(record))])
+    if not len(index):
+        raise HostprepError(f"the manifest of {record.name} is missing or holds nothing")
+    return index
+
+
+def _shuffled(directories: Iterable[str]) -> list[str]:
+    found = list(directories)
+    random.shuffle(found)
+    return found
