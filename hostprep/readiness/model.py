@@ -113,7 +113,7 @@ class Check(Generic[Facts]):
     judge: Callable[[Facts], Iterable[Finding]]
     page: str
     level: Level = Level.QUICK
-    limit_seconds: float = 2.5
+    limit_seconds: float = 5.0
     after_full: bool = False
 
 

@@ -43,7 +43,7 @@ def check(
     look: Callable[[Context], Any] = lambda context: None,
     judge: Callable[[Any], Iterable[Finding]] = lambda facts: [FINE],
     level: Level = Level.QUICK,
-    limit_seconds: float = 2.5,
+    limit_seconds: float = 5.0,
 ) -> Check[Any]:
     return Check(
         code=code,

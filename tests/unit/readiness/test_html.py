@@ -122,7 +122,7 @@ def test_what_it_shows(page: Page, url: str) -> None:
 
 def test_what_was_not_measured_says_so(page: Page, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
-    file.write_text(render(Format.HTML, report(measured={})))
+    file.write_text(render(Format.HTML, report(measured=dict.fromkeys(MEASUREMENTS))))
     page.open(file.as_uri())
     assert_quiet(page, file.as_uri())
     said = page.evaluate("[...document.querySelectorAll('figure')].map(node => node.innerText)")
