@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,17 +114,18 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
     Those on one file system share its room, as those on a volume do, which the volume's plan sees.
     """
     taken: dict[int, int] = {}
+    names = Counter(look.spec.name for look in looks)
     plans = []
     for look in looks:
-        if look.device is None:
-            plans.append(_plan_dataset(look))
-            continue
-        before = taken.get(look.device, 0)
-        if before and before + look.needed_bytes > look.free_bytes:
-            plans.append(_plan_dataset(dataclasses.replace(look, problem=_no_room(look, before))))
-        else:
+        problem = look.problem
+        if look.device is not None:
+            before = taken.get(look.device, 0)
             taken[look.device] = before + look.needed_bytes
-            plans.append(_plan_dataset(look))
+            if before and taken[look.device] > look.free_bytes:
+                problem = _no_room(look, before)
+        # Two may have one name in two places; then each goes by its place.
+        subject = look.spec.name if names[look.spec.name] == 1 else look.target
+        plans.append(_plan_dataset(look, subject, problem))
     return tuple(plans)
 
 
@@ -136,10 +138,9 @@ def _no_room(look: DatasetLook, taken_bytes: int) -> Refused:
     )
 
 
-def _plan_dataset(look: DatasetLook) -> ObjectPlan:
-    name = look.spec.name
-    if look.problem is not None:
-        refusal = Problem.of(Kind.DATASET, name, look.problem)
+def _plan_dataset(look: DatasetLook, name: str, problem: HostprepError | None) -> ObjectPlan:
+    if problem is not None:
+        refusal = Problem.of(Kind.DATASET, name, problem)
         return ObjectPlan(Kind.DATASET, name, warnings=look.warnings, refusal=refusal)
     if look.action is None:
         kept = Unchanged(Kind.DATASET, name, f"{look.target} is {look.reason}")

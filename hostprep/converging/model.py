@@ -29,7 +29,7 @@ class Change:
     """One step: what it acts on, what it does, and why.
 
     ``subject`` is the package's name, the volume's path (of its fstab line too), the data set's
-    name (of its boot service too).
+    name (of its boot service too), its path where the spec does not name it or not it alone.
     """
 
     kind: Kind

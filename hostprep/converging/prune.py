@@ -121,19 +121,19 @@ def _look_at_unmounting(path: str, going: Collection[Record]) -> UnmountPlan | H
 
 
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:
-    name = record.name
+    target = record.target  # the spec may have its name for another
     if plan is None:
-        told = Unchanged(Kind.DATASET, name, f"{_WHY}: --prune removes {record.target}")
-        return ObjectPlan(Kind.DATASET, name, unchanged=(told,))
+        told = Unchanged(Kind.DATASET, target, f"{_WHY}: --prune removes it")
+        return ObjectPlan(Kind.DATASET, target, unchanged=(told,))
     if isinstance(plan, UnstagePlan) and plan.foreign:
         plan = _foreign(plan)
     if isinstance(plan, HostprepError):
-        return ObjectPlan(Kind.DATASET, name, refusal=Problem.of(Kind.DATASET, name, plan))
-    action = f"remove {record.target}: {format_count(plan.files)} entries"
+        return ObjectPlan(Kind.DATASET, target, refusal=Problem.of(Kind.DATASET, target, plan))
+    action = f"remove its {format_count(plan.files)} entries"
     if not plan.published:
-        action = f"forget it: {record.target} is not there"
-    change = Change(Kind.DATASET, name, action, _WHY)
-    return ObjectPlan(Kind.DATASET, name, changes=(change,), task=UnstageTask(record))
+        action = "forget it, since it is not there"
+    change = Change(Kind.DATASET, target, action, _WHY)
+    return ObjectPlan(Kind.DATASET, target, changes=(change,), task=UnstageTask(record))
 
 
 def _foreign(plan: UnstagePlan) -> Refused:
@@ -155,7 +155,7 @@ def _plan_volume(
         plan = plan.refusal
     if isinstance(plan, HostprepError):
         return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, plan))
-    inside = [record.name for record, _ in leftovers.datasets if record.volume == path]
+    inside = [record.target for record, _ in leftovers.datasets if record.volume == path]
     changes = tuple(replace(change_of(step, path), reason=_WHY) for step in plan.changes)
     return ObjectPlan(
         Kind.VOLUME,
@@ -163,5 +163,5 @@ def _plan_volume(
         changes=changes,
         warnings=plan.warnings,
         task=UnmountTask(path) if changes else None,
-        after=tuple((Kind.DATASET, name) for name in inside),
+        after=tuple((Kind.DATASET, target) for target in inside),
     )

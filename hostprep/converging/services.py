@@ -80,5 +80,8 @@ def _object(step: BootStep, dataset: DatasetSpec | None) -> ObjectPlan:
         unchanged=step.unchanged,
         refusal=step.refusal,
         task=BootTask(() if dataset is None else (dataset,), step.unit) if step.changes else None,
-        after=() if dataset is None else ((Kind.DATASET, dataset.name),),
+        # A data set goes by its name, or by its place where another has the same name.
+        after=tuple((Kind.DATASET, name) for name in (dataset.name, dataset.target))
+        if dataset is not None
+        else (),
     )

@@ -20,7 +20,7 @@ from hostprep.volumes.options import compare_options
 from hostprep.volumes.plan import VolumePlan, default_inodes, plan_volume
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
-_SAME_SIZE = 0.01
+_SAME_SIZE = 0.005
 # Inodes beyond what the data sets take now, so that they may grow a little.
 _SPARE_INODES = 4096
 
@@ -122,7 +122,8 @@ def wanted_size(look: VolumeLook) -> int:
         off_bytes = abs(record.size_bytes - look.size_bytes)
         if off_bytes <= look.size_bytes * _SAME_SIZE:
             return record.size_bytes
-    return -(-look.size_bytes // PAGE_BYTES) * PAGE_BYTES
+    page_bytes = PAGE_BYTES if look.facts is None else look.facts.page_bytes
+    return -(-look.size_bytes // page_bytes) * page_bytes
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:

@@ -48,7 +48,7 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
         for each in planned["unchanged"]
         if "--prune" in each["reason"]
     }
-    datasets = {("dataset", name) for name in ("one", "two", "three")}
+    datasets = {("dataset", str(safe_dir / path)) for path in ("a/one", "b/two", "disk/three")}
     assert told == {*datasets, ("volume", str(safe_dir / "b"))}
     assert apply(spec)["changed"] is False
     assert snapshot(safe_dir / "state") == before
@@ -83,7 +83,7 @@ def test_what_is_not_ours_is_refused_or_not_seen(spec: Path, safe_dir: Path) -> 
     before = snapshot(safe_dir / "a"), snapshot(safe_dir / "b"), snapshot(safe_dir / "disk")
     planned = plan(spec, "--prune", expect=5)
     refused = {
-        ("dataset", "one"),
+        ("dataset", str(safe_dir / "a/one")),
         ("volume", str(safe_dir / "a")),
         ("volume", str(safe_dir / "b")),
     }
@@ -103,6 +103,28 @@ def test_a_volume_that_still_serves_the_spec_stays(spec: Path, safe_dir: Path) -
     write_spec(spec, datasets=[{"source": "one", "to": safe_dir / "a"}])
     planned = plan(spec, "--prune")
     assert ("volume", str(safe_dir / "a")) not in keys(planned["changes"])
+
+
+def test_a_data_set_that_moves_is_there_before_the_old_one_goes(spec: Path, safe_dir: Path) -> None:
+    write_spec(
+        spec,
+        volumes=[{"path": safe_dir / "a", "size": "64M"}],
+        datasets=[{"source": "one", "to": safe_dir / "disk"}],
+    )
+    done = keys(apply(spec, "--prune")["done"])
+    moved = [done.index(("dataset", each)) for each in ("one", str(safe_dir / "a/one"))]
+    assert moved == sorted(moved)
+    assert (safe_dir / "disk/one/hard").exists() and not (safe_dir / "a/one").exists()
+
+
+def test_one_name_in_two_places_is_two_data_sets(spec: Path, safe_dir: Path) -> None:
+    write_spec(
+        spec, datasets=[{"source": "one", "to": safe_dir / place} for place in ("disk", "other")]
+    )
+    planned = plan(spec)
+    places = [("dataset", str(safe_dir / place / "one")) for place in ("disk", "other")]
+    assert keys(planned["changes"]) == places
+    assert apply(spec)["done"] == planned["changes"]
 
 
 class TestDrafting:
