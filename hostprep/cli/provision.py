@@ -152,11 +152,12 @@ class _Words:
         if now - self._said < LINE_SECONDS:
             return
         at_work: dict[str, list[str]] = {}
-        for host, (task, _) in self._begun.items():
-            at_work.setdefault(task, []).append(host)
+        for host, (task, since) in self._begun.items():
+            if now - since >= LINE_SECONDS:
+                at_work.setdefault(task, []).append(host)
         for task, hosts in at_work.items():
-            since = format_seconds(now - min(self._begun[host][1] for host in hosts))
-            self._say(f"{task}: {len(hosts)} at work for up to {since}: {', '.join(hosts)}")
+            longest = format_seconds(now - min(self._begun[host][1] for host in hosts))
+            self._say(f"{task}: at work for up to {longest}: {', '.join(hosts)}")
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()

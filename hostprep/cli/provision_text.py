@@ -16,10 +16,11 @@ _HEADINGS = ("host", "changed", "failed", "bound by")
 
 def show_run(run: FleetRun, *, check: bool, diff: bool) -> None:
     """Print a finished run."""
-    for outcome in run.hosts:
-        for line in _details(outcome, check=check, diff=diff):
-            emit_text(printable(line))
-    emit_text("")
+    for hosts, lines in _alike(run, check=check, diff=diff):
+        emit_text(f"{', '.join(hosts)}:")
+        for line in lines:
+            emit_text(printable(f"  {line}"))
+        emit_text("")
     rows = [_HEADINGS, *(_row(outcome) for outcome in run.hosts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     for row in rows:
@@ -59,8 +60,22 @@ def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
         "message": outcome.message,
         "changes": [asdict(change) for change in changes_of(outcome)],
         "staged": [asdict(staged) for staged in staged_by(outcome)],
+        "started_at": outcome.started_at,
+        "ended_at": outcome.ended_at,
         "diffs": list(outcome.diffs),
     }
+
+
+def _alike(run: FleetRun, *, check: bool, diff: bool) -> list[tuple[list[str], tuple[str, ...]]]:
+    """Return hosts of which the same is to be said, and that; hosts of which nothing is, are left.
+
+    In a lab most hosts are alike, and what is said fifty times is not read once.
+    """
+    found: dict[tuple[str, ...], list[str]] = {}
+    for outcome in run.hosts:
+        if lines := tuple(_details(outcome, check=check, diff=diff)):
+            found.setdefault(lines, []).append(outcome.host)
+    return [(hosts, lines) for lines, hosts in found.items()]
 
 
 def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
@@ -70,9 +85,10 @@ def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
         words = change.subject
         if change.action is not None:
             words += f": {change.action} ({change.reason})"
-        lines.append(f"{outcome.host}: {verb}: {words}")
-    if not outcome.predicted and outcome.message:
-        lines.append(f"{outcome.host}: {outcome.message}")
+        lines.append(f"{verb}: {words}")
+    if outcome.message:
+        label = "failed" if outcome.failed else "not known"
+        lines += [f"{label}: {line}" for line in outcome.message.splitlines()]
     if diff:
         lines += [line for text in outcome.diffs for line in text.rstrip("\n").split("\n")]
     return lines
@@ -82,8 +98,8 @@ def _row(outcome: HostOutcome) -> tuple[str, str, str, str]:
     changed = str(len(changes_of(outcome))) if outcome.changed else "nothing"
     failed = "unreachable" if outcome.unreachable else "yes" if outcome.failed else "no"
     bounds = [
-        f"{each.dataset}: {each.bound_by or 'not known'},"
-        f" {format_rate(each.copied_bytes / each.seconds)}"
+        f"{each.dataset}: {f'{each.bound_by}, ' if each.bound_by else ''}"
+        f"{format_rate(each.copied_bytes / each.seconds)}"
         for each in staged_by(outcome)
         if each.copied_bytes and each.seconds > 0
     ]
@@ -95,7 +111,8 @@ def _row(outcome: HostOutcome) -> tuple[str, str, str, str]:
 def _totals(run: FleetRun, *, check: bool) -> str:
     changed = sum(outcome.changed for outcome in run.hosts)
     words = (
-        f"{len(run.hosts)} hosts: {changed} {'would change' if check else 'changed'},"
+        f"{len(run.hosts)} {'host' if len(run.hosts) == 1 else 'hosts'}:"
+        f" {changed} {'would change' if check else 'changed'},"
         f" {len(run.failed)} failed, in {format_seconds(run.seconds)}"
     )
     rate = total_rate(run)

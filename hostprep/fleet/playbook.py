@@ -69,7 +69,9 @@ def run_playbook(
         command += ["--check"] if check else []
         command += ["--diff"] if diff else []
         command.append(str(data_path("playbooks", f"{name}.yml")))
-        with start(command, wanted_for="reach the hosts", env=_environment()) as running:
+        with start(
+            command, wanted_for="reach the hosts", env=_environment(Path(folder))
+        ) as running:
             for line in _lines(running):
                 if line is None:
                     if observer is not None:
@@ -122,8 +124,12 @@ def _need_ansible() -> None:
         )
 
 
-def _environment() -> dict[str, str]:
-    """Return what makes ansible-playbook ours: its user's own configuration does not count."""
+def _environment(folder: Path) -> dict[str, str]:
+    """Return what makes ansible-playbook ours: its user's own configuration does not count.
+
+    ``folder`` is this run's own. Connections are shared within the run and with no other: the same
+    address may mean another host there.
+    """
     playbooks = data_path("playbooks")
     return {
         "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
@@ -131,6 +137,7 @@ def _environment() -> dict[str, str]:
         "ANSIBLE_LIBRARY": str(playbooks / "library"),
         "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback"),
         "ANSIBLE_STDOUT_CALLBACK": "hostprep_events",
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
         "ANSIBLE_NOCOLOR": "1",
         # Ansible insists on a UTF-8 locale for its own words.
         "PYTHONUTF8": "1",

@@ -63,8 +63,12 @@ class CallbackModule(CallbackBase):
         )
 
     def _message(self, fields: dict[str, Any]) -> str | None:
-        words = [str(fields[key]).strip() for key in ("msg", "stderr", "module_stderr") if fields.get(key)]
-        return "\n".join(words) or None
+        words = [
+            str(fields[key]).strip()
+            for key in ("msg", "stderr", "module_stderr")
+            if fields.get(key)
+        ]
+        return "\n".join(words).replace("\r", "") or None
 
     def _emit(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "time": time.time(), **fields}, default=str)

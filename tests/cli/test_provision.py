@@ -58,7 +58,11 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
     assert run(["provision", "-i", "hosts.yml"]) == 1
     out, err = capsys.readouterr()
     assert out == (
-        "a: done: volume /mnt/a: mount it (nothing is there)\n"
+        "a:\n"
+        "  done: volume /mnt/a: mount it (nothing is there)\n"
+        "\n"
+        "c:\n"
+        "  failed: cannot be reached: timed out\n"
         "\n"
         "host  changed  failed       bound by\n"
         "a     1        no           city: source, 2.00 MB/s\n"

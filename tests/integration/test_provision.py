@@ -79,7 +79,7 @@ def test_a_bare_host_is_predicted_as_far_as_can_be_told(host: Path) -> None:
     assert (found["changed"], found["failed"], found["predicted"]) == (True, False, False)
     assert "not installed here yet" in found["message"]
     assert [each["subject"] for each in found["changes"]] == [
-        "Install hostprep", "Let users find it", "Make the folder of the spec", "Converge"
+        "Install hostprep", "Put the command on the PATH", "Make the folder of the spec", "Converge"
     ]  # fmt: skip
     assert sorted(os.listdir(host)) == [
         "fstab",
