@@ -273,7 +273,8 @@ def path_with_hostprep(tmp_path: Path) -> str:
 def documented(script: str, path: str) -> subprocess.CompletedProcess[str]:
     file = Path("script")
     here = str(Path.cwd())
-    file.write_text(script.replace("/etc/hostprep", here).replace("/run/", f"{here}/"))
+    script = script.replace("/etc/hostprep", here).replace("/run/", f"{here}/")
+    file.write_text(script.replace("/usr/local/bin/", ""))
     Path("hostprep.yml").write_text("{}")
     file.chmod(0o755)
     env = {**os.environ, "PATH": path, "SLURM_JOB_ID": "4711"}
@@ -306,9 +307,10 @@ def test_the_documented_slurm_prolog(path_with_hostprep: str, wanted: object, co
     done = documented(script, path_with_hostprep)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
     jsonschema.validate(json.loads(Path("hostprep-check.json").read_text()), SCHEMA)
-    assert Path("logged").exists() is bool(code)
+    assert Path("logged").exists() is (wanted is not ENOUGH)
     if code:
-        assert "job 4711 was held back: FAIL: 1 FAIL" in Path("logged").read_text()
+        logged = Path("logged").read_text()
+        assert "job 4711: the check ended with 3: FAIL: 1 FAIL" in logged
 
 
 @pytest.mark.parametrize(
