@@ -44,6 +44,8 @@ def test_a_host_boots_mounts_what_is_shared_and_reboots(tmp_path: Path) -> None:
         ]
         omega.power_off()
         assert omega.ssh("true", check=False).returncode == 255
+        omega.start()
+        assert omega.wait_until_up() == "running"
     assert left_behind(tmp_path) == []
 
 

@@ -182,7 +182,7 @@ def test_without_its_volume_nothing_is_staged_to_the_disk_below(lab: Lab) -> Non
 def test_drift_is_found_by_plan_and_mended_by_apply(lab: Lab, drift: str, kinds: set[str]) -> None:
     beta = lab.fleet["beta"]
     assert beta.hostprep("plan --exit-code")["changes"] == []
-    right = beta.ssh("cat /etc/fstab").stdout, mount_options(beta), content_of(beta, VOLUME)
+    right = state_of(beta)
     beta.ssh(drift)
     found = beta.hostprep("plan --exit-code", expect=4)["changes"]
     assert {change["kind"] for change in found} == kinds
@@ -193,11 +193,13 @@ def test_drift_is_found_by_plan_and_mended_by_apply(lab: Lab, drift: str, kinds:
     assert applied["done"] == found
     assert applied["pending"] == applied["failed"] == []
     assert beta.hostprep("plan --exit-code")["changes"] == []
-    assert right == (
-        beta.ssh("cat /etc/fstab").stdout,
-        mount_options(beta),
-        content_of(beta, VOLUME),
-    )
+    assert state_of(beta) == right
+
+
+def state_of(host: Host) -> tuple[str, set[str], str]:
+    """Return the lines of fstab, the options of the volume and what it holds."""
+    fstab = host.ssh("cat /etc/fstab").stdout
+    return fstab, mount_options(host), content_of(host, f"{VOLUME}/birds")
 
 
 def test_a_host_that_dies_stops_no_other_and_a_later_run_completes_it(lab: Lab) -> None:

@@ -79,7 +79,7 @@ def _files(host: Host, key: Path) -> dict[str, str]:
         "/etc/hosts": f"127.0.0.1 localhost\n{host.address} {host.name}\n",
         "/etc/fstab": "# made by hand; hostprep edits its own lines only\n",
         "/etc/systemd/network/10-fleet.network": (
-            f"[Match]\nName=host0\n\n[Network]\nAddress={host.address}/24\n"
+            f"[Match]\nName=host0\n\n[Network]\nAddress={host.address}/24\nLinkLocalAddressing=no\n"
         ),
         "/root/.ssh/authorized_keys": public,
     }
@@ -113,6 +113,11 @@ def _write_inventory(folder: Path, ssh_config: Path, addresses: dict[str, str]) 
     """Write an inventory as an admin has one, in YAML (of which JSON is a part)."""
     inventory = folder / "inventory.yml"
     hosts = {name: {"ansible_host": address} for name, address in addresses.items()}
-    reach = {"ansible_user": "root", "ansible_ssh_common_args": f"-F '{ssh_config}'"}
+    reach = {
+        "ansible_user": "root",
+        "ansible_ssh_common_args": f"-F '{ssh_config}'",
+        # Ansible's own would lead to the hosts of another fleet, which have the same addresses.
+        "ansible_control_path_dir": str(folder / "cp"),
+    }
     inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": reach}}, indent=1))
     return inventory

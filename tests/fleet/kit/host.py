@@ -102,7 +102,8 @@ class Host:
 
     def power_off(self) -> None:
         """Cut the power: nothing in the host is told, and nobody hears of it."""
-        self.fence.run("ip", "link", "set", f"vb-{self.name}", "down")
+        # First the cable, or the kernel would tell the other ends that connections are closed.
+        self.fence.run("ip", "link", "delete", f"vb-{self.name}")
         self.fence.run("sh", "-c", f"echo 1 >{self._group}/cgroup.kill")
         self._gone()
 
