@@ -7,12 +7,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
+from hostprep.converging.sources import Patient, real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
-from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
@@ -24,11 +23,9 @@ from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
 from hostprep.staging.space import check_space
 from hostprep.staging.stage import carry_out
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import lock
 from hostprep.units import format_bytes, format_count
 
-LOOK_SECONDS = 10.0
 _MOST_NAMED = 3
 
 
@@ -91,18 +88,18 @@ def look_at_dataset(
     """Plan the staging of a data set and return what came of it; changes nothing.
 
     ``volume_bytes`` is the size that its volume will have, None for one staged to a directory. A
-    source or a target that does not answer is a problem after ten seconds.
+    source or a target that does not answer is a problem after a while, see ``sources``.
     """
     try:
-        found = _real_paths(spec)
+        source, parent = real_paths(spec)
         request = StageRequest(
-            source=found["source"],
+            source=source,
             name=check_name(spec.name),
-            parent=found["parent"],
+            parent=parent,
             volume_size_bytes=volume_bytes,
             reserve_bytes=reserve_bytes,
         )
-        with plan_stage(request, observer) as plan:
+        with plan_stage(request, Patient(observer, source)) as plan:
             return _seen(spec, plan)
     except HostprepError as problem:
         return DatasetLook(spec, spec.target, problem=problem)
@@ -154,34 +151,6 @@ def _plan_dataset(look: DatasetLook, name: str, problem: HostprepError | None) -
         task=DatasetTask(look.request),
         after=((Kind.VOLUME, look.spec.volume),) if look.spec.volume else (),
     )
-
-
-def _real_paths(spec: DatasetSpec) -> dict[str, str]:
-    """Return source and target directory without symlinks, asked of a child that may hang."""
-
-    def ask() -> dict[str, Any]:
-        source, parent = os.path.realpath(spec.source), spec.volume or os.path.realpath(spec.parent)
-        for path in (source, parent):
-            try:
-                with os.scandir(path) as entries:
-                    next(entries, None)
-                os.statvfs(path)
-            except OSError:
-                pass  # the planner says what is wrong, and whether that matters
-        return {"source": source, "parent": parent}
-
-    try:
-        found: dict[str, str] = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
-    except NoAnswerInTime:
-        raise NoAnswer(
-            f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
-            f" {spec.name} needs is not known; nothing was changed.",
-            "a network mount whose server is gone? `findmnt -T PATH` shows it; take the data set"
-            " out of the spec until it is back",
-        ) from None
-    except ChildProcessError as error:
-        raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
-    return found
 
 
 def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:

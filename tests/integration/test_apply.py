@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.converging import datasets
+from hostprep.converging import sources
 from hostprep.host.memory import read_headroom
 from hostprep.units import MIB
 from tests.kit import failing_fs as failing
@@ -271,7 +271,7 @@ def test_a_source_that_does_not_answer_is_refused_and_not_waited_for(
 ) -> None:
     if reason := failing.unavailable():
         pytest.skip(reason)
-    monkeypatch.setattr(datasets, "LOOK_SECONDS", 1.0)
+    monkeypatch.setattr(sources, "LOOK_SECONDS", 1.0)
     with failing_fs(source, read_only=True, where=safe_dir) as fs:
         spec = write_spec(
             safe_dir / "hostprep.yml",

@@ -1,0 +1,55 @@
+"""A look at a source in which nothing moves any more is ended; one that is merely slow is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.converging import sources
+from hostprep.converging.sources import Patient, real_paths
+from hostprep.errors import HostprepError
+from hostprep.probing.alive import NoAnswer
+from hostprep.spec import DatasetSpec
+from hostprep.staging.observer import Silent
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(sources.time, "monotonic", clock.monotonic)
+    return clock
+
+
+def test_no_progress_for_ten_minutes_is_the_end(clock: Clock) -> None:
+    patient = Patient(Silent(), "/srv/data")
+    patient.phase("scan")
+    for _ in range(100):
+        patient.progress(5, 0)
+        clock.now += 6
+    clock.now += 1
+    with pytest.raises(NoAnswer, match="/srv/data stopped answering: for 10 min"):
+        patient.progress(5, 0)
+
+
+def test_a_slow_source_gets_all_the_time_it_needs(clock: Clock) -> None:
+    patient = Patient(Silent(), "/srv/data")
+    for entries in range(50):
+        clock.now += 599
+        patient.progress(entries, 0)
+    patient.phase("check")
+    clock.now += 599
+    patient.progress(0, 0)
+
+
+def test_what_the_child_cannot_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.realpath", lambda path: 1 / 0)
+    with pytest.raises(HostprepError, match="/srv/data could not be looked at"):
+        real_paths(DatasetSpec("data", "/srv/data", to="/fast"))
