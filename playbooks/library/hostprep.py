@@ -74,13 +74,9 @@ def main() -> None:
         required_if=[("command", "converge", ("spec",))],
         supports_check_mode=True,
     )
-    if module.params["command"] == "check":
-        check(module)
-    elif not module.check_mode:
-        apply(module)
-    elif os.path.exists(module.params["executable"]):
-        plan(module)
-    else:
+    if os.path.exists(module.params["executable"]):
+        act(module)
+    elif module.check_mode and module.params["command"] == "converge":
         module.exit_json(
             changed=True,
             predicted=False,
@@ -88,6 +84,21 @@ def main() -> None:
             msg="hostprep is not installed here yet; what it would change once it is installed"
             " cannot be told",
         )
+    else:
+        module.fail_json(
+            msg=f"hostprep is not installed here: there is no {module.params['executable']}."
+            " -> hostprep provision installs it",
+            document=None,
+        )
+
+
+def act(module: AnsibleModule) -> None:
+    if module.params["command"] == "check":
+        check(module)
+    elif module.check_mode:
+        plan(module)
+    else:
+        apply(module)
 
 
 def check(module: AnsibleModule) -> None:
@@ -117,14 +128,15 @@ def plan(module: AnsibleModule) -> None:
 def run(module: AnsibleModule, arguments: list[str]) -> dict:
     """Return the document that hostprep printed; fail where it printed none."""
     command = [module.params["executable"], *arguments, "--json"]
-    code, out, err = module.run_command(command, handle_exceptions=False)
+    code, out, err = module.run_command(command)
     try:
         document = json.loads(out)
     except ValueError:
+        document = None
+    if not isinstance(document, dict):
         said = err.strip() or out.strip() or "it said nothing"
-        module.fail_json(
-            msg=f"hostprep {arguments[0]} ended with {code}: {said[-2000:]}", document=None
-        )
+        message = f"hostprep {arguments[0]} ended with {code}: {said[-2000:]}"
+        module.fail_json(msg=message, document=None)
     return document
 
 
@@ -140,21 +152,26 @@ def report(module: AnsibleModule, document: dict, changes: list[dict], **result:
 
 
 def fail(module: AnsibleModule, document: dict) -> None:
-    """End badly, with every sentence that hostprep has for it."""
-    found = [document["error"]] if "error" in document else []
-    found += document.get("refusals", []) + document.get("failed", [])
-    sentences = [
-        each["message"] + (f" -> {each['hint']}" if each.get("hint") else "") for each in found
-    ]
+    """End badly, with every sentence that hostprep has for it; the sum where it has no details."""
+    problems = document.get("refusals", []) + document.get("failed", [])
+    told = {(each["kind"], each["subject"]) for each in problems}
+    sentences = [f"{each['kind']} {each['subject']}: {sentence(each)}" for each in problems]
     sentences += [
-        f"{change['kind']} {change['subject']} is still not as the spec asks: {change['reason']}"
-        for change in document.get("pending", [])
+        f"{each['kind']} {each['subject']}: still to do: {each['action']} ({each['reason']})"
+        for each in document.get("pending", [])
+        if (each["kind"], each["subject"]) not in told
     ]
+    if not sentences and "error" in document:
+        sentences = [sentence(document["error"])]
     module.fail_json(
         msg="\n".join(sentences) or "hostprep failed and did not say why",
         changed=bool(document.get("done")),
         document=document,
     )
+
+
+def sentence(problem: dict) -> str:
+    return problem["message"] + (f" -> {problem['hint']}" if problem.get("hint") else "")
 
 
 def lines(changes: list[dict], word: str) -> str:

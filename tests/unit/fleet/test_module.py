@@ -1,0 +1,142 @@
+"""The Ansible module: which command it runs, and how it puts the document into Ansible's words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.stagecraft import REPOSITORY
+
+MODULE = REPOSITORY / "playbooks" / "library" / "hostprep.py"
+STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "it is not there"}
+PROBLEM = {"kind": "dataset", "subject": "city", "message": "no space.", "hint": "make some"}
+
+
+class Host:
+    """A host whose ``hostprep`` notes its arguments and its spec, and prints what it is told to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.executable = folder / "hostprep"
+        self.spec = folder / "hostprep.yml"
+        self.spec.write_text("old: spec\n")
+
+    def says(self, document: dict[str, Any] | str) -> None:
+        (self.folder / "says").write_text(
+            document if isinstance(document, str) else json.dumps(document)
+        )
+        self.executable.write_text(
+            f"#!/bin/sh\nprintf '%s\\n' \"$@\" >{self.folder}/words\n"
+            f'[ -f "$2" ] && cat "$2" >{self.folder}/read\ncat {self.folder}/says\nexit 3\n'
+        )
+        self.executable.chmod(0o755)
+
+    def module(self, *, check: bool = False, **parameters: Any) -> dict[str, Any]:
+        arguments = {
+            "executable": str(self.executable),
+            "spec": str(self.spec),
+            "_ansible_check_mode": check,
+            **parameters,
+        }
+        done = subprocess.run(
+            [sys.executable, MODULE],
+            input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.stdout, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == int(bool(found.get("failed")))
+        return found
+
+    @property
+    def words(self) -> list[str]:
+        return (self.folder / "words").read_text().splitlines()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def test_it_applies_and_shows_what_was_done(host: Host) -> None:
+    document = {"ok": True, "changed": True, "changes": [STEP, STEP], "done": [STEP]}
+    host.says(document)
+    result = host.module(prune=True)
+    assert host.words == ["apply", str(host.spec), "--yes", "--prune", "--json"]
+    assert (result["changed"], result["document"]) == (True, document)
+    assert result["diff"]["before"] == "volume /mnt/a: it is not there\n"
+    assert result["diff"]["after"] == "volume /mnt/a: mount it\n"
+
+
+def test_check_mode_plans_against_the_spec_that_is_to_come(host: Host) -> None:
+    host.says({"ok": True, "changes": [STEP], "refusals": []})
+    result = host.module(check=True, content="new: spec\n")
+    assert host.words[0] == "plan"
+    assert host.words[2:] == ["--json"]
+    assert (host.folder / "read").read_text() == "new: spec\n"
+    assert host.spec.read_text() == "old: spec\n"
+    assert not Path(host.words[1]).exists()
+    assert (result["changed"], result["predicted"]) == (True, True)
+
+
+def test_nothing_to_do_is_no_change(host: Host) -> None:
+    host.says({"ok": True, "changed": False, "changes": [], "refusals": [], "done": []})
+    assert host.module()["changed"] is False
+    assert host.module(check=True)["changed"] is False
+    assert (host.folder / "read").read_text() == "old: spec\n"
+
+
+def test_without_hostprep_a_change_is_certain_and_its_extent_unknown(host: Host) -> None:
+    result = host.module(check=True)
+    assert (result["changed"], result["predicted"], result["document"]) == (True, False, None)
+    for command in ("converge", "check"):
+        failed = host.module(command=command)
+        assert f"not installed here: there is no {host.executable}" in failed["msg"]
+
+
+def test_what_failed_is_said_once_and_what_is_left_to_do_with_it(host: Host) -> None:
+    left = {**STEP, "kind": "dataset", "subject": "city"}
+    document = {
+        "ok": False, "changed": True, "done": [STEP], "failed": [PROBLEM], "refusals": [],
+        "pending": [left, STEP], "error": {"message": "the sum", "hint": None},
+    }  # fmt: skip
+    host.says(document)
+    result = host.module()
+    assert result["msg"].splitlines() == [
+        "dataset city: no space. -> make some",
+        "volume /mnt/a: still to do: mount it (it is not there)",
+    ]
+    assert (result["failed"], result["changed"], result["document"]) == (True, True, document)
+
+
+def test_a_refusal_fails_check_mode_as_it_would_the_run(host: Host) -> None:
+    host.says({"ok": True, "changes": [STEP], "refusals": [PROBLEM]})
+    result = host.module(check=True)
+    assert (result["failed"], result["msg"]) == (True, "dataset city: no space. -> make some")
+
+
+def test_an_error_without_details_is_said_itself(host: Host) -> None:
+    host.says({"ok": False, "error": {"message": "the spec is wrong", "hint": "mend it"}})
+    assert host.module()["msg"] == "the spec is wrong -> mend it"
+
+
+@pytest.mark.parametrize("said", ["", "Traceback", "[1]", "null"])
+def test_what_is_no_document_is_shown(host: Host, said: str) -> None:
+    host.says(said)
+    result = host.module()
+    assert result["failed"]
+    assert "hostprep apply ended with 3" in result["msg"]
+    assert (said or "it said nothing") in result["msg"]
+
+
+def test_a_verdict_is_no_failure_of_the_module(host: Host) -> None:
+    document = {"schema": "hostprep.check/1", "ok": True, "verdict": "FAIL", "checks": []}
+    host.says(document)
+    result = host.module(command="check", arguments=["--quick"])
+    assert host.words == ["check", "--quick", "--json"]
+    assert (result["changed"], result["document"]) == (False, document)
