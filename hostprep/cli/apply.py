@@ -14,10 +14,11 @@ from hostprep.cli.host_plan import (
     SpecArgument,
     converging_options,
     plan_fields,
+    refused_exit,
     show_plan,
 )
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
+from hostprep.cli.output import emit_error, emit_json, emit_text, error_fields, printable, say
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def apply(
     """Make this host as the spec says; then look again, and say what is still to be done."""
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec
-    from hostprep.converging.apply import apply_plan, refusal_of
+    from hostprep.converging.apply import apply_plan
     from hostprep.converging.plan import look_and_plan
 
     if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
@@ -68,7 +69,7 @@ def apply(
                     ok=not plan.refusals,
                 )
             if plan.refusals:
-                raise typer.Exit(refusal_of(plan).exit_code)
+                raise refused_exit(plan, "apply", as_json=as_json)
             return
         if not yes and not typer.confirm("Do this?", err=True):
             raise HostprepError("the plan was not agreed to; nothing was changed.")
@@ -107,6 +108,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
     for change in applied.after.changes:
         say(printable(f"pending: {change.kind} {change.subject}: {change.action}"))
     if error is not None:
+        emit_error("apply", error, as_json=False)  # the document has told of it
         raise typer.Exit(error.exit_code)
     if not as_json:
         emit_text("looked at again: the host is as the spec says")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import size_in_bytes
-from hostprep.cli.output import emit_text, error_fields, printable, say
+from hostprep.cli.output import emit_error, emit_text, error_fields, printable, say
 
 if TYPE_CHECKING:
     from hostprep.converging.model import HostPlan
@@ -72,3 +72,16 @@ def show_plan(plan: HostPlan) -> None:
         emit_text(f"changes: {len(plan.changes)}")
     else:
         emit_text("nothing to do")
+
+
+def refused_exit(plan: HostPlan, command: str, *, as_json: bool) -> typer.Exit:
+    """Return the end of a command whose plan is refused, and has been shown.
+
+    With ``--json``, say it on stderr too.
+    """
+    from hostprep.converging.apply import refusal_of
+
+    refusal = refusal_of(plan)
+    if as_json:
+        emit_error(command, refusal, as_json=False)
+    return typer.Exit(refusal.exit_code)

@@ -12,10 +12,11 @@ from hostprep.cli.host_plan import (
     SpecArgument,
     converging_options,
     plan_fields,
+    refused_exit,
     show_plan,
 )
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_error, emit_json
+from hostprep.cli.output import emit_json
 from hostprep.errors import Inconclusive
 
 
@@ -31,7 +32,6 @@ def plan(
     """Show what the spec would change on this host, and why; changes nothing."""
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec
-    from hostprep.converging.apply import refusal_of
     from hostprep.converging.plan import look_and_plan
 
     wanted, options = wanted_spec(spec), converging_options(prune=prune, reserve=reserve)
@@ -42,9 +42,6 @@ def plan(
     else:
         show_plan(found)
     if found.refusals:
-        refusal = refusal_of(found)
-        if as_json:
-            emit_error("plan", refusal, as_json=False)
-        raise typer.Exit(refusal.exit_code)
+        raise refused_exit(found, "plan", as_json=as_json)
     if exit_code and found.changes:
         raise typer.Exit(Inconclusive.exit_code)

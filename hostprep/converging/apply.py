@@ -71,9 +71,9 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         try:
             if came := each.task.carry_out(observer):
                 staged.append(came)
-        except HostprepError as error:
-            failed[each.key] = Problem.of(each.kind, each.subject, error)
-            observer.note(f"{each.kind} {each.subject}: failed: {error.message}")
+        except (HostprepError, OSError) as error:
+            failed[each.key] = Problem.of(each.kind, each.subject, _in_words(error))
+            observer.note(f"failed: {each.kind} {each.subject}")
         except KeyboardInterrupt:
             raise _interruption(each, done) from None
         else:
@@ -113,6 +113,13 @@ def _achieved(
         if each.key in finished
         or (each.key in failed and (change.kind, change.subject) not in open_keys)
     )
+
+
+def _in_words(error: HostprepError | OSError) -> HostprepError:
+    if isinstance(error, HostprepError):
+        return error
+    where = f" ({error.filename})" if error.filename else ""
+    return HostprepError(f"the system refused: {error.strerror or error}{where}.")
 
 
 def _interruption(at_work: ObjectPlan, done: list[ObjectPlan]) -> Interrupted:

@@ -64,6 +64,17 @@ def test_what_needs_a_failed_object_is_not_tried_nor_what_needs_that() -> None:
     assert not applied.ok
 
 
+def test_an_error_of_the_system_is_the_objects_own_failure() -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device", "/nvme/x")
+
+    plan = host(thing(Kind.DATASET, "a", full), thing(Kind.DATASET, "b", lambda: None))
+    applied = apply_plan(plan, host, Silent())
+    (problem,) = applied.failed
+    assert problem.message == "the system refused: No space left on device (/nvme/x)."
+    assert ("b" in [change.subject for change in applied.done]) and not applied.ok
+
+
 def test_of_a_failed_object_only_what_is_there_now_counts_as_done() -> None:
     mount = Change(Kind.VOLUME, "/a", "mount", "-")
     line = Change(Kind.FSTAB, "/a", "add a line", "-")
