@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.context import Context
@@ -18,6 +20,22 @@ from hostprep.staging.manifest import Record
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
 COMPARE_SECONDS = {Level.QUICK: 0.7, Level.FULL: 30.0}
 _OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
+_MOST_AT_ONCE = 32
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a source answers: ``state`` is fine, empty, missing, no_directory, failing or hangs.
+
+    ``why`` says what is wrong with it; ``real`` is its path without symlinks, None if it hangs.
+    """
+
+    state: str
+    why: str = ""
+    real: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +44,7 @@ class DatasetLook:
 
     ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
-    not known.
+    not known. ``origin`` is how its source answers.
     """
 
     name: str
@@ -39,6 +57,7 @@ class DatasetLook:
     reason: str
     lost_volume: str | None
     stage: str | None
+    origin: Origin
 
     @property
     def subject(self) -> str:
@@ -50,10 +69,14 @@ class DatasetLook:
         """Whether it is published on its target."""
         return self.state in ("staged", "partial")
 
-    @property
-    def cure(self) -> tuple[str, ...]:
-        """The line that stages it, if there is one."""
-        return () if self.stage is None else (self.stage,)
+    def staging(self, hint: str | None = None, option: str | None = None) -> Remedy:
+        """Return how to stage it; only from a source that is there, for an empty one empties it."""
+        lost = self.origin.state == "empty" and self.record is not None and self.record.files
+        if self.origin.state not in ("fine", "empty") or lost:
+            return Remedy((), f"bring its source {self.source} back first (HP014)")
+        if self.stage is None:
+            return Remedy((), f"stage {self.source} again, into a volume that is large enough")
+        return Remedy((f"{self.stage} {option}" if option else self.stage,), hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +89,19 @@ class Compared:
 
 
 def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
-    """Return the data sets of the spec, then those on record that it does not name."""
+    """Return the data sets of the spec, then those on record that it does not name.
+
+    Sources are asked all at the same time: several that hang take no longer than one.
+    """
     known = {status.record.target: status for status in context.datasets}
-    looks = []
+    looks: list[partial[DatasetLook]] = []
     for wanted in context.spec.datasets if context.spec else ():
         status = known.pop(_target(wanted, set(known)), None)
         lost = wanted.volume is not None and context.live(wanted.volume) is None
         assert context.spec is not None
         looks.append(
-            DatasetLook(
+            partial(
+                DatasetLook,
                 name=wanted.name,
                 source=wanted.source,
                 target=wanted.target,
@@ -94,7 +121,8 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
             continue
         live = None if record.volume is None else context.live(record.volume)
         looks.append(
-            DatasetLook(
+            partial(
+                DatasetLook,
                 name=record.name,
                 source=record.source,
                 target=record.target,
@@ -107,7 +135,16 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 stage=stage_again_line(record, live),
             )
         )
-    return tuple(looks)
+    origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)
+    return tuple(look(origin=origin) for look, origin in zip(looks, origins, strict=True))
+
+
+def at_once(question: Callable[[Item], Answer], items: Sequence[Item]) -> tuple[Answer, ...]:
+    """Return the answers to ``question`` for all items, asked at the same time."""
+    if not items:
+        return ()
+    with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE)) as pool:
+        return tuple(pool.map(question, items))
 
 
 def none_to_judge(datasets: tuple[DatasetLook, ...]) -> Iterator[Finding]:
@@ -124,26 +161,27 @@ def _target(wanted: DatasetSpec, targets: set[str]) -> str:
     return os.path.join(os.path.realpath(wanted.to), wanted.name)
 
 
-def source_answers(context: Context, source: str) -> dict[str, Any]:
-    """Return ``{"state", "why"}`` of a source: fine, empty, missing, no_directory or failing.
-
-    Raises ``CannotTell`` where it does not answer.
-    """
+def ask_source(context: Context, source: str) -> Origin:
+    """Return how a source answers, in a child that is left behind where it hangs."""
 
     def question() -> dict[str, Any]:
         try:
+            real = os.path.realpath(source)
             with os.scandir(source) as entries:
-                return {"state": "empty" if next(entries, None) is None else "fine", "why": ""}
+                state = "empty" if next(entries, None) is None else "fine"
+            return {"state": state, "real": real}
         except FileNotFoundError:
             return {"state": "missing", "why": "it does not exist"}
         except NotADirectoryError:
             return {"state": "no_directory", "why": "it is no directory"}
         except OSError as error:
-            return {"state": "failing", "why": f"{error.strerror}"}
+            return {"state": "failing", "why": error.strerror or str(error)}
 
     patience = _REACH_SECONDS[context.level]
-    answer: dict[str, Any] = context.ask(f"source {source}", question, patience_seconds=patience)
-    return answer
+    try:
+        return Origin(**context.ask(f"source {source}", question, patience_seconds=patience))
+    except CannotTell as error:
+        return Origin("hangs", error.message)
 
 
 def compared(

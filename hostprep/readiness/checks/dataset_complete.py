@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from hostprep.readiness.checks._datasets import (
     Compared,
+    DatasetLook,
+    at_once,
     cannot_compare,
     compared,
     difference,
@@ -14,7 +16,7 @@ from hostprep.readiness.checks._datasets import (
     look_at_datasets,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.staging.inspection import Inspected, inspect_target
 
 
@@ -27,13 +29,11 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Compare each published data set with its manifest."""
-    return Facts(
-        tuple(
-            compared(context, each, f"{each.target} against its manifest", inspect_target)
-            for each in look_at_datasets(context)
-            if each.is_there
-        )
-    )
+
+    def ask(each: DatasetLook) -> Compared:
+        return compared(context, each, f"{each.target} against its manifest", inspect_target)
+
+    return Facts(at_once(ask, [each for each in look_at_datasets(context) if each.is_there]))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -62,7 +62,7 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
         "none differs",
         "the manifest: names, sizes and times of modification",
         0,
-        Remedy(each.dataset.cure, "it copies what differs, and keeps the rest") if wrong else None,
+        each.dataset.staging("it copies what differs, and keeps the rest") if wrong else None,
     )
 
 

@@ -14,7 +14,6 @@ from hostprep.readiness.model import (
     Finding,
     Level,
     Measured,
-    Remedy,
     Severity,
     Status,
 )
@@ -104,10 +103,8 @@ def _judge_one(each: Read, found: ReadThrough) -> Finding:
             f"{extent} of {dataset.target} were read within the time, none of it is damaged; the"
             " rest was not looked at."
         )
-    remedy = None
-    if wrong:
-        again = tuple(f"{line} --full-check" for line in dataset.cure)
-        remedy = Remedy(again, "it reads source and copy, and copies what differs")
+    hint = "it reads source and copy, and copies what differs"
+    remedy = dataset.staging(hint, "--full-check") if wrong else None
     return Finding(
         Status.FAIL if wrong else Status.PASS,
         dataset.subject,

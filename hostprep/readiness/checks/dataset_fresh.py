@@ -3,54 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import (
     Compared,
+    DatasetLook,
+    at_once,
     cannot_compare,
     compared,
     difference,
     extent,
     look_at_datasets,
-    source_answers,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import (
-    CannotTell,
-    Check,
-    Finding,
-    Measured,
-    Remedy,
-    Severity,
-    Status,
-)
+from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.staging.inspection import Inspected, inspect_source
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The published data sets; those whose source does not answer, or is gone, are not compared."""
+    """The published data sets; those whose source does not answer, or is gone, are not compared.
+
+    ``mount`` has by a data set's target the line that mounts its volume.
+    """
 
     datasets: tuple[Compared, ...]
+    mount: dict[str, str]
 
 
 def look(context: Context) -> Facts:
     """Compare the source of each published data set with the manifest."""
-    found = []
-    for each in look_at_datasets(context):
-        if not each.is_there or each.record is None:
-            continue
-        source = each.record.source
-        try:
-            fine = source_answers(context, source)["state"] == "fine"
-        except CannotTell:
-            fine = False
-        if fine:
-            name = f"{source} against the manifest of {each.target}"
-            found.append(compared(context, each, name, inspect_source))
-        else:
-            found.append(Compared(each, None))
-    return Facts(tuple(found))
+
+    def ask(each: DatasetLook) -> Compared:
+        if each.origin.state != "fine" or _is_elsewhere(each):
+            return Compared(each, None)
+        name = f"{each.source} against the manifest of {each.target}"
+        return compared(context, each, name, inspect_source)
+
+    there = [each for each in look_at_datasets(context) if each.is_there]
+    volumes = {} if context.spec is None else {v.path: v for v in context.spec.volumes}
+    mount = {
+        each.target: mount_line(volumes[each.record.volume])
+        for each in there
+        if each.record is not None and each.record.volume in volumes
+    }
+    return Facts(at_once(ask, there), mount)
+
+
+def _is_elsewhere(dataset: DatasetLook) -> bool:
+    """Whether it was staged from another source than the spec names now."""
+    staged_from = None if dataset.record is None else dataset.record.source
+    return dataset.origin.real is not None and staged_from != dataset.origin.real
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -62,9 +67,28 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield _judge_one(each, each.found)
         elif each.problem is not None:
             yield cannot_compare(each.dataset, each.problem)
+        elif _is_elsewhere(each.dataset):
+            yield _from_elsewhere(each.dataset, facts.mount.get(each.dataset.target))
         else:
             message = f"the source of {each.dataset.name} cannot be looked at (HP014 says why)."
             yield Finding(Status.SKIP, each.dataset.subject, message)
+
+
+def _from_elsewhere(dataset: DatasetLook, mount: str | None) -> Finding:
+    staged_from = "" if dataset.record is None else dataset.record.source
+    remedy = dataset.staging("the copy is replaced; its volume goes with the last data set in it")
+    if remedy.commands:
+        lines = (f"hostprep unstage {quote(dataset.target)}", *((mount,) if mount else ()))
+        remedy = replace(remedy, commands=(*lines, *remedy.commands))
+    return Finding(
+        Status.FAIL,
+        dataset.subject,
+        f"{dataset.name} was staged from {staged_from}, and the spec names {dataset.source}.",
+        Measured(staged_from, staged_from),
+        dataset.source,
+        "the spec",
+        remedy=remedy,
+    )
 
 
 def _judge_one(each: Compared, found: Inspected) -> Finding:
@@ -81,7 +105,7 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
         "none differs",
         "the source: names, sizes, times, owners and modes",
         0,
-        Remedy(each.dataset.cure, "it copies what changed, and keeps the rest") if differ else None,
+        each.dataset.staging("it copies what changed, and keeps the rest") if differ else None,
     )
 
 
@@ -100,7 +124,8 @@ and nothing tells.
 Of a source with very many files `--quick` compares as many as it can in 0.7 s, each time others,
 and says how many; `--full` takes up to 30 s. A source that hangs is left alone: see HP014.
 
-**FAIL** the source has files that were changed, added or removed since. **UNKNOWN** it could not be
+**FAIL** the source has files that were changed, added or removed since, or the spec names another
+source than the one that it was staged from. **UNKNOWN** it could not be
 compared.
 
 The same `hostprep stage` brings the copy up to date; it copies only what changed.

@@ -43,9 +43,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
     name, target = dataset.name, dataset.target
-    remedy: Remedy | None = Remedy(
-        dataset.cure, None if dataset.cure else f"stage {dataset.source} again"
-    )
+    remedy: Remedy | None = dataset.staging()
     if dataset.lost_volume is not None:
         message = f"the volume of {name}, {dataset.lost_volume}, is not mounted (HP001)."
         return Finding(Status.SKIP, dataset.subject, message)

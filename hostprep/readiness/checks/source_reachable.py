@@ -10,11 +10,9 @@ from hostprep.readiness.checks._datasets import (
     DatasetLook,
     look_at_datasets,
     none_to_judge,
-    source_answers,
 )
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
-    CannotTell,
     Check,
     Finding,
     Measured,
@@ -27,14 +25,9 @@ from hostprep.readiness.shell import quote
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set and how its source answers; ``hangs`` says how long it was waited for.
-
-    ``mount`` is the mount point that it lies on, ``in_fstab`` whether fstab can mount that again.
-    """
+    """A data set, the mount point that its source lies on, and whether fstab can mount that."""
 
     dataset: DatasetLook
-    state: str
-    why: str
     mount: str | None
     in_fstab: bool
 
@@ -47,18 +40,16 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Look at each source, in a child that may hang."""
+    """Look at where each source lies."""
     mounted = {entry.target for entry in context.fstab}
     found = []
     for dataset in look_at_datasets(context):
-        source = dataset.record.source if dataset.record is not None else dataset.source
-        try:
-            answer = source_answers(context, source)
-        except CannotTell as error:
-            answer = {"state": "hangs", "why": error.message}
-        mount = mount_containing(source, context.mounts)
+        path = dataset.source
+        if dataset.record is not None and dataset.origin.real is None:
+            path = dataset.record.source  # as it was without symlinks
+        mount = mount_containing(dataset.origin.real or path, context.mounts)
         point = None if mount is None or mount.target == "/" else mount.target
-        found.append(Source(dataset, answer["state"], answer["why"], point, point in mounted))
+        found.append(Source(dataset, point, point in mounted))
     return Facts(tuple(found))
 
 
@@ -70,35 +61,35 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge_one(found: Source) -> Finding:
-    dataset, path = found.dataset, found.dataset.source
+    dataset, path, origin = found.dataset, found.dataset.source, found.dataset.origin
     # What is staged can be trained on without its source; it only cannot be brought up to date.
     status = Status.WARN if dataset.is_there else Status.FAIL
     so = "its copy is there" if dataset.is_there else "it cannot be staged"
     hint = f"bring {path} back: is its disk or share mounted?"
     remedy: Remedy | None = Remedy((), hint)
-    if found.state == "fine":
+    if origin.state == "fine":
         status, remedy = Status.PASS, None
         message = f"{path} answers."
-    elif found.state == "hangs":
+    elif origin.state == "hangs":
         status = Status.FAIL
         message = (
-            f"{found.why[:1].lower()}{found.why[1:].rstrip('.')}; processes that touch it hang."
+            f"{origin.why[:1].lower()}{origin.why[1:].rstrip('.')}; processes that touch it hang."
         )
         remedy = _let_go(found)
-    elif found.state == "empty" and dataset.record is not None and dataset.record.files:
+    elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
         message = f"{path} is empty, and {dataset.name} was not; {so}."
-    elif found.state == "empty":
+    elif origin.state == "empty":
         status, remedy = Status.PASS, None
         message = f"{path} answers, and holds nothing."
     else:
-        message = f"{path}: {found.why}; {so}."
-        if found.mount is not None and found.state == "failing":
+        message = f"{path}: {origin.why}; {so}."
+        if found.mount is not None and origin.state == "failing":
             remedy = _let_go(found)
     return Finding(
         status,
         dataset.subject,
         message,
-        Measured(found.state, found.state),
+        Measured(origin.state, origin.state),
         "answers, and is a directory",
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,

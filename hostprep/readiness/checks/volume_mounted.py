@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hostprep.host.mounts import mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
+from hostprep.readiness.checks._datasets import ask_source
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -17,7 +18,7 @@ from hostprep.spec.model import VolumeSpec
 class Facts:
     """The spec's volumes (None: no spec), each with the type of what is mounted there, if any.
 
-    ``stage`` has the lines that stage a volume's data sets, by its path.
+    ``stage`` has by its path the lines that stage a volume's data sets, if their sources answer.
     """
 
     volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
@@ -36,7 +37,11 @@ def look(context: Context) -> Facts:
         ),
         {
             volume.path: tuple(
-                stage_line(each, spec) for each in spec.datasets if each.volume == volume.path
+                stage_line(each, spec)
+                for each in spec.datasets
+                if each.volume == volume.path
+                and mount_at(volume.path, mounts) is None
+                and ask_source(context, each.source).state == "fine"
             )
             for volume in spec.volumes
         },

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hostprep.readiness.checks._commands import mount_line, stage_line
+from hostprep.readiness.checks._commands import mount_line
+from hostprep.readiness.checks._datasets import look_at_datasets
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -37,15 +38,17 @@ def look(context: Context) -> Facts:
     release = (context.read("proc/sys/kernel/osrelease") or "").strip()
     cures: dict[str, tuple[str, ...]] = {}
     if swap_active and context.spec is not None:
-        staged = {each.record.target for each in context.datasets if each.state != "missing"}
+        datasets = look_at_datasets(context)
         for volume in context.spec.volumes:
-            there = [each for each in context.spec.datasets if each.volume == volume.path]
-            cures[volume.path] = (
-                *(f"hostprep unstage {quote(d.target)}" for d in there if d.target in staged),
-                f"hostprep unmount {quote(volume.path)}",
-                mount_line(volume),
-                *(stage_line(dataset, context.spec) for dataset in there),
-            )
+            there = [each for each in datasets if each.target.startswith(volume.path + "/")]
+            lines = [line for each in there for line in each.staging().commands]
+            if len(lines) == len(there):  # else one would be lost, as its source is not there
+                cures[volume.path] = (
+                    *(f"hostprep unstage {quote(each.target)}" for each in there if each.is_there),
+                    f"hostprep unmount {quote(volume.path)}",
+                    mount_line(volume),
+                    *lines,
+                )
     return Facts(volumes, swap_active, release, cures)
 
 
@@ -74,9 +77,9 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
             f"swap is active and {path} lacks noswap: its data may be read from the swap disk."
         )
         remedy = Remedy(
-            facts.cures[path],
-            "the kernel takes noswap only at a mount, so it is emptied, mounted anew and filled"
-            " again; without swap (`swapoff -a`) it is not needed",
+            facts.cures.get(path, ()),
+            "the kernel takes noswap only at a mount, so it has to be emptied, mounted anew and"
+            " filled again; without swap (`swapoff -a`) it is not needed",
         )
     measured = Measured("noswap" if noswap else "without noswap", noswap)
     return Finding(
