@@ -67,7 +67,7 @@ def show_plan(plan: HostPlan) -> None:
         if refusal.hint:
             say(f"  -> {printable(refusal.hint)}")
     if plan.refusals:
-        emit_text(f"refused: {len(plan.refusals)}; nothing is changed before that is mended")
+        emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
     elif plan.changes:
         emit_text(f"changes: {len(plan.changes)}")
     else:

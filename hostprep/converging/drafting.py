@@ -12,12 +12,13 @@ from pathlib import Path
 from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.packages import look_at_packages
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.memory import ram_for_percent
 from hostprep.spec import DatasetSpec, SpecError
 from hostprep.spec.loading import parse_spec
 from hostprep.staging.manifest import all_records
 from hostprep.system.accounts import name_of
 from hostprep.system.files import replace_file
-from hostprep.units import GIB, KIB, MIB
+from hostprep.units import GIB, KIB, MIB, format_bytes
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.options import parse_options
@@ -30,12 +31,12 @@ _HEAD = """\
 # `hostprep spec check` reads this file, `hostprep spec schema` describes it to your editor.
 """
 _VOLUMES = """
-# Sized tmpfs volumes: mounted now, and at every boot by a line in /etc/fstab.
+# Sized tmpfs volumes, of the {ram} of RAM: mounted now, and at every boot by a line in fstab.
 """
 _VOLUME_EXAMPLE = """\
 # volumes:
 #   - path: /mnt/hostprep
-#     size: 30G              # or 40% of the RAM
+#     size: 40%              # of the RAM, or 30G
 #     owner: alice:ml
 """
 _DATASETS = """
@@ -82,7 +83,7 @@ def draft_spec() -> Draft:
     text = "".join(
         (
             _HEAD,
-            _VOLUMES,
+            _VOLUMES.format(ram=format_bytes(ram_for_percent())),
             _section("volumes", volumes.values()) or _VOLUME_EXAMPLE,
             _DATASETS,
             _section("datasets", map(_dataset, datasets)) or _DATASET_EXAMPLE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from hostprep.staging.bound import Bound
 from hostprep.staging.observer import Observer
 
 Item = TypeVar("Item")
+_OPTION = re.compile(r"--(size|inodes|huge|name|to)(?![\w-])")
 
 
 class Kind(StrEnum):
@@ -58,8 +60,12 @@ class Problem:
 
     @classmethod
     def of(cls, kind: Kind, subject: str, error: HostprepError) -> Problem:
-        """Return ``error`` as the problem of an object."""
-        return cls(kind, subject, error.message, error.hint)
+        """Return ``error`` as the problem of an object, its hint in the spec's words.
+
+        The single commands name their options: ``--size`` is the key ``size`` here.
+        """
+        hint = error.hint and _OPTION.sub(r"`\1`", error.hint.partition("; --force")[0])
+        return cls(kind, subject, error.message, hint)
 
     def as_error(self) -> HostprepError:
         """Return the problem as an error to be raised."""
