@@ -241,7 +241,7 @@ def test_explain() -> None:
     listed = hostprep("explain")
     codes = [line.split()[0] for line in listed.stdout.splitlines()]
     assert codes == sorted(codes) and {"HP001", "HP020"} <= set(codes)
-    wrong = hostprep("explain", "HP200")
+    wrong = hostprep("explain", "hp20")
     assert wrong.returncode == 2 and "did you mean HP020?" in wrong.stderr
     fields = json.loads(hostprep("explain", "HP020", "--json").stdout)
     assert fields["checks"][0]["page"] in page.stdout + "\n"
