@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +14,6 @@ from hostprep.errors import UsageError
 if TYPE_CHECKING:
     from hostprep.loading.model import Stage
     from hostprep.loading.report import Report
-
-_RANK_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 
 
 def recommend(
@@ -63,7 +60,7 @@ def recommend(
     Without --dataset and --loader it is a starting point, from the host alone.
     """
     from hostprep.host.gpu import read_gpus
-    from hostprep.loading.bounds import read_share
+    from hostprep.loading.bounds import ranks_here, read_share
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
     from hostprep.loading.report import Wish, report_fields
 
@@ -76,7 +73,7 @@ def recommend(
     if gpu_rate is not None and not gpu_rate > 0:
         raise UsageError(f"--gpu-rate {gpu_rate:g}: a GPU takes more than 0 samples a second.")
     gpus = read_gpus().count
-    count, count_from = (ranks, "--ranks") if ranks is not None else _ranks(gpus)
+    count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(gpus)
     host = read_share(count, count_from)
     wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
     if dataset is not None:
@@ -103,17 +100,6 @@ class _Narrator:
     def note(self, message: str) -> None:
         if not self._quiet:
             say(printable(message))
-
-
-def _ranks(gpus: int) -> tuple[int, str]:
-    """Return how many ranks train here and who says so: a launcher, NVML, or nobody."""
-    for name in _RANK_VARIABLES:
-        value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value), f"${name}"
-    if gpus > 1:
-        return gpus, "the number of GPUs"
-    return 1, "one process, as nothing says otherwise"
 
 
 def report_text(report: Report) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
@@ -156,4 +157,6 @@ def _typed(kind: Any, value: Any) -> Any:
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
         return kind(**{f.name: _typed(hints[f.name], value[f.name]) for f in fields(kind)})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
     return value

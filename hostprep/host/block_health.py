@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.system.run import run
+from hostprep.system.run import Completed, run
 
+WANTED_FOR, PACKAGE = "read a disk's wear", "smartmontools"
 # Bits of smartctl's exit status (smartctl(8)): bad arguments, device not opened or asleep.
 _NOT_READ = 0b0000_0011
 
@@ -32,17 +33,25 @@ def read_health(name: str) -> Health | None:
     """Return the health of disk ``name``, None where smartctl is missing or may not read it."""
     try:
         done = run(
-            ["smartctl", "--json", "--health", "--attributes", "--nocheck=standby", f"/dev/{name}"],
-            wanted_for="read a disk's wear",
-            package="smartmontools",
+            smartctl_line(name),
+            wanted_for=WANTED_FOR,
+            package=PACKAGE,
             timeout_seconds=5,
             ok=range(256),
         )
     except HostprepError:
         return None  # wear is an extra: its absence is no reason to stop
-    if done.returncode & _NOT_READ:
-        return None
-    return parse_smartctl(done.stdout)
+    return health_in(done)
+
+
+def smartctl_line(name: str) -> list[str]:
+    """Return the command that asks disk ``name``, and lets it sleep if it does."""
+    return ["smartctl", "--json", "--health", "--attributes", "--nocheck=standby", f"/dev/{name}"]
+
+
+def health_in(done: Completed) -> Health | None:
+    """Return the health that smartctl printed, None where it may not read the disk."""
+    return None if done.returncode & _NOT_READ else parse_smartctl(done.stdout)
 
 
 def parse_smartctl(text: str) -> Health | None:

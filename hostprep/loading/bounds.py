@@ -21,9 +21,21 @@ SHM_SHARE = 0.8
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
 DESCRIPTORS_OF_A_TRAINING = 128
+_RANK_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
 # More than this is nobody's answer: the search does not go there.
 MOST_WORKERS = 64
 DOCKER_SHM_BYTES = 64 * MIB
+
+
+def ranks_here(gpus: int) -> tuple[int, str]:
+    """Return how many ranks train here and who says so: a launcher, NVML, or nobody."""
+    for name in _RANK_VARIABLES:
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value), f"${name}"
+    if gpus > 1:
+        return gpus, "the number of GPUs"
+    return 1, "one process, as nothing says otherwise"
 
 
 def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare:

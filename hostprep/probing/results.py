@@ -218,6 +218,16 @@ def newest_first() -> Iterator[dict[str, Any]]:
             continue  # one broken file must not hide the others
 
 
+def best_of_each_path() -> tuple[dict[str, Any], ...]:
+    """Return of each probed path the newest valid result, or where none is, the newest."""
+    best: dict[Any, dict[str, Any]] = {}
+    for result in newest_first():
+        held = best.get(path := result.get("path"))
+        if held is None or (result.get("valid") and not held.get("valid")):
+            best[path] = result
+    return tuple(sorted(best.values(), key=lambda one: str(one.get("time")), reverse=True))
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         result = json.loads(file.read_text())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from errno import EACCES, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -55,8 +56,8 @@ class Context:
 
     ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``live``,
     ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``, ``commands``,
-    ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``. ``live``, ``last``, ``statvfs``,
-    ``answers`` and ``commands`` are mappings from what is asked.
+    ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``. ``live``, ``last``,
+    ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from what is asked.
     """
 
     def __init__(
@@ -158,7 +159,9 @@ class Context:
 
         It is the newest that is valid, or where none is, the newest.
         """
-        return self._once("probes", _probes)
+        from hostprep.probing.results import best_of_each_path
+
+        return self._once("probes", best_of_each_path)
 
     def last(self, command: str) -> dict[str, Any] | None:
         """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
@@ -277,6 +280,13 @@ class Context:
             )
         return done
 
+    def measure(self, what: str, measurement: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the document of a measurement that takes its time, of a full check alone.
+
+        On a captured host ``measured`` has it.
+        """
+        return self._each("measured", what, measurement)
+
     def _ask(
         self, name: str, question: Callable[[], Any], patience_seconds: float | None = None
     ) -> Any:
@@ -289,7 +299,9 @@ class Context:
                 "a disk or server behind it does not answer: mend it, or unmount it lazily",
             ) from None
         except ChildProcessError as error:
-            raise CannotTell(f"{name}: {error}.", "see whether it is there, and readable") from None
+            refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
+            hint = "run it as root" if refused else "see whether it is there, and readable"
+            raise CannotTell(f"{name}: {error}.", hint) from None
 
     # -- answering once ------------------------------------------------------------------------
 
@@ -340,15 +352,3 @@ def _space(path: str) -> dict[str, int]:
             free_inodes=found.f_favail,
         )
     )
-
-
-def _probes() -> tuple[dict[str, Any], ...]:
-    from hostprep.probing.results import newest_first
-
-    newest: dict[str, dict[str, Any]] = {}
-    for document in newest_first():
-        path = str(document.get("path"))
-        held = newest.get(path)
-        if held is None or (document.get("valid") and not held.get("valid")):
-            newest[path] = document
-    return tuple(sorted(newest.values(), key=lambda one: str(one.get("time")), reverse=True))

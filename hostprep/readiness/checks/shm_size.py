@@ -111,6 +111,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL}),
     look=look,
     judge=judge,
+    after_full=True,
     page="""\
 Workers of a `DataLoader` hand their batches over through `/dev/shm`. Where it is full, the worker
 gets SIGBUS: "DataLoader worker is killed by signal: Bus error".

@@ -13,6 +13,7 @@ from hostprep.probing import results
 from hostprep.probing.judge import judge
 from hostprep.probing.needs import parse_need
 from hostprep.probing.probe import Target, counted_disks
+from hostprep.probing.rates import compare, rates_in, rates_of
 from hostprep.system.state import state_dir
 from tests.unit.probing.made import disk, measured, storage
 
@@ -59,6 +60,29 @@ def test_kept_and_found_again_by_id_by_path_and_by_file() -> None:
     file = state_dir() / "probes" / f"{second_id}.json"
     assert results.load(str(file))["id"] == second_id
     assert {entry.suffix for entry in file.parent.iterdir()} == {".json"}
+
+
+def test_of_each_path_the_newest_valid_one_or_else_the_newest(monkeypatch: Any) -> None:
+    kept = [
+        {"path": "/a", "valid": False, "time": "4"},
+        {"path": "/b", "valid": False, "time": "3"},
+        {"path": "/a", "valid": True, "time": "2"},
+        {"path": "/b", "valid": False, "time": "1"},
+        {"path": "/a", "valid": True, "time": "0"},
+    ]
+    monkeypatch.setattr(results, "newest_first", lambda: iter(kept))
+    best = results.best_of_each_path()
+    assert [(one["path"], one["time"]) for one in best] == [("/b", "3"), ("/a", "2")]
+
+
+@pytest.mark.parametrize("need", ["200", "50M"])
+def test_a_kept_result_is_held_against_a_need_as_a_fresh_one_is(need: str) -> None:
+    for changes in ({}, {"small": None}, {"fio": ()}):
+        kept = json.loads(json.dumps(made(None, **changes)))
+        assert rates_in(kept) == rates_of(measured(**changes))
+        assert compare(rates_in(kept), parse_need(need)) == compare(
+            rates_of(measured(**changes)), parse_need(need)
+        )
 
 
 def test_an_unknown_or_foreign_result(tmp_path: Path) -> None:

@@ -141,6 +141,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "last": _each(None),
     "statvfs": _each(Space),
     "answers": _each(None),
+    "measured": _each(None),
     "commands": _commands,
     "environ": dict,
     "now": float,

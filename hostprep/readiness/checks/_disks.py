@@ -1,0 +1,103 @@
+"""The storage that checks judge: what is under the spec's sources and targets, or right here."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from hostprep.cuda.traces import from_json
+from hostprep.errors import HostprepError
+from hostprep.host.block import PathStorage, StorageClass, classify, locate
+from hostprep.host.block_device import Device
+from hostprep.readiness.context import Context
+
+_PATIENCE_SECONDS = 1.0
+
+
+class Role(StrEnum):
+    """What a path is for; HERE is where the command was started, and the root, without a spec."""
+
+    SOURCE = "source"
+    TARGET = "target"
+    HERE = "here"
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A path and what it sits on; where that is None, ``problem`` says why."""
+
+    path: str
+    role: Role
+    storage: PathStorage | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk by the kernel's word, and which of the paths are on it."""
+
+    device: Device
+    storage_class: StorageClass
+    paths: tuple[str, ...]
+
+
+def seats(context: Context) -> tuple[Seat, ...]:
+    """Look at all paths at the same time; one that hangs has a problem and no storage."""
+    wanted: dict[str, Role] = {}
+    for dataset in context.spec.datasets if context.spec else ():
+        wanted.setdefault(dataset.source, Role.SOURCE)
+        if dataset.to is not None:
+            wanted[dataset.to] = Role.TARGET
+    if not wanted:
+        wanted = {context.cwd: Role.HERE, "/": Role.HERE}
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        return tuple(pool.map(lambda item: _seat(context, *item), wanted.items()))
+
+
+def _seat(context: Context, path: str, role: Role) -> Seat:
+    try:
+        return Seat(path, role, storage_of(context, path), None)
+    except HostprepError as error:
+        return Seat(path, role, None, error.message)
+
+
+def storage_of(context: Context, path: str) -> PathStorage:
+    """Return what ``path`` sits on, or the nearest folder above it that there is.
+
+    Raises ``CannotTell`` where that does not answer.
+    """
+    root = context.root
+    found = context.ask(
+        f"the storage of {path}",
+        lambda: asdict(locate(_nearest(path) if root == Path("/") else path, root)),
+        patience_seconds=_PATIENCE_SECONDS,
+        below_root=True,
+    )
+    return from_json(PathStorage, found)
+
+
+def _nearest(path: str) -> str:
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def disks(seats: tuple[Seat, ...]) -> tuple[Disk, ...]:
+    """Return the disks under the seats, in their order, each once."""
+    devices: dict[str, Device] = {}
+    paths: dict[str, list[str]] = {}
+    for seat in seats:
+        for disk in seat.storage.disks if seat.storage else ():
+            devices.setdefault(disk.name, disk)
+            paths.setdefault(disk.name, []).append(seat.path)
+    return tuple(
+        Disk(device, classify(device)[0], tuple(paths[name])) for name, device in devices.items()
+    )
+
+
+def no_disk(seats: tuple[Seat, ...]) -> str:
+    """Return the sentence for a SKIP where none of the seats has a disk."""
+    return f"no disk of this host can be seen under {', '.join(seat.path for seat in seats)}."

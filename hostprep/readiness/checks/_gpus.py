@@ -1,0 +1,60 @@
+"""The GPUs that checks judge, and what is said where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hostprep.host.gpu import Gpu, Nvml
+from hostprep.host.gpu_driver import DriverFacts, read_driver
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Finding, Measured, Remedy, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What NVML says, and the kernel; ``visible`` is CUDA_VISIBLE_DEVICES, None where unset."""
+
+    nvml: Nvml
+    driver: DriverFacts
+    visible: str | None
+
+    @property
+    def no_hardware(self) -> bool:
+        """Return whether nothing speaks of an NVIDIA GPU."""
+        return not (self.driver.has_gpu or self.driver.module_version or self.nvml.gpus)
+
+
+def look(context: Context) -> Facts:
+    """Ask NVML, then the kernel: starting NVML makes the device nodes."""
+    nvml = context.nvml
+    return Facts(nvml, read_driver(context.root), context.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]:
+    """Judge each GPU; where there is none to see, one SKIP says why."""
+    if facts.no_hardware:
+        yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
+    elif not facts.nvml.gpus:
+        yield Finding(Status.SKIP, "GPU", "the driver shows no GPU; HP050 says why.")
+    for gpu in facts.nvml.gpus:
+        yield judge(gpu)
+
+
+def name(gpu: Gpu) -> str:
+    """Return the subject for a GPU, by NVML's number, which is that of nvidia-smi."""
+    return f"GPU {gpu.index}"
+
+
+def not_told(gpu: Gpu, what: str, section: str) -> Finding:
+    """Return the UNKNOWN for what NVML does not say of a GPU."""
+    return Finding(
+        Status.UNKNOWN,
+        name(gpu),
+        f"NVML does not say {what} of the {gpu.name}.",
+        Measured("not told", None),
+        remedy=Remedy(
+            (f"nvidia-smi -i {gpu.index} -q -d {section}",),
+            "a newer driver may tell; a virtual GPU is for its host to look at",
+        ),
+    )

@@ -1,0 +1,54 @@
+"""The rates that the spec requires, and the data sets that it names."""
+
+from __future__ import annotations
+
+import math
+
+from hostprep.probing.model import Need
+from hostprep.readiness.context import Context
+from hostprep.readiness.shell import quote
+from hostprep.spec.model import DatasetSpec, RequirementSpec
+from hostprep.units import format_rate
+
+
+def required(context: Context) -> tuple[tuple[DatasetSpec, RequirementSpec], ...]:
+    """Return the spec's requirements with their data sets."""
+    if context.spec is None:
+        return ()
+    by_name = {dataset.name: dataset for dataset in context.spec.datasets}
+    return tuple((by_name[need.dataset], need) for need in context.spec.requirements)
+
+
+def need_of(requirement: RequirementSpec) -> Need:
+    """Return a requirement as the probe takes it."""
+    return Need(
+        say(requirement), requirement.samples_per_second, requirement.bytes_per_second, "the spec"
+    )
+
+
+def say(requirement: RequirementSpec) -> str:
+    """Return a requirement for people."""
+    words = []
+    if requirement.samples_per_second is not None:
+        words.append(f"{requirement.samples_per_second:,.0f} samples/s")
+    if requirement.bytes_per_second is not None:
+        words.append(format_rate(requirement.bytes_per_second))
+    return " and ".join(words)
+
+
+def probe_line(path: str, requirement: RequirementSpec) -> str:
+    """Return the command that measures a path against a requirement."""
+    if requirement.samples_per_second is not None:
+        rate = f"{requirement.samples_per_second:g}"
+    else:
+        rate = f"{math.ceil((requirement.bytes_per_second or 0) / 1000)}kB"
+    return f"hostprep probe {quote(path)} --need {rate}"
+
+
+def say_age(seconds: float) -> str:
+    """Return how long ago something was, as one says it."""
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {word}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -1,0 +1,99 @@
+"""The file systems that must have room: the spec's `to:` targets, and hostprep's own records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError
+from hostprep.readiness.checks._disks import Role, seats, storage_of
+from hostprep.readiness.context import Context, Space
+from hostprep.readiness.model import Finding, Measured, Remedy, Status
+from hostprep.readiness.shell import quote
+
+# Meta's GCM health checks: a disk's use.
+_WARN_SHARE, _FAIL_SHARE = 0.80, 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A file system by its mount point, what of it is wanted, and its space; None: ``problem``."""
+
+    mount_point: str
+    paths: tuple[str, ...]
+    space: Space | None
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One room a file system."""
+
+    rooms: tuple[Room, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What is counted, how it is said, and how much free of it calms a high share."""
+
+    unit: str
+    say: Callable[[float], str]
+    little: int
+    ample: int
+    remedy: Callable[[str], Remedy]
+
+
+def look(context: Context) -> Facts:
+    """Read the space under the targets and the state directory, each file system once."""
+    found: dict[str, Room] = {}
+    targets = [seat.path for seat in seats(context) if seat.role is Role.TARGET]
+    for path in (*targets, context.state_dir):
+        try:
+            storage = storage_of(context, path)
+            space = context.statvfs(storage.path)
+        except HostprepError as error:
+            found[path] = Room(path, (path,), None, error.message)
+            continue
+        point = storage.mount.target
+        before = found[point].paths if point in found else ()
+        found[point] = Room(point, (*before, path), space, None)
+    return Facts(tuple(found.values()))
+
+
+def judge_rooms(
+    facts: Facts, scale: Scale, counts: Callable[[Space], tuple[int, int]]
+) -> Iterator[Finding]:
+    """Judge each file system; ``counts`` takes what there is and what is free of it."""
+    for room in facts.rooms:
+        if room.space is None:
+            # A target that does not answer is HP040's to tell; here there is nothing to count.
+            yield Finding(Status.SKIP, room.mount_point, f"{room.problem}")
+            continue
+        total, free = counts(room.space)
+        if total == 0:
+            message = f"{room.mount_point} counts no {scale.unit}."
+            yield Finding(Status.PASS, room.mount_point, message)
+            continue
+        yield _judge_one(room, scale, total, free)
+
+
+def _judge_one(room: Room, scale: Scale, total: int, free: int) -> Finding:
+    used = 1 - free / total
+    status = Status.PASS
+    if used >= _FAIL_SHARE and free < scale.little:
+        status = Status.FAIL
+    elif used >= _WARN_SHARE and free < scale.ample:
+        status = Status.WARN
+    point = room.mount_point
+    for_what = "" if room.paths == (point,) else f" (for {', '.join(room.paths)})"
+    return Finding(
+        status,
+        point,
+        f"{scale.say(free)} of {scale.say(total)} are free on {point}{for_what}.",
+        Measured(f"{scale.say(free)} free ({1 - used:.0%})", free, scale.unit, "higher"),
+        f"{1 - _WARN_SHARE:.0%} or {scale.say(scale.ample)} free",
+        f"Meta GCM's health checks ({_WARN_SHARE:.0%} and {_FAIL_SHARE:.0%} used); the amount is"
+        " hostprep's, for large disks",
+        scale.ample,
+        None if status is Status.PASS else scale.remedy(quote(point)),
+    )

@@ -1,0 +1,105 @@
+"""Does something keep the clock right?"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_seconds
+
+# timex.h: the kernel has not been told a time lately, or was told that it is wrong.
+_STA_UNSYNC = 0x0040
+_WORST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What adjtimex(2) says: bit UNSYNC, and the most by which the clock may be wrong."""
+
+    synchronised: bool
+    error_at_most_seconds: float
+
+
+class _Timex(ctypes.Structure):
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+# Looked up here: a forked child must not wait for the dynamic linker's lock.
+_adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+
+
+def _ask_kernel() -> dict[str, Any]:
+    timex = _Timex()  # modes of 0: nothing is set
+    if _adjtimex(ctypes.byref(timex)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return {"status": timex.status, "maxerror": timex.maxerror}
+
+
+def look(context: Context) -> Facts:
+    """Ask the kernel, whatever program tells it the time."""
+    said = context.ask("adjtimex", _ask_kernel)
+    return Facts(not said["status"] & _STA_UNSYNC, said["maxerror"] / 1e6)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge what the kernel knows of its clock."""
+    error = facts.error_at_most_seconds
+    fine = facts.synchronised and error <= _WORST_SECONDS
+    message = f"the clock is kept right, to {format_seconds(error)} at most."
+    if not facts.synchronised:
+        message = "nobody keeps the clock right: it drifts, by seconds a week or more."
+    elif not fine:
+        message = f"the clock may be wrong by {format_seconds(error)}: its servers were not heard."
+    yield Finding(
+        Status.PASS if fine else Status.WARN,
+        "clock",
+        message,
+        Measured(
+            f"off by {format_seconds(error)} at most" if facts.synchronised else "not synchronised",
+            error if facts.synchronised else None,
+            "seconds",
+            "lower",
+        ),
+        f"synchronised, to {format_seconds(_WORST_SECONDS)}",
+        "adjtimex(2): STA_UNSYNC and maxerror",
+        _WORST_SECONDS,
+        None
+        if fine
+        else Remedy(
+            ("apt-get install chrony", "systemctl enable --now chrony", "chronyc waitsync 12"),
+            "where systemd-timesyncd is there: timedatectl set-ntp true",
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP060",
+    title="the clock is kept right",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.UNKNOWN}),
+    look=look,
+    judge=judge,
+    page="""\
+Whether a program (chrony, systemd-timesyncd, ntpd, ptp4l) tells the kernel the time, by
+adjtimex(2), and by how much the clock may be wrong at most.
+
+A clock that is off confuses who compares times: a source on a file server looks newer or older than
+its copy, logs of several hosts cannot be put in order, certificates and Kerberos refuse.
+
+**WARN** nobody tells the kernel the time, or it was last told long ago. **UNKNOWN** the kernel may
+not be asked, as in some containers.
+""",
+)

@@ -1,0 +1,41 @@
+"""Can more files be made on the disks that are staged to?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.readiness.checks._room import Facts, Scale, judge_rooms, look
+from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
+
+
+def _remedy(point: str) -> Remedy:
+    return Remedy(
+        (f"du -x --inodes --max-depth=2 {point} | sort -n | tail -n 20",),
+        "the folders with most files; ext4 fixes their number when it is made (mkfs.ext4 -i)",
+    )
+
+
+_INODES = Scale("inodes", lambda count: f"{count:,.0f} inodes", 100_000, 1_000_000, _remedy)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each file system that has a limit."""
+    return judge_rooms(facts, _INODES, lambda space: (space.inodes, space.free_inodes))
+
+
+CHECK = Check(
+    code="HP042",
+    title="disks have inodes",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+A file system of ext4 has a fixed number of inodes: with none left it refuses new files as full
+("No space left on device") however many bytes are free. Data sets of small files are what uses them
+up. xfs and btrfs make inodes as they are needed; btrfs and ZFS count none.
+
+**WARN** 80 % are used, and fewer than a million are free. **FAIL** 85 % are used, and fewer than
+100,000 are free.
+""",
+)

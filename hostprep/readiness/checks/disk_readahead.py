@@ -1,0 +1,92 @@
+"""Does a disk with an arm read ahead?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.block import StorageClass
+from hostprep.readiness.checks._disks import no_disk, seats
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import KIB, format_bytes
+
+# VM_READAHEAD_PAGES of include/linux/mm.h: what every device has unless somebody changed it.
+_DEFAULT_BYTES = 128 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The device that a file system is on: its read-ahead counts, not that of the disks below."""
+
+    name: str
+    storage_class: StorageClass
+    readahead_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Each device once; ``nothing`` is said where there is none."""
+
+    devices: tuple[Device, ...]
+    nothing: str
+
+
+def look(context: Context) -> Facts:
+    """Read how far ahead the devices under the paths read."""
+    found = seats(context)
+    devices = {
+        top.name: Device(top.name, seat.storage.storage_class, top.readahead_bytes)
+        for seat in found
+        if seat.storage
+        for top in seat.storage.devices[:1]
+        if top.readahead_bytes is not None
+    }
+    return Facts(tuple(devices.values()), no_disk(found))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each device; only an arm pays for reading in small pieces."""
+    if not facts.devices:
+        yield Finding(Status.SKIP, "disks", facts.nothing)
+    for device in facts.devices:
+        size = format_bytes(device.readahead_bytes)
+        arm = device.storage_class is StorageClass.ARM
+        low = arm and device.readahead_bytes < _DEFAULT_BYTES
+        message = f"{device.name} reads {size} ahead."
+        if low:
+            message = f"{device.name} reads only {size} ahead: its arm moves between small pieces."
+        yield Finding(
+            Status.WARN if low else Status.PASS,
+            device.name,
+            message,
+            Measured(size, device.readahead_bytes, "bytes"),
+            f"at least {format_bytes(_DEFAULT_BYTES)}" if arm else None,
+            "the kernel's default, VM_READAHEAD_PAGES" if arm else None,
+            _DEFAULT_BYTES if arm else None,
+            Remedy(
+                (f"blockdev --setra 4096 /dev/{device.name}",),
+                '2 MiB, until the reboot; for good a udev rule: ATTR{bdi/read_ahead_kb}="2048"',
+            )
+            if low
+            else None,
+        )
+
+
+CHECK = Check(
+    code="HP046",
+    title="arms read ahead",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+How far the kernel reads ahead of a program that reads in order, of the device that the file system
+is on (`queue/read_ahead_kb`). It counts for large files and shards through the page cache; flash
+hardly cares, and small files are read whole at once.
+
+**WARN** a disk with an arm reads less than 128 KiB ahead, which is the kernel's own default:
+somebody made it smaller, for a data base perhaps. Between two small pieces the arm goes elsewhere
+when several readers are at work. `blockdev --setra 4096` is 2 MiB, which suits a disk that streams.
+""",
+)

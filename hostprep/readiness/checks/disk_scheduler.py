@@ -1,0 +1,89 @@
+"""Does a disk have an I/O scheduler that fits it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.block import StorageClass
+from hostprep.readiness.checks._disks import Disk, disks, no_disk, seats
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+_FLASH = (StorageClass.NVME, StorageClass.SATA_FLASH)
+_FROM = (
+    "Red Hat, Managing storage devices: setting the disk scheduler;"
+    " kernel, Documentation/block/bfq-iosched"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The disks whose scheduler the kernel tells; ``nothing`` is said where there is none."""
+
+    disks: tuple[Disk, ...]
+    nothing: str
+
+
+def look(context: Context) -> Facts:
+    """Read which scheduler each disk has."""
+    found = seats(context)
+    return Facts(tuple(disk for disk in disks(found) if disk.device.scheduler), no_disk(found))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each disk."""
+    if not facts.disks:
+        yield Finding(Status.SKIP, "disks", facts.nothing)
+    for disk in facts.disks:
+        yield _judge_one(disk)
+
+
+def _judge_one(disk: Disk) -> Finding:
+    name, chosen = disk.device.name, disk.device.scheduler or ""
+    wanted, better = "any", None
+    message = f"{name} is scheduled by {chosen}."
+    if disk.storage_class in _FLASH:
+        wanted = "none, mq-deadline or kyber"
+        if chosen == "bfq":
+            better = "none" if disk.storage_class is StorageClass.NVME else "mq-deadline"
+            message = f"{name} is scheduled by bfq, whose work for every request slows flash down."
+    elif disk.storage_class is StorageClass.ARM:
+        wanted = "mq-deadline or bfq"
+        if chosen == "none":
+            better = "mq-deadline"
+            message = f"{name} has an arm and no scheduler: its requests are not put in order."
+    return Finding(
+        Status.PASS if better is None else Status.WARN,
+        name,
+        message,
+        Measured(chosen, chosen),
+        wanted,
+        _FROM,
+        remedy=None
+        if better is None
+        else Remedy(
+            (f"echo {better} > /sys/block/{name}/queue/scheduler",),
+            f'until the reboot; for good a udev rule: KERNEL=="{name}",'
+            f' ATTR{{queue/scheduler}}="{better}"',
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP045",
+    title="the I/O scheduler fits the disk",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The scheduler that `/sys/block/DISK/queue/scheduler` has in brackets, of each disk under the spec's
+paths. Flash needs none, or a simple one; an arm profits from requests in their order. Of a virtual
+disk every one is right: who really orders the requests is the machine below.
+
+**WARN** flash is scheduled by bfq, which is made for interactive work on slow disks and takes
+processor time for each request; or a disk with an arm has none. Neither stops a training: the
+command sets another one at once, a udev rule for good.
+""",
+)

@@ -1,0 +1,44 @@
+"""Is there room on the disks that are staged to, and for hostprep's records?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.readiness.checks._room import Facts, Scale, judge_rooms, look
+from hostprep.readiness.model import Check, Finding, Remedy, Severity, Status
+from hostprep.units import GIB, format_bytes
+
+
+def _remedy(point: str) -> Remedy:
+    return Remedy(
+        (f"du -xh --max-depth=2 {point} | sort -h | tail -n 20", "hostprep status"),
+        "the largest folders; and data sets that nobody trains on any more: hostprep unstage NAME",
+    )
+
+
+_BYTES = Scale("bytes", format_bytes, 10 * GIB, 50 * GIB, _remedy)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each file system by what ordinary users may still write."""
+    return judge_rooms(facts, _BYTES, lambda space: (space.size_bytes, space.free_bytes))
+
+
+CHECK = Check(
+    code="HP041",
+    title="disks have room",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The space of the file systems under the spec's `to:` targets and under hostprep's records, by
+statvfs(2): what is free is what ordinary users may write.
+
+Meta's GCM warns at 80 % and takes 85 % for critical. On a large disk that is hundreds of gigabytes,
+and a disk that is staged to is meant to be full of data sets; so a share alone is not enough here.
+
+**WARN** 80 % are used, and less than 50 GiB are free. **FAIL** 85 % are used, and less than 10 GiB
+are free: checkpoints and logs are what fails next.
+""",
+)

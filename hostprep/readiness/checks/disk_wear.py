@@ -1,0 +1,129 @@
+"""Do the disks say that they are well, and how much of their life is spent?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError
+from hostprep.host.block import StorageClass
+from hostprep.host.block_health import PACKAGE, WANTED_FOR, Health, health_in, smartctl_line
+from hostprep.readiness.checks._disks import disks, seats
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+
+_WORN_PERCENT = 80
+_HAVE_SMART = (StorageClass.NVME, StorageClass.SATA_FLASH, StorageClass.ARM)
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A disk that may have SMART: its health, or a ``problem`` where it could not be asked.
+
+    Neither: it was asked, and does not tell. ``asleep``: it was not woken up for this.
+    """
+
+    name: str
+    health: Health | None = None
+    problem: str | None = None
+    asleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The disks under the paths that are real ones."""
+
+    disks: tuple[Disk, ...]
+
+
+def look(context: Context) -> Facts:
+    """Ask every disk, by smartctl."""
+    names = [
+        disk.device.name for disk in disks(seats(context)) if disk.storage_class in _HAVE_SMART
+    ]
+    if names and context.euid != 0:
+        raise CannotTell(
+            f"SMART of {', '.join(names)} is for root to read.", "run the check as root"
+        )
+    return Facts(tuple(_ask(context, name) for name in names))
+
+
+def _ask(context: Context, name: str) -> Disk:
+    try:
+        done = context.command(smartctl_line(name), wanted_for=WANTED_FOR, package=PACKAGE)
+    except CannotTell:
+        raise  # not installed: then for none of them
+    except HostprepError as error:
+        return Disk(name, problem=error.message)
+    return Disk(name, health_in(done), asleep="STANDBY" in done.stdout or "SLEEP" in done.stdout)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each disk."""
+    if not facts.disks:
+        message = "no disk of one's own is under the paths: virtual and remote ones tell no wear."
+        yield Finding(Status.SKIP, "disks", message)
+    for disk in facts.disks:
+        yield _judge_one(disk)
+
+
+def _judge_one(disk: Disk) -> Finding:
+    name, health = disk.name, disk.health
+    if disk.problem is not None:
+        remedy = Remedy((f"smartctl -a /dev/{name}",), "a disk that does not answer is dying")
+        return Finding(Status.UNKNOWN, name, disk.problem, remedy=remedy)
+    if health is None:
+        why = "is asleep, and was not woken up" if disk.asleep else "tells nothing by SMART"
+        return Finding(Status.SKIP, name, f"{name} {why}.")
+    status, message = _found(name, health)
+    used = health.used_percent
+    return Finding(
+        status,
+        name,
+        message,
+        Measured("wear not told", None)
+        if used is None
+        else Measured(f"{used} % worn", used, "percent", "lower"),
+        f"passed, below {_WORN_PERCENT} % worn, no lost sectors",
+        "the disk's own verdict and NVMe's percentage_used (SATA: its maker's attribute)",
+        _WORN_PERCENT,
+        None
+        if status is Status.PASS
+        else Remedy(
+            (f"smartctl -x /dev/{name}", f"smartctl -t short /dev/{name}"),
+            "copy away what exists only there, and have a new disk ready",
+        ),
+    )
+
+
+def _found(name: str, health: Health) -> tuple[Status, str]:
+    if health.passed is False:
+        return Status.FAIL, f"{name} says of itself that it fails; what is on it may be gone soon."
+    if health.media_errors:
+        lost = f"{health.media_errors} errors of the medium or sectors that cannot be read"
+        return Status.WARN, f"{name} counts {lost}: a file there may be lost."
+    used = health.used_percent
+    if used is not None and used >= _WORN_PERCENT:
+        return Status.WARN, f"{name} has spent {used} % of the writes that it is rated for."
+    worn = "" if used is None else f", {used} % worn"
+    return Status.PASS, f"{name} is well by its own word{worn}."
+
+
+CHECK = Check(
+    code="HP043",
+    title="disks are well",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+What the disks under the spec's paths say of themselves, by `smartctl` (package smartmontools, as
+root): their own verdict, errors of the medium (SATA: sectors waiting to be replaced), and the wear:
+`percentage_used` of NVMe, or the attribute in which the maker of a SATA drive counts it down.
+
+**FAIL** the disk says that it fails. **WARN** it counts errors of the medium, or 80 % of the writes
+that it is rated for are spent; at 100 % it is out of warranty and works on. **UNKNOWN** not root,
+or smartctl is not installed, or the disk does not answer. Virtual disks, disks behind a network or
+a RAID controller, and sleeping ones, which are not woken up, are a SKIP.
+""",
+)

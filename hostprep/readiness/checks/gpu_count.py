@@ -1,0 +1,92 @@
+"""Does the driver show every GPU that is on the bus and given to us?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.checks import _gpus
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``on_bus``: the addresses of the GPUs that are the driver's; ``nodes``: how many device nodes
+    of GPUs there are; ``job``: whether a batch system hands out GPUs here."""
+
+    gpus: _gpus.Facts
+    on_bus: tuple[str, ...]
+    nodes: int
+    job: bool
+
+
+def look(context: Context) -> Facts:
+    """Read the bus and the nodes; a GPU that is passed to a virtual machine is not the driver's."""
+    gpus = _gpus.look(context)
+    devices = context.root / "sys/bus/pci/devices"
+    on_bus = tuple(
+        address
+        for address in gpus.driver.pci_devices
+        if os.path.basename(os.path.realpath(devices / address / "driver")) != "vfio-pci"
+    )
+    nodes = sum(node[-1].isdigit() for node in gpus.driver.nodes)
+    return Facts(gpus, on_bus, nodes, "SLURM_JOB_ID" in context.environ)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the number; a container or a job has only those that it was given."""
+    nvml = facts.gpus.nvml
+    shown = len(nvml.gpus)
+    if facts.gpus.no_hardware:
+        yield Finding(Status.SKIP, "GPUs", "this host has no NVIDIA GPU.")
+        return
+    if nvml.problem is not None and not shown:
+        yield Finding(Status.SKIP, "GPUs", "the driver does not answer; HP050 says why.")
+        return
+    expected, by = len(facts.on_bus), "the PCI devices"
+    if facts.job:
+        expected, by = shown, "the batch system, which gave this job its share"
+    elif 0 < facts.nodes < expected:
+        expected, by = facts.nodes, "the nodes /dev/nvidia*, as a container is given"
+    names = ", ".join(sorted({gpu.name for gpu in nvml.gpus}))
+    enough = shown >= expected and nvml.problem is None
+    if enough:
+        message = f"{shown} of them: {names}."
+    else:
+        message = f"the driver shows {shown} GPUs of {expected}; the others do not answer it."
+    yield Finding(
+        Status.PASS if enough else Status.FAIL,
+        "GPUs",
+        message,
+        Measured(f"{shown} GPUs", shown, "GPUs", "higher"),
+        f"{expected} GPUs",
+        by,
+        expected,
+        None
+        if enough
+        else Remedy(
+            ("dmesg | grep -iE 'nvrm|xid'", "lspci -d 10de: -nnk"),
+            "switch the machine off and on, a reboot may not do; then check power cables and slots",
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP051",
+    title="all GPUs are seen",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's (one that is
+passed to a virtual machine is not). A container has the nodes `/dev/nvidia*` that it was given, and
+a job of Slurm its share: there no more is expected.
+
+**FAIL** the bus has more than the driver shows: a GPU has fallen off the bus (Xid 79), or its start
+failed (`RmInitAdapter failed` in the kernel's log). `torchrun` with one process for each GPU fails
+then, or leaves a process without. Power the machine off and on; look at cables and slots.
+""",
+)

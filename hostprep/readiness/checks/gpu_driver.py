@@ -1,0 +1,65 @@
+"""Does NVIDIA's driver run and answer?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.cuda.starting import driver_trouble
+from hostprep.readiness.checks._gpus import Facts, look
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge whether what the bus shows is driven."""
+    nvml = facts.nvml
+    wanted = ("NVML starts and answers", "NVML; the PCI devices of class display, vendor 10de")
+    if facts.no_hardware:
+        yield Finding(Status.SKIP, "driver", "this host has no NVIDIA GPU, and no driver.")
+        return
+    if nvml.problem is None:
+        cuda = nvml.cuda_version
+        knows = "" if cuda is None else f", knows CUDA {cuda[0]}.{cuda[1]}"
+        message = f"driver {nvml.driver_version} answers{knows}."
+        measured = Measured(f"driver {nvml.driver_version}", nvml.driver_version)
+        yield Finding(Status.PASS, "driver", message, measured, *wanted)
+        return
+    if nvml.code is None:
+        yield Finding(
+            Status.UNKNOWN,
+            "driver",
+            f"the driver cannot be asked: {nvml.problem}.",
+            remedy=Remedy(("pip install nvidia-ml-py",), "in the environment of hostprep"),
+        )
+        return
+    reason, cure = driver_trouble(nvml, facts.driver) or (
+        nvml.problem,
+        "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then install the driver anew",
+    )
+    yield Finding(
+        Status.FAIL,
+        "driver",
+        f"{reason}.",
+        Measured(nvml.problem, nvml.code),
+        *wanted,
+        remedy=Remedy(("nvidia-smi", "dmesg | grep -iE 'nvrm|nvidia'"), cure),
+    )
+
+
+CHECK = Check(
+    code="HP050",
+    title="driver of the GPUs answers",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Whether NVML, the driver's library, starts; and if not, why: from the loaded kernel module
+(`/proc/driver/nvidia/version`), the device nodes `/dev/nvidia*` and the PCI devices.
+
+**FAIL** there is a GPU and its driver does not answer. The usual reasons: the module is not loaded
+(a kernel upgrade without DKMS, Secure Boot, nouveau); the libraries were upgraded and the old
+module still runs, until the reboot; this user may not open the nodes; a container was started
+without `--gpus all`; a GPU has fallen off the bus. **UNKNOWN** the Python package nvidia-ml-py is
+missing. Without an NVIDIA GPU on the bus the check is a SKIP.
+""",
+)

@@ -1,0 +1,67 @@
+"""Do the GPUs have all the lanes that card and slot can do?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.cuda.judge_device import BUSY_PERCENT
+from hostprep.host.gpu import Gpu
+from hostprep.readiness.checks._gpus import Facts, for_each, look, name
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each GPU; an idle link goes slow, but it stays as wide as it is."""
+    return for_each(facts, _judge_one)
+
+
+def _judge_one(gpu: Gpu) -> Finding:
+    width, most = gpu.link_width, gpu.max_link_width
+    if not width or not most:
+        message = f"the {gpu.name} tells no PCIe link: it is a part of the board, or virtual."
+        return Finding(Status.SKIP, name(gpu), message)
+    now, best = gpu.link_generation, gpu.max_link_generation
+    slower = now is not None and best is not None and now < best
+    asleep = slower and (gpu.utilisation_percent or 0) < BUSY_PERCENT
+    fine = width >= most and (not slower or asleep)
+    message = f"PCIe {now or '?'}.0 x{width}"
+    if not fine:
+        message += f", where {best or '?'}.0 x{most} could be"
+    elif asleep:
+        message += f": the generation of an idle link, {best}.0 when it is used"
+    return Finding(
+        Status.PASS if fine else Status.WARN,
+        name(gpu),
+        f"{message}.",
+        Measured(f"{now or '?'}.0 x{width}", width, "lanes", "higher"),
+        f"x{most}",
+        "NVML: the width and generation that card and slot can both do",
+        most,
+        None
+        if fine
+        else Remedy(
+            (f"hostprep verify --quick --device cuda:{gpu.index}", f"nvidia-smi -i {gpu.index} -q"),
+            "verify reads it under load; then: seat the card anew, look for risers, and for lanes"
+            " that the slot shares with an NVMe drive",
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP056",
+    title="links of the GPUs are whole",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The PCIe link of each GPU: its lanes now against those that card and slot can both do, by NVML. Half
+the lanes are half the rate at which batches arrive.
+
+An idle link saves power by going back to an older generation, never by dropping lanes. So the
+generation counts only while the GPU is busy; `hostprep verify` reads it under load.
+
+**WARN** fewer lanes than could be: a card that has slipped, a riser, dirt, or a slot that shares
+its lanes. Or a lower generation although the GPU is at work.
+""",
+)

@@ -1,0 +1,82 @@
+"""Does somebody else use the GPUs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.cuda.judge_device import BUSY_PERCENT
+from hostprep.host.gpu import Gpu
+from hostprep.readiness.checks._gpus import Facts, for_each, look, name
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_bytes
+
+_HELD_SHARE = 0.10
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each GPU that this environment may use."""
+    return for_each(facts, lambda gpu: _judge_one(gpu, facts.visible))
+
+
+def _judge_one(gpu: Gpu, visible: str | None) -> Finding:
+    if not _is_visible(gpu, visible):
+        message = f"{name(gpu)} is hidden by CUDA_VISIBLE_DEVICES: others may use it."
+        return Finding(Status.SKIP, name(gpu), message)
+    if gpu.used_bytes is None or not gpu.total_bytes:
+        message = f"the {gpu.name} has no memory of its own that NVML counts."
+        return Finding(Status.SKIP, name(gpu), message)
+    held, busy = gpu.used_bytes / gpu.total_bytes, gpu.utilisation_percent or 0
+    taken = held >= _HELD_SHARE or busy >= BUSY_PERCENT
+    size = format_bytes(gpu.used_bytes)
+    pids = [process.pid for process in gpu.processes or ()]
+    who = f", by process {', '.join(map(str, pids))}" if pids else ""
+    return Finding(
+        Status.WARN if taken else Status.PASS,
+        name(gpu),
+        f"{size} of {format_bytes(gpu.total_bytes)} are held{who}; it is busy for {busy} % of the"
+        " time.",
+        Measured(f"{size} held, {busy} % busy", gpu.used_bytes, "bytes", "lower"),
+        f"less than {_HELD_SHARE:.0%} of the memory held, less than {BUSY_PERCENT} % busy",
+        "hostprep: a desktop takes less, a training takes more",
+        int(gpu.total_bytes * _HELD_SHARE),
+        Remedy(
+            (
+                f"nvidia-smi -i {gpu.index} --query-compute-apps=pid,name,used_memory --format=csv",
+                *((f"ps -o pid,user,etime,args -p {','.join(map(str, pids))}",) if pids else ()),
+            ),
+            "wait for it or end it; or choose other GPUs: CUDA_VISIBLE_DEVICES",
+        )
+        if taken
+        else None,
+    )
+
+
+def _is_visible(gpu: Gpu, visible: str | None) -> bool:
+    if visible is None:
+        return True
+    named = [part.strip() for part in visible.split(",")]
+    if any(part.startswith("MIG-") for part in named):
+        return True  # a part of some GPU, which its name does not tell
+    return str(gpu.index) in named or any(
+        part.startswith("GPU-") and (gpu.uuid or "").startswith(part) for part in named
+    )
+
+
+CHECK = Check(
+    code="HP052",
+    title="nobody else uses the GPUs",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+How much memory of each GPU is held and how busy it is, by NVML, with the processes that compute on
+it. Nothing of ours runs there while this is read. GPUs that CUDA_VISIBLE_DEVICES hides are left
+out. A screen takes some hundred megabytes, which is fine.
+
+**WARN** a tenth of the memory is held, or some kernel ran in a tenth of the last moments: another
+training, a notebook that somebody left open, or a process of a job that was killed. A training that
+was sized for the whole GPU runs out of memory there, and shares its speed. See whose it is first:
+it may be meant to be there.
+""",
+)

@@ -1,0 +1,87 @@
+"""Does the driver stay loaded between two programs?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.gpu import Gpu
+from hostprep.readiness.checks import _gpus
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``with_screen``: the PCI addresses of the GPUs that drive a screen."""
+
+    gpus: _gpus.Facts
+    with_screen: tuple[str, ...]
+
+
+def look(context: Context) -> Facts:
+    """Read the mode, and which GPU has a screen, whose driver nothing unloads."""
+    gpus = _gpus.look(context)
+    devices = context.root / "sys/bus/pci/devices"
+    with_screen = tuple(
+        address
+        for address in gpus.driver.pci_devices
+        for enabled in (devices / address).glob("drm/card*/card*-*/enabled")
+        if enabled.read_text().strip() == "enabled"
+    )
+    return Facts(gpus, with_screen)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each GPU; never worse than WARN."""
+    return _gpus.for_each(facts.gpus, lambda gpu: _judge_one(gpu, facts.with_screen))
+
+
+def _judge_one(gpu: Gpu, with_screen: tuple[str, ...]) -> Finding:
+    if gpu.persistence is None:
+        message = f"NVML does not say whether the driver stays loaded for the {gpu.name}."
+        return Finding(Status.SKIP, _gpus.name(gpu), message)
+    # NVML writes the domain with eight digits where sysfs has four.
+    screen = any((gpu.pci_bus_id or "").endswith(address) for address in with_screen)
+    fine = gpu.persistence or screen
+    message = "persistence mode is on: the driver stays loaded."
+    if not gpu.persistence:
+        message = "persistence mode is off"
+        message += (
+            ", but a screen keeps the driver loaded."
+            if screen
+            else (": the driver starts anew with each program, which takes seconds.")
+        )
+    return Finding(
+        Status.PASS if fine else Status.WARN,
+        _gpus.name(gpu),
+        message,
+        Measured("on" if gpu.persistence else "off", gpu.persistence),
+        "on",
+        "NVIDIA, driver persistence",
+        remedy=None
+        if fine
+        else Remedy(
+            ("systemctl enable --now nvidia-persistenced",),
+            "where there is no such service: nvidia-smi -pm 1, until the reboot",
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP057",
+    title="the driver stays loaded",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Persistence mode: without it the driver lets go of a GPU when the last program ends, and each next
+one waits while it starts anew: seconds for each GPU, a minute on a machine with eight. Settings
+such as clocks and the counts of errors are lost with it.
+
+**WARN** it is off. It is never worse, since a long training notices nothing. Where a GPU drives a
+screen, that keeps the driver loaded, and all is well. `nvidia-persistenced`, which comes with the
+driver, keeps it on.
+""",
+)

@@ -1,0 +1,115 @@
+"""Does the GPU compute while the next batch travels, and does the right batch arrive?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.readiness.checks import _gpus
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
+
+# INCONCLUSIVE and ERROR said nothing of the GPU.
+_STATUSES = {
+    "PASS": Status.PASS,
+    "WARN": Status.WARN,
+    "FAIL": Status.FAIL,
+    "SKIP": Status.SKIP,
+    "INCONCLUSIVE": Status.UNKNOWN,
+    "ERROR": Status.UNKNOWN,
+}
+# Of these HP054 and HP057 speak already.
+_SAID_ELSEWHERE = ("device.ecc", "device.persistence")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The document of ``hostprep verify --json``; None where there is no GPU."""
+
+    document: dict[str, Any] | None
+
+
+def look(context: Context) -> Facts:
+    """Run the short smoke test on every GPU, and keep it."""
+    if _gpus.look(context).no_hardware:
+        return Facts(None)
+    document = context.measure("verify", _verify)
+    context.forget("last", "verify")
+    return Facts(document)
+
+
+class _Silent:
+    def stage(self, subject: str, name: str) -> None:
+        """Ignore it."""
+
+
+def _verify() -> dict[str, Any]:
+    from hostprep.cuda import session
+    from hostprep.system.last_results import keep_last
+
+    report = session.verify(device=None, quick=True, folder=None, observer=_Silent())
+    fields = session.report_fields(report)
+    try:
+        if report.traces:
+            keep_last("verify", fields)
+    except (HostprepError, OSError):
+        pass  # then the report has an older plot, or none
+    return fields
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each device: one line for all that passed, one for everything else."""
+    if facts.document is None:
+        yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
+        return
+    checks = [each for each in facts.document["checks"] if each["name"] not in _SAID_ELSEWHERE]
+    for subject in dict.fromkeys(each["subject"] for each in checks):
+        mine = [each for each in checks if each["subject"] == subject]
+        passed = [each for each in mine if each["status"] == "PASS"]
+        if passed:
+            names = ", ".join(each["name"] for each in passed)
+            text = f"{len(passed)} of {len(mine)} tests passed"
+            message = f"{subject}: {text}: {names}."
+            measured = Measured(text, len(passed), "tests", "higher")
+            yield Finding(Status.PASS, subject, message, measured)
+        yield from (_finding(each) for each in mine if each["status"] != "PASS")
+
+
+def _finding(check: dict[str, Any]) -> Finding:
+    status, threshold = _STATUSES[check["status"]], check["threshold"]
+    value = check["measured"]
+    unit = f" {check['unit']}" if check["unit"] else ""
+    return Finding(
+        status,
+        check["subject"],
+        f"{check['name']}: {check['message'].rstrip('.')}.",
+        None if value is None else Measured(f"{value}{unit}", value, check["unit"]),
+        threshold and threshold["text"],
+        threshold and threshold["source"],
+        remedy=None
+        if status is Status.SKIP
+        else Remedy(("hostprep verify",), check["remedy"] or "once more, with all the time it has"),
+    )
+
+
+CHECK = Check(
+    code="HP065",
+    title="smoke test of CUDA",
+    severity=Severity.CRITICAL,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    level=Level.FULL,
+    page="""\
+With `--full`, `hostprep verify --quick` on every GPU, some 20 seconds each: torch starts CUDA,
+copies overlap with compute, each batch arrives byte for byte, the link gives its rate, the
+prefetcher keeps up. It runs in a process of its own that is ended when it hangs.
+
+**FAIL** one of the tests failed: its message and remedy stand here. **WARN** something is worth a
+look. **UNKNOWN** a test was inconclusive (others kept the GPU busy), or the test itself broke off.
+Where nothing was tested, for want of a GPU, of torch, or of CUDA in torch, it is a SKIP and no
+pass.
+""",
+)

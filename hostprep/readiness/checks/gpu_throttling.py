@@ -1,0 +1,60 @@
+"""Are the GPUs' clocks held down right now?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.cuda.judge_device import HARD_REASONS, SOFT_REASONS
+from hostprep.host.gpu import Gpu
+from hostprep.readiness.checks._gpus import Facts, for_each, look, name, not_told
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each GPU."""
+    return for_each(facts, _judge_one)
+
+
+def _judge_one(gpu: Gpu) -> Finding:
+    if gpu.clock_reasons is None:
+        return not_told(gpu, "what holds the clocks down", "PERFORMANCE")
+    hard = [reason for reason in gpu.clock_reasons if reason in HARD_REASONS]
+    soft = [reason for reason in gpu.clock_reasons if reason in SOFT_REASONS]
+    status = Status.FAIL if hard else Status.WARN if soft else Status.PASS
+    found = ", ".join(hard + soft)
+    message = f"the clocks are held down: {found}."
+    if status is Status.PASS:
+        message = f"nothing is wrong with the clocks ({', '.join(gpu.clock_reasons) or 'full'})."
+    return Finding(
+        status,
+        name(gpu),
+        message,
+        Measured(", ".join(gpu.clock_reasons) or "none", ", ".join(gpu.clock_reasons)),
+        "no thermal slowdown, hardware slowdown or power brake",
+        "NVML's clocks event reasons",
+        remedy=None
+        if status is Status.PASS
+        else Remedy(
+            (f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE,POWER",),
+            "fans, dust, the room; a power brake or a hardware slowdown while idle: cables, supply",
+        ),
+    )
+
+
+CHECK = Check(
+    code="HP053",
+    title="clocks of the GPUs are free",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Why each GPU's clocks are below what they could be, by NVML. Idle, clocks that somebody set, a power
+cap and a screen are no faults.
+
+**FAIL** the hardware itself brakes: too hot, or an outside signal (power brake) from the supply or
+the board; the GPU then runs at half its clocks or less, and with it every other one that waits for
+it. **WARN** the driver lowers the clocks because of the temperature. `hostprep verify` looks at the
+same under load. **UNKNOWN** NVML does not tell, as of some virtual GPUs.
+""",
+)

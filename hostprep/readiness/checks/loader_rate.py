@@ -1,0 +1,157 @@
+"""What does a real DataLoader give on the data, and with how many workers?"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.probing.rates import PASS_SHARE
+from hostprep.readiness.checks._needs import required
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+from hostprep.spec.model import DatasetSpec
+
+_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The data set that was measured, None where the spec has none; what it must give, if said.
+
+    ``document`` is as ``hostprep recommend --json`` has it, with its ``path``, or says the problem.
+    """
+
+    dataset: str | None
+    required_samples_per_s: float | None
+    document: dict[str, Any]
+
+
+def look(context: Context) -> Facts:
+    """Measure the data set of which most samples are required, or else the first."""
+    needs = {
+        dataset.name: (need.samples_per_second, dataset)
+        for dataset, need in required(context)
+        if need.samples_per_second is not None
+    }
+    rate: float | None
+    if needs:
+        rate, dataset = max(needs.values(), key=lambda need: need[0] or 0.0)
+    elif context.spec is not None and context.spec.datasets:
+        rate, dataset = None, context.spec.datasets[0]
+    else:
+        return Facts(None, None, {})
+    document = context.measure(f"recommend {dataset.name}", lambda: _measure(dataset, rate))
+    context.forget("last", "recommend")
+    return Facts(dataset.name, rate, document)
+
+
+class _Silent:
+    def note(self, message: str) -> None:
+        """Ignore it."""
+
+
+def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
+    from hostprep.host.gpu import read_gpus
+    from hostprep.loading.bounds import ranks_here, read_share
+    from hostprep.loading.recommend import from_dataset
+    from hostprep.loading.report import Wish, report_fields
+    from hostprep.system.last_results import keep_last
+
+    if importlib.util.find_spec("torch") is None:
+        return {"absent": "torch is not installed beside hostprep: no DataLoader can be timed."}
+    path = _one_that_answers(dataset)
+    if path is None:
+        return {"absent": f"neither {dataset.target} nor {dataset.source} can be read."}
+    try:
+        host = read_share(*ranks_here(read_gpus().count))
+        each = None if rate is None else rate / host.ranks
+        wish = Wish(None, each, _SECONDS, 224, measure=True, compare=False)
+        fields = report_fields(from_dataset(path, host, wish, _Silent()))
+        if fields["evidence"]["points"]:
+            keep_last("recommend", fields)
+    except (HostprepError, OSError) as error:
+        return {"problem": str(error), "path": path}
+    return {**fields, "path": path}
+
+
+def _one_that_answers(dataset: DatasetSpec) -> str | None:
+    from hostprep.probing.alive import look as see
+
+    for path in (dataset.target, dataset.source):
+        try:
+            see(path)
+        except HostprepError:
+            continue
+        return path
+    return None
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge the rate against what the spec requires, where it does."""
+    document, subject = facts.document, facts.dataset
+    if subject is None:
+        yield Finding(Status.SKIP, "loader", "the spec names no data set to load.")
+        return
+    if "absent" in document:
+        yield Finding(Status.SKIP, subject, document["absent"])
+        return
+    again = f"hostprep recommend --dataset {quote(document['path'])}"
+    if "problem" in document:
+        message = f"the loader of {document['path']} was not measured: {document['problem']}"
+        told = Remedy((again,), "a loader of one's own: --loader MODULE:NAME")
+        yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
+        return
+    expected = document["expected_samples_per_s"]
+    if expected is None or not document["confirmed"]:
+        message = f"{document['verdict']}, and no DataLoader confirmed it."
+        told = Remedy((again,), "with more time: --seconds 120")
+        yield Finding(Status.UNKNOWN, subject, message, remedy=told)
+        return
+    yield _judge_rate(facts, expected * document["evidence"]["host"]["ranks"], again)
+
+
+def _judge_rate(facts: Facts, given: float, again: str) -> Finding:
+    document, wanted = facts.document, facts.required_samples_per_s
+    least = None if wanted is None else PASS_SHARE * wanted
+    enough = least is None or given >= least
+    workers = document["num_workers"]
+    message = f"{given:,.0f} samples/s with num_workers={workers}, from {document['path']}"
+    if wanted is not None:
+        message += f"; {wanted:,.0f} are required"
+    if not enough and document["binding"]:
+        message += f", and {document['binding'].replace('_', ' ')} binds"
+    return Finding(
+        Status.PASS if enough else Status.FAIL,
+        facts.dataset or "",
+        f"{message}.",
+        Measured(f"{given:,.0f} samples/s", given, "samples/s", "higher"),
+        None if least is None else f"at least {least:,.0f} samples/s",
+        None if least is None else f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%}",
+        least,
+        None if enough else Remedy((again,), document["remedy"]),
+    )
+
+
+CHECK = Check(
+    code="HP064",
+    title="measurement of the loader",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    level=Level.FULL,
+    page="""\
+With `--full`, `hostprep recommend --dataset` times real DataLoaders on one data set of the spec for
+half a minute: the one of which most samples a second are required, or else the first; from its
+target, or where that is not there, from its source. The batches are of 32 images of 224 x 224, or
+of whole files; a loader of one's own is measured by `hostprep recommend --loader`.
+
+**FAIL** all processes together get less than 90 % of the samples a second that the spec requires,
+with whatever number of workers. What binds is named, and what would help. **UNKNOWN** the loader
+could not be timed. Without torch, or without data, it is a SKIP.
+""",
+)

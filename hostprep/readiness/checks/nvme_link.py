@@ -1,0 +1,138 @@
+"""Does an NVMe drive have all the lanes and the speed that it could have?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hostprep.host.block import StorageClass
+from hostprep.host.block_link import nvme_link
+from hostprep.readiness.checks._disks import disks, seats
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+from hostprep.units import format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A drive's narrowest link, as it was in use (by a probe) or as it is now.
+
+    ``degraded``: its device could do ``best``. ``path`` is one on the drive.
+    """
+
+    name: str
+    path: str
+    words: str
+    best: str
+    at: str
+    degraded: bool
+    bytes_per_s: float
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The drives whose link is told."""
+
+    links: tuple[Link, ...]
+
+
+def look(context: Context) -> Facts:
+    """Read the links, from the newest probe of the drive where there is one."""
+    found = []
+    for disk in disks(seats(context)):
+        if disk.storage_class is not StorageClass.NVME:
+            continue
+        name, path = disk.device.name, disk.paths[0]
+        probed = _probed(context, name)
+        if probed is not None:
+            found.append(_link(name, path, probed, in_use=True))
+        elif link := nvme_link(name, context.root):
+            now = {**asdict(link), "degraded": link.degraded}
+            found.append(_link(name, path, now, in_use=False))
+    return Facts(tuple(found))
+
+
+def _probed(context: Context, name: str) -> dict[str, Any] | None:
+    for probe in context.probes:
+        device = probe["device"]
+        if device["link"] and device["disks"] == [name]:
+            link: dict[str, Any] = device["link"]
+            return link
+    return None
+
+
+def _link(name: str, path: str, link: dict[str, Any], *, in_use: bool) -> Link:
+    return Link(
+        name=name,
+        path=path,
+        words=_say(link["speed_gt_per_s"], link["width"]),
+        best=_say(link["max_speed_gt_per_s"], link["max_width"]),
+        at=link["at"],
+        degraded=link["degraded"],
+        bytes_per_s=link["bytes_per_s"],
+        in_use=in_use,
+    )
+
+
+def _say(speed: float | None, width: int | None) -> str:
+    return " ".join(
+        [*([] if width is None else [f"x{width}"]), *([] if speed is None else [f"{speed:g} GT/s"])]
+    )
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each drive; never worse than WARN, as an idle link may have gone slow."""
+    if not facts.links:
+        yield Finding(Status.SKIP, "disks", "no NVMe drive that tells its link is under the paths.")
+    for link in facts.links:
+        yield _judge_one(link)
+
+
+def _judge_one(link: Link) -> Finding:
+    when = "when it was probed" if link.in_use else "now"
+    message = f"{link.name}: {link.words} at {link.at} {when} ({format_rate(link.bytes_per_s)})."
+    if link.degraded:
+        message = f"{message[:-1]}, where {link.best} could be."
+        if not link.in_use:
+            message += " Some links go slow when nothing is asked of them."
+    probe = f"hostprep probe {quote(link.path)}"
+    return Finding(
+        Status.WARN if link.degraded else Status.PASS,
+        link.name,
+        message,
+        Measured(link.words, link.bytes_per_s, "bytes/s", "higher"),
+        link.best or "what its device could do",
+        f"the drive's max_link_speed and max_link_width, at {link.at}",
+        remedy=Remedy(
+            (probe,) if not link.in_use else (f"lspci -vv -s {link.at} | grep Lnk", probe),
+            "probing reads it in use; then: seat it anew, use a slot with all its lanes and no"
+            " riser, and see the board's manual for lanes that it shares",
+        )
+        if link.degraded
+        else None,
+    )
+
+
+CHECK = Check(
+    code="HP044",
+    title="links of NVMe drives are whole",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+The narrowest PCIe link on the way from each NVMe drive to the processor, against what the device at
+its lower end could do (`current_link_*` and `max_link_*` in sysfs). Half the lanes are half the
+rate, whatever the drive's data sheet says.
+
+Some links go slow while idle. What `hostprep probe` read while the drive was working is therefore
+believed before what sysfs says now.
+
+**WARN** the link is narrower or slower than it could be: the slot has fewer lanes or an older
+generation, a riser or dirt is in the way, or the link is asleep. It is never worse: the rates that
+a training needs are judged by HP062, by measuring.
+""",
+)

@@ -1,0 +1,128 @@
+"""Is the machine short of anything right now?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What is looked at: whose line of PSI, from which share of the time on it is worth a word."""
+
+    name: str
+    line: str
+    limit_percent: float
+    limit_from: str
+    waits: str
+    remedy: Remedy
+
+
+_RESOURCES = (
+    Resource(
+        "io",
+        "full",
+        20.0,
+        "xprof calls a program highly input-bound from 20 % of waiting on",
+        "all tasks that could go on waited for storage",
+        Remedy(("iotop -boPn 3",), "who reads and writes; a staging or a backup ends by itself"),
+    ),
+    Resource(
+        "cpu",
+        "some",
+        50.0,
+        "hostprep: half of the time; a decoder that waits is as good as one less",
+        "some task waited for a processor",
+        Remedy(("ps -eo pid,user,pcpu,args --sort=-pcpu | head",), "who computes"),
+    ),
+    Resource(
+        "memory",
+        "full",
+        10.0,
+        "systemd-oomd ends programs from 60 % on; a sixth of that is no healthy machine",
+        "all tasks that could go on waited for memory",
+        Remedy(("ps -eo pid,user,rss,args --sort=-rss | head",), "who holds the memory"),
+    ),
+)
+_AVERAGES = re.compile(r"^(some|full) avg10=([0-9.]+) avg60=([0-9.]+)", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Shares of the last 10 and 60 seconds, in percent; None where the kernel tells none."""
+
+    avg10_percent: float
+    avg60_percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One pressure a resource, in their order."""
+
+    pressures: tuple[Pressure | None, ...]
+
+
+def look(context: Context) -> Facts:
+    """Read ``/proc/pressure``."""
+    return Facts(tuple(_read(context, resource) for resource in _RESOURCES))
+
+
+def _read(context: Context, resource: Resource) -> Pressure | None:
+    for line, avg10, avg60 in _AVERAGES.findall(
+        context.read(f"proc/pressure/{resource.name}") or ""
+    ):
+        if line == resource.line:
+            return Pressure(float(avg10), float(avg60))
+    return None
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge what is now and has been for a minute: a moment's burst hurts nobody."""
+    if not any(facts.pressures):
+        message = "this kernel does not measure pressure; booted with psi=1 it may."
+        yield Finding(Status.SKIP, "pressure", message)
+        return
+    for resource, pressure in zip(_RESOURCES, facts.pressures, strict=True):
+        if pressure is not None:
+            yield _judge_one(resource, pressure)
+
+
+def _judge_one(resource: Resource, pressure: Pressure) -> Finding:
+    lasting = min(pressure.avg10_percent, pressure.avg60_percent)
+    high = lasting >= resource.limit_percent
+    return Finding(
+        Status.WARN if high else Status.PASS,
+        resource.name,
+        f"for {pressure.avg10_percent:.0f} % of the last 10 s ({pressure.avg60_percent:.0f} % of"
+        f" the last minute) {resource.waits}.",
+        Measured(f"{lasting:.1f} %", lasting, "percent", "lower"),
+        f"below {resource.limit_percent:.0f} %, by {resource.line} avg10 or avg60 of"
+        f" /proc/pressure/{resource.name}",
+        resource.limit_from,
+        resource.limit_percent,
+        resource.remedy if high else None,
+    )
+
+
+CHECK = Check(
+    code="HP047",
+    title="no shortage right now",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+Pressure stall information of the whole machine (`/proc/pressure/io`, `cpu`, `memory`): the share of
+the time in which tasks stood still for want of it. It says more than load or iowait do, which the
+kernel's documentation calls unreliable. The smaller of the averages over 10 and over 60 seconds is
+judged: what is, and is not only just now.
+
+**WARN** for storage or memory, all tasks stood still for 20 % or 10 % of the time; for processors,
+some task waited during half of it. Something else is at work, and a training would share with it:
+see who, or wait until it is done. Kernels without PSI (some are built to need `psi=1`) are a SKIP.
+""",
+)

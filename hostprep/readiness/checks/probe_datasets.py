@@ -1,0 +1,152 @@
+"""What do the storages of the data sets give, measured now?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+from hostprep.units import MIB, format_rate
+
+# All together a minute: more paths have less each, and those that would have too little, nothing.
+_SECONDS, _MOST_SECONDS, _LEAST_SECONDS = 60.0, 30.0, 8.0
+_SIZE_BYTES = 512 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One path; ``is_source``: that it does not answer is HP014's to tell. ``left_out``: no time.
+
+    ``document`` is as ``hostprep probe --json`` has it, or says the ``problem``.
+    """
+
+    path: str
+    is_source: bool
+    left_out: bool
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The sources and targets of the spec's data sets; None where there is no spec."""
+
+    probes: tuple[Probe, ...] | None
+
+
+def look(context: Context) -> Facts:
+    """Probe one path after another, and keep what was measured."""
+    if context.spec is None:
+        return Facts(None)
+    paths: dict[str, bool] = {}
+    for dataset in context.spec.datasets:
+        paths.setdefault(dataset.target, False)
+        paths.setdefault(dataset.source, True)
+    most = int(_SECONDS // _LEAST_SECONDS)
+    seconds = min(_MOST_SECONDS, _SECONDS / max(1, min(len(paths), most)))
+    probes = []
+    for number, (path, is_source) in enumerate(paths.items()):
+        left_out = number >= most
+        document = {} if left_out else _measure(context, path, seconds)
+        probes.append(Probe(path, is_source, left_out, document))
+    context.forget("probes")
+    return Facts(tuple(probes))
+
+
+def _measure(context: Context, path: str, seconds: float) -> dict[str, Any]:
+    return context.measure(f"probe {path}", lambda: _probe(path, seconds))
+
+
+def _probe(path: str, seconds: float) -> dict[str, Any]:
+    from hostprep.probing import results
+    from hostprep.probing.alive import NoAnswer
+    from hostprep.probing.judge import judge as conclude
+    from hostprep.probing.model import Settings, Silent
+    from hostprep.probing.probe import probe, target
+
+    try:
+        to = target(path)
+        measured = probe(to, Settings(seconds, _SIZE_BYTES), Silent())
+        document = results.document(to, measured, conclude(measured, None), None)
+        results.keep(document)
+    except UsageError as error:
+        return {"absent": error.message}
+    except NoAnswer as error:
+        return {"hangs": error.message}
+    except HostprepError as error:
+        return {"problem": error.message, "hint": error.hint}
+    except OSError as error:
+        return {"problem": f"{path} was measured, and the result not kept: {error}.", "hint": None}
+    return document
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge whether the figures are worth anything; whether they are enough is HP062's."""
+    if not facts.probes:
+        why = "there is no spec file" if facts.probes is None else "the spec has no data sets"
+        yield Finding(Status.SKIP, "probe", f"{why}, so nothing is probed.")
+        return
+    for probe in facts.probes:
+        yield _judge_one(probe)
+
+
+def _judge_one(probe: Probe) -> Finding:
+    path, document = probe.path, probe.document
+    remedy = Remedy((f"hostprep probe {quote(path)}",))
+    if probe.left_out:
+        message = f"{path} was not probed: the others took the minute that there is for it."
+        return Finding(Status.SKIP, path, message)
+    if "absent" in document:
+        return Finding(Status.SKIP, path, document["absent"])
+    if "hangs" in document and probe.is_source:
+        return Finding(Status.SKIP, path, f"{path} does not answer; HP014 says so too.")
+    if problem := document.get("problem") or document.get("hangs"):
+        told = Remedy(remedy.commands, document.get("hint"))
+        return Finding(Status.UNKNOWN, path, problem, remedy=told)
+    measured = _figures(document)
+    if not document["valid"]:
+        reasons = "; ".join(reason["message"] for reason in document["invalid_reasons"])
+        told = Remedy(remedy.commands, "alone, and longer, it may do; --drop-caches helps as root")
+        message = f"{path}: the figures are not the storage's: {reasons}."
+        return Finding(Status.UNKNOWN, path, message, measured, remedy=told)
+    return Finding(
+        Status.PASS, path, f"{path} ({document['device']['class']}): {measured.text}.", measured
+    )
+
+
+def _figures(document: dict[str, Any]) -> Measured:
+    small, sequential = document["small_files"], document["sequential"]
+    words = []
+    if sequential is not None:
+        words.append(f"{format_rate(sequential['bytes_per_s'])} sequential")
+    if small is not None:
+        words.append(f"{small['files_per_s']:,.0f} small files/s")
+    if small is not None:
+        return Measured(", ".join(words), small["files_per_s"], "files/s", "higher")
+    rate = None if sequential is None else sequential["bytes_per_s"]
+    return Measured(", ".join(words) or "nothing", rate, "bytes/s", "higher")
+
+
+CHECK = Check(
+    code="HP063",
+    title="probe of the data sets' storage",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    level=Level.FULL,
+    page="""\
+With `--full`, `hostprep probe` measures the target and the source of each data set of the spec: big
+sequential reads, random reads, small files. A minute in all: few paths have 30 seconds each, more
+have less, and from the eighth on they are left out. Each writes a test file of at most 512 MiB in a
+folder of its own, and removes it; the data themselves are only read.
+
+Nothing is required here: HP062 holds the results against the spec's `requirements`, and the reports
+plot them. **UNKNOWN** the figures contradict each other (a cache answered, the processors were
+busy), or the path could not be measured. A path that is not there, or a source that hangs, is a
+SKIP: other checks say so.
+""",
+)

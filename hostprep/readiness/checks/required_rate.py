@@ -1,0 +1,154 @@
+"""Does the storage give what the spec requires, by the last probe?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.probing.model import Judged
+from hostprep.probing.rates import PASS_SHARE, compare, rates_in
+from hostprep.readiness.checks._disks import storage_of
+from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_rate
+
+_OLD_SECONDS = 30 * 86400.0
+_FROM = f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%} of what keeps an accelerator busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A requirement, and what was measured where training reads; ``judged`` None: nothing for it.
+
+    ``invalid`` says why the last probe is worth nothing.
+    """
+
+    dataset: str
+    path: str
+    required: str
+    command: str
+    judged: Judged | None
+    age_seconds: float | None
+    invalid: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One rate a requirement; None where there is no spec."""
+
+    rates: tuple[Rate, ...] | None
+
+
+def look(context: Context) -> Facts:
+    """Find the probe of each required data set's target."""
+    if context.spec is None:
+        return Facts(None)
+    rates = []
+    for dataset, requirement in required(context):
+        path = dataset.target
+        probe = _probe_of(context, path)
+        invalid, judged = None, None
+        if probe is not None and not probe["valid"]:
+            invalid = "; ".join(reason["message"] for reason in probe["invalid_reasons"])
+        elif probe is not None:
+            judged = compare(rates_in(probe), need_of(requirement))
+        rates.append(
+            Rate(
+                dataset.name,
+                path,
+                say(requirement),
+                probe_line(path, requirement),
+                judged,
+                None if probe is None else context.age_of(probe),
+                invalid,
+            )
+        )
+    return Facts(tuple(rates))
+
+
+def _probe_of(context: Context, path: str) -> dict[str, Any] | None:
+    """Return the kept probe of a path, under the name that it really has."""
+    names = {path}
+    try:
+        names.add(storage_of(context, path).path)
+    except HostprepError:
+        pass  # it does not answer now, but it was measured when it did
+    return next((probe for probe in context.probes if probe["path"] in names), None)
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each requirement."""
+    if not facts.rates:
+        why = "there is no spec file" if facts.rates is None else "the spec has no requirements"
+        yield Finding(Status.SKIP, "rates", f"{why}, so no rate is required.")
+        return
+    for rate in facts.rates:
+        yield _judge_one(rate)
+
+
+def _judge_one(rate: Rate) -> Finding:
+    if rate.judged is None:
+        why = f"whether {rate.path} gives {rate.required} was never measured"
+        if rate.invalid is not None:
+            why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
+        elif rate.age_seconds is not None:
+            why = f"the last probe of {rate.path} says nothing about {rate.required}"
+        remedy = Remedy((rate.command,), "half a minute; it writes a test file and removes it")
+        return Finding(Status.UNKNOWN, rate.dataset, f"{why}.", remedy=remedy)
+    judged, age = rate.judged, rate.age_seconds
+    least = PASS_SHARE * judged.required
+    enough, old = judged.measured >= least, age is None or age > _OLD_SECONDS
+    status = Status.FAIL if not enough else Status.WARN if old else Status.PASS
+    when = "at an unknown time" if age is None else say_age(age)
+    given = _rate(judged.measured, judged.unit)
+    message = (
+        f"{rate.path} gives {given} in {judged.of}, measured {when};"
+        f" {_rate(judged.required, judged.unit)} are required."
+    )
+    if status is Status.WARN:
+        message = f"{message[:-1]}: too long ago to rely on."
+    return Finding(
+        status,
+        rate.dataset,
+        message,
+        Measured(f"{given}, {when}", judged.measured, judged.unit, "higher"),
+        f"at least {_rate(least, judged.unit)}, not older than {_OLD_SECONDS / 86400:.0f} days",
+        _FROM,
+        least,
+        None
+        if status is Status.PASS
+        else Remedy(
+            (rate.command,),
+            "measure again"
+            if enough
+            else "the probe says what would be enough: more readers, shards, RAM or NVMe",
+        ),
+    )
+
+
+def _rate(value: float, unit: str) -> str:
+    return format_rate(value) if unit == "bytes/s" else f"{value:,.0f} {unit}"
+
+
+CHECK = Check(
+    code="HP062",
+    title="the storage gives what is required",
+    severity=Severity.MAJOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    after_full=True,
+    page="""\
+Each of the spec's `requirements` against the last valid `hostprep probe` of the data set's target,
+which is where training reads. Small files are held against samples a second (a file is a sample),
+shards against bytes a second by the sequential rate. With `--full` the data sets are probed first.
+
+**FAIL** less than 90 % of the requirement was measured: MLPerf Storage asks that accelerators are
+busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
+measured more than 30 days ago: disks fill, wear and are exchanged. **UNKNOWN** it was never
+measured, or the last probe contradicts itself and is worth nothing.
+""",
+)

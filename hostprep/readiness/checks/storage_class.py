@@ -1,0 +1,101 @@
+"""Is it known on what kind of storage the data are, and is a target what one stages to?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hostprep.host.block import StorageClass
+from hostprep.readiness.checks._disks import Role, Seat, seats
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
+
+_NO_TARGETS = {
+    StorageClass.NETWORK: "a network file system, where reading is no faster than from the source",
+    StorageClass.FUSE: "a FUSE file system, where every read goes through a program",
+    StorageClass.OVERLAY: "a container's writable layer, which ends with the container",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """``behaviours``: by mount point, how a valid probe saw it answer (flash, arm, latency)."""
+
+    seats: tuple[Seat, ...]
+    behaviours: tuple[tuple[str, str], ...]
+
+
+def look(context: Context) -> Facts:
+    """Locate the paths, and read what probes saw."""
+    behaviours = {
+        probe["mount"]["target"]: probe["device"]["behaviour"]
+        for probe in reversed(context.probes)
+        if probe["valid"] and probe["device"]["behaviour"] != "unclear"
+    }
+    return Facts(seats(context), tuple(behaviours.items()))
+
+
+def judge(facts: Facts) -> Iterator[Finding]:
+    """Judge each path."""
+    for seat in facts.seats:
+        yield _judge_one(seat, dict(facts.behaviours))
+
+
+def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
+    storage, path = seat.storage, seat.path
+    if storage is None:
+        if seat.role is Role.SOURCE:
+            message = f"{path} cannot be looked at; HP014 says what its source answers."
+            return Finding(Status.SKIP, path, message)
+        remedy = Remedy((f"findmnt -T {quote(path)}",), "see which disk or server does not answer")
+        return Finding(Status.UNKNOWN, path, f"{seat.problem}", remedy=remedy)
+    found = storage.storage_class
+    measured = Measured(found.value, found.value)
+    if found is StorageClass.UNKNOWN:
+        behaviour = behaviours.get(storage.mount.target)
+        if behaviour is not None:
+            message = f"{path}: {storage.reason}; measured, it answers as {behaviour} does."
+            return Finding(Status.PASS, path, message, Measured(behaviour, behaviour))
+        message = f"on what {path} sits cannot be told: {storage.reason}."
+        if seat.role is Role.HERE:
+            return Finding(Status.SKIP, path, message, measured)
+        remedy = Remedy(
+            (f"hostprep probe {quote(path)}",), "a measurement tells what the kernel does not"
+        )
+        return Finding(Status.UNKNOWN, path, message, measured, remedy=remedy)
+    if seat.role is Role.TARGET and found in _NO_TARGETS:
+        return Finding(
+            Status.WARN,
+            path,
+            f"{path} is on {_NO_TARGETS[found]} ({storage.reason}).",
+            measured,
+            "a disk of this host, or memory",
+            "the spec's `to`: data are staged to what is faster than their source",
+            remedy=Remedy(
+                ("hostprep facts",),
+                "give the data set a directory on a local NVMe drive, or a volume, in the spec",
+            ),
+        )
+    return Finding(Status.PASS, path, f"{path} is on {found}: {storage.reason}.", measured)
+
+
+CHECK = Check(
+    code="HP040",
+    title="the class of the storage is known",
+    severity=Severity.MINOR,
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.UNKNOWN, Status.SKIP}),
+    look=look,
+    judge=judge,
+    page="""\
+On what the sources and the `to:` targets of the spec sit, down to the disks: NVMe, SATA flash, a
+disk with an arm, a virtual disk, network, FUSE, overlay or memory. It is the kernel's word, from
+`/proc/self/mountinfo` and sysfs; of a virtual disk only `hostprep probe` tells more. Without a spec
+it is the current directory and `/`.
+
+**WARN** a target is on a network or FUSE file system, or in a container's writable layer: staging
+there gains nothing, or is lost with the container. **UNKNOWN** a target does not answer, or the
+kernel does not show what is below: a USB disk, a RAID controller's volume, a pool whose disks are
+not visible. `hostprep probe PATH` measures how it behaves, and is believed from then on.
+""",
+)
