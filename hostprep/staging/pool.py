@@ -7,20 +7,19 @@ caller look up for progress. A worker that dies is an error with its signal name
 from __future__ import annotations
 
 import marshal
-import multiprocessing
-import multiprocessing.connection
 import os
+import select
 import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
 from hostprep.errors import HostprepError
+from hostprep.staging.channel import Channel, Child
 from hostprep.staging.journal import Journal
-from hostprep.staging.serving import FORK_SIGNALS, serve
+from hostprep.staging.serving import serve
 from hostprep.staging.worker import Job, Worker
 
 TICK_SECONDS = 0.1
@@ -37,32 +36,7 @@ class TaskFailed(HostprepError):
         self.errno = errno
 
 
-class _Member:
-    """One worker process, the parent's end of its pipe, and what it has been given."""
-
-    def __init__(self, job: Job, threads: int, others: list[Connection]) -> None:
-        context = multiprocessing.get_context("fork")
-        here, there = context.Pipe()
-        self.connection = here
-
-        def main() -> None:
-            # The child inherits its siblings' pipes; held open, they would hide that they closed.
-            for connection in (*others, here):
-                connection.close()
-            serve(there, job, threads)
-
-        self.process = context.Process(target=main, daemon=True)
-        # A signal must not meet the child while it still has our handlers, see serve.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORK_SIGNALS)
-        try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        there.close()
-        self.in_flight = 0
-
-
-def _load(member: _Member) -> int:
+def _load(member: Child) -> int:
     return member.in_flight
 
 
@@ -77,7 +51,7 @@ class Pool:
         self._job = job
         self._processes = processes
         self._threads = threads
-        self._members: list[_Member] = []
+        self._members: list[Child] = []
         self._local: Worker | None = None
         self._journal: Journal | None = None
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
@@ -91,9 +65,12 @@ class Pool:
             if self._job.journal_fd is not None:
                 self._journal = Journal(self._job.journal_fd)
             self._local = Worker(self._job, self._journal)
+
+        def main(channel: Channel) -> None:
+            serve(channel, self._job, self._threads)
+
         for _ in range(self._processes):
-            others = [member.connection for member in self._members]
-            self._members.append(_Member(self._job, self._threads, others))
+            self._members.append(Child(main, self._members))
         return self
 
     def __exit__(
@@ -142,7 +119,7 @@ class Pool:
                 ticked = now
                 on_tick()
 
-    def _working(self) -> tuple[list[_Member], int]:
+    def _working(self) -> tuple[list[Child], int]:
         """Return the members that get tasks, and how many each may have in hand."""
         everything = len(self._members) * self._threads
         if self.readers is None or self.readers >= everything:
@@ -170,34 +147,47 @@ class Pool:
         finally:
             os.umask(umask)
 
-    def _send(self, member: _Member, kind: str, payload: Any, on_result: OnResult) -> None:
+    def _send(self, member: Child, kind: str, payload: Any, on_result: OnResult) -> None:
         self._ticket += 1
         self._waiting[self._ticket] = on_result
         member.in_flight += 1
         try:
-            member.connection.send_bytes(marshal.dumps((self._ticket, kind, payload)))
-        except (BrokenPipeError, ConnectionResetError):
+            member.post(marshal.dumps((self._ticket, kind, payload)))
+        except BrokenPipeError:
             raise self._death(member) from None
 
     def _receive(self) -> None:
-        connections = {member.connection: member for member in self._members}
-        ready = multiprocessing.connection.wait(list(connections), TICK_SECONDS)
-        for connection in ready:
-            assert isinstance(connection, Connection)
-            member = connections[connection]
+        """Wait for answers, or until a worker can take the rest of a task, for one tick at most."""
+        poll = select.poll()
+        readers, writers = {}, {}
+        for member in self._members:
+            readers[member.fileno()] = member
+            poll.register(member, select.POLLIN)
+            if (descriptor := member.waiting_to_send) is not None:
+                writers[descriptor] = member
+                poll.register(descriptor, select.POLLOUT)
+        for descriptor, _ in poll.poll(TICK_SECONDS * 1000):
+            member = writers.get(descriptor) or readers[descriptor]
             try:
-                ticket, fine, result = marshal.loads(connection.recv_bytes())
-            except (EOFError, ConnectionResetError):
+                if descriptor in writers:
+                    member.flush()
+                    continue
+                messages = member.take()
+            except (EOFError, BrokenPipeError):
                 raise self._death(member) from None
-            member.in_flight -= 1
-            on_result = self._waiting.pop(ticket)
-            if not fine:
-                raise TaskFailed(*result)
-            on_result(result)
+            for message in messages:
+                self._finished(member, *marshal.loads(message))
 
-    def _death(self, member: _Member) -> HostprepError:
-        member.process.join(1)
-        code = member.process.exitcode
+    def _finished(self, member: Child, ticket: int, fine: bool, result: Any) -> None:
+        member.in_flight -= 1
+        on_result = self._waiting.pop(ticket)
+        if not fine:
+            raise TaskFailed(*result)
+        on_result(result)
+
+    def _death(self, member: Child) -> HostprepError:
+        member.join(1)
+        code = member.exit_code
         how = f"with status {code}"
         if code is not None and code < 0:
             how = f"by {signal.Signals(-code).name}"
@@ -212,16 +202,14 @@ class Pool:
             self._local.close()
         if self._journal is not None:
             self._journal.close()
-        if hurry:
-            for member in self._members:
-                if member.process.is_alive() and member.process.pid is not None:
-                    os.kill(member.process.pid, signal.SIGUSR1)
         for member in self._members:
-            member.connection.close()
+            if hurry:
+                member.kill(signal.SIGUSR1)
+            member.stop_sending()
         deadline = time.monotonic() + _STOP_SECONDS
         for member in self._members:
-            member.process.join(max(0.0, deadline - time.monotonic()))
-            if member.process.is_alive():
-                member.process.kill()
-                member.process.join()
+            if not member.join(max(0.0, deadline - time.monotonic())):
+                member.kill(signal.SIGKILL)
+                member.join(_STOP_SECONDS)
+            member.close()
         self._members.clear()

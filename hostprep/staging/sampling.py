@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import stat
-import statistics
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hostprep.staging.scan import Scan
 from hostprep.staging.tree import DirCache
@@ -20,6 +18,8 @@ _SECONDS = 0.25
 _SIDE_BY_SIDE = 8
 _SLOW_SECONDS = 0.003
 _READ_BYTES = 128 * 1024
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +68,34 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     if not seconds:
         return Sample(0, None, None)
     share = sum(cached) / len(cached) if cached else None
-    median = statistics.median(seconds)
+    median = sorted(seconds)[len(seconds) // 2]
     gain = None
     if not arm and median > _SLOW_SECONDS:
         gain = _parallel_gain(source_fd, scan, median)
     return Sample(len(seconds), share, median, gain)
 
 
-def _choose(scan: Scan, count: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Return (directory, name) of files, spread over the directories."""
-    chooser = random.Random(seed)
+def _choose(scan: Scan, count: int, phase: float = 0.0) -> list[tuple[str, str]]:
+    """Return (directory, name) of files, spread over the directories and in them.
+
+    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance.
+    """
     listings = [listing for listing in scan.listings if listing.batches or listing.singles]
     chosen: list[tuple[str, str]] = []
-    if not listings:
-        return chosen
-    share = -(-count // len(listings))
-    for listing in chooser.sample(listings, min(len(listings), count)):
+    share = -(-count // max(1, len(listings)))
+    for number, listing in enumerate(_spread(listings, count, phase)):
         entries = [*listing.singles]
         if listing.batches:
-            entries += chooser.choice(listing.batches).entries()
+            entries += listing.batches[number % len(listing.batches)].entries()
         entries = [entry for entry in entries if entry.size and stat.S_ISREG(entry.mode)]
-        chosen.extend(
-            (listing.directory, entry.name)
-            for entry in chooser.sample(entries, min(len(entries), share))
-        )
-    chooser.shuffle(chosen)
-    return chosen[:count]
+        chosen += [(listing.directory, entry.name) for entry in _spread(entries, share, phase)]
+    return _spread(chosen, count, phase)
+
+
+def _spread(items: list[_T], count: int, phase: float) -> list[_T]:
+    """Return at most ``count`` of the items at equal distances."""
+    step = len(items) / count
+    return items if step <= 1 else [items[int((number + phase) * step)] for number in range(count)]
 
 
 def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, float] | None:
@@ -129,7 +131,9 @@ def _is_cached(descriptor: int) -> bool | None:
 
 def _parallel_gain(source_fd: int, scan: Scan, median_seconds: float) -> float | None:
     """Read other files side by side and compare with what they take one after the other."""
-    chosen = _choose(scan, _SIDE_BY_SIDE, seed=1)
+    from concurrent.futures import ThreadPoolExecutor
+
+    chosen = _choose(scan, _SIDE_BY_SIDE, phase=0.5)
     if len(chosen) < _SIDE_BY_SIDE:
         return None
 

@@ -10,6 +10,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from hostprep.staging.batches import Batch
@@ -24,8 +25,11 @@ from hostprep.staging.pool import Pool
 from hostprep.staging.tree import entry_of, join
 from hostprep.staging.worker import Job, Worker
 
-# Below this many directories a scan is over before worker processes have started.
+# What is below both is scanned before worker processes have started.
 _INLINE_DIRECTORIES = 16
+_INLINE_ENTRIES = 1000
+# An entry that takes longer than this was not in memory (3 us is common there).
+_SLOW_SECONDS = 20e-6
 _MOST_DIRECTORIES_A_TASK = 64
 
 
@@ -65,6 +69,8 @@ def scan_tree(
 ) -> Scan:
     """Scan the tree below ``source_fd``; ``on_tick`` is told how many entries were seen so far.
 
+    Of the ``threads`` of a process one is at work as long as memory answers: more would only wait
+    for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     scan = Scan()
@@ -79,8 +85,8 @@ def scan_tree(
     local = Worker(job, None)
     try:
         for _ in range(_INLINE_DIRECTORIES):
-            if not pending:
-                return scan
+            if not pending or scan.totals.entries > _INLINE_ENTRIES:
+                break
             take(local.do("scan", [pending.popleft()]))
     finally:
         local.close()
@@ -89,6 +95,8 @@ def scan_tree(
 
     with Pool(job, processes=processes, threads=threads) as pool:
         workers = max(1, processes * threads)
+        pool.readers = processes
+        first: tuple[float, int] | None = None  # when the first answer came, entries by then
 
         def submit() -> None:
             while pending:
@@ -97,7 +105,12 @@ def scan_tree(
                 pool.submit("scan", group, go_on)
 
         def go_on(results: list[tuple[Any, ...]]) -> None:
+            nonlocal first
             take(results)
+            now, entries = monotonic(), scan.totals.entries
+            first = first or (now, entries)
+            if now - first[0] > (entries - first[1]) * _SLOW_SECONDS:
+                pool.readers = None
             submit()
 
         submit()

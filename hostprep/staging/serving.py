@@ -13,17 +13,14 @@ import os
 import queue
 import signal
 import threading
-from multiprocessing.connection import Connection
 from typing import Any
 
+from hostprep.staging.channel import FORK_SIGNALS, Channel
 from hostprep.staging.journal import Journal
 from hostprep.staging.worker import Job, Worker
 
-# Blocked by the parent while it forks, until the child has its own answers to them.
-FORK_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-
-def serve(connection: Connection, job: Job, threads: int) -> None:
+def serve(channel: Channel, job: Job, threads: int) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
     _die_with_parent()
     # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
@@ -44,21 +41,21 @@ def serve(connection: Connection, job: Job, threads: int) -> None:
 
     signal.signal(signal.SIGUSR1, stop)
     if threads == 1:
-        _serve_inline(connection, workers[0])
+        _serve_inline(channel, workers[0])
     else:
-        _serve_threads(connection, workers)
+        _serve_threads(channel, workers)
 
 
-def _serve_inline(connection: Connection, worker: Worker) -> None:
+def _serve_inline(channel: Channel, worker: Worker) -> None:
     while True:
         try:
-            ticket, kind, payload = marshal.loads(connection.recv_bytes())
-            connection.send_bytes(_answer(worker, ticket, kind, payload))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
+            ticket, kind, payload = marshal.loads(channel.receive())
+            channel.send(_answer(worker, ticket, kind, payload))
+        except (EOFError, BrokenPipeError):
             return
 
 
-def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
+def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
     tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
     sending = threading.Lock()
 
@@ -67,8 +64,8 @@ def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
             answer = _answer(worker, *task)
             try:
                 with sending:
-                    connection.send_bytes(answer)
-            except (BrokenPipeError, ConnectionResetError):
+                    channel.send(answer)
+            except BrokenPipeError:
                 return
 
     threads = [threading.Thread(target=loop, args=(worker,), daemon=True) for worker in workers]
@@ -76,8 +73,8 @@ def _serve_threads(connection: Connection, workers: list[Worker]) -> None:
         thread.start()
     while True:
         try:
-            tasks.put(marshal.loads(connection.recv_bytes()))
-        except (EOFError, ConnectionResetError):
+            tasks.put(marshal.loads(channel.receive()))
+        except EOFError:
             break
     for _ in threads:
         tasks.put(None)

@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -135,7 +134,7 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
     data does not outlive either; it saves many milliseconds on a busy disk, and a reader has to
     take an empty file, which a power cut may leave, for none.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb", buffering=1024 * 1024) as file:
             for part in parts:
@@ -173,7 +172,7 @@ def _replace_in(
     check: Callable[[Path], None] | None,
     new_mode: int,
 ) -> None:
-    name = f".{path.name}{_TEMP_INFIX}{secrets.token_hex(8)}"
+    name = f".{path.name}{_TEMP_INFIX}{os.urandom(8).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     temp = os.open(name, flags, 0o600, dir_fd=directory)
     try:

@@ -1,0 +1,163 @@
+"""Worker processes and the pipes to them, with no more than fork and pipe need.
+
+A message is its length in 8 bytes and then its bytes. The parent never waits for a worker to take
+a task or to finish an answer, so neither can wait for the other.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+
+_LENGTH_BYTES = 8
+_PIECE_BYTES = 1024 * 1024
+
+# Blocked by the parent while it forks, until the child has its own answers to them.
+FORK_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Channel:
+    """The worker's end: waits for whole messages and sends whole ones. Raises EOFError at the end.
+
+    ``BrokenPipeError`` from ``send`` means that the parent has gone.
+    """
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def receive(self) -> bytes:
+        """Return the next message."""
+        return self._read(int.from_bytes(self._read(_LENGTH_BYTES), "little"))
+
+    def send(self, message: bytes) -> None:
+        """Send a message; for one thread at a time."""
+        data = memoryview(_framed(message))
+        while data:
+            data = data[os.write(self._writer, data) :]
+
+    def _read(self, size: int) -> bytes:
+        parts = []
+        while size:
+            part = os.read(self._reader, min(size, _PIECE_BYTES))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
+
+
+class Child:
+    """A worker process as its parent sees it; ``in_flight`` is how many tasks it has been given."""
+
+    def __init__(self, main: Callable[[Channel], None], siblings: Sequence[Child]) -> None:
+        their_reader, self._writer = os.pipe()
+        self._reader, their_writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        # A signal must not meet the child while it still has our handlers, see serving.serve.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORK_SIGNALS)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                # Its siblings' pipes, held open, would hide that they closed.
+                for child in (*siblings, self):
+                    child.close()
+                _run(main, Channel(their_reader, their_writer))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(their_reader)
+        os.close(their_writer)
+        self.in_flight = 0
+        self.exit_code: int | None = None
+        self._outbox: deque[memoryview] = deque()
+        self._inbox = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor of its answers, for ``select``."""
+        return self._reader
+
+    def post(self, message: bytes) -> None:
+        """Send a message as soon as the pipe takes it; BrokenPipeError where the child has gone."""
+        self._outbox.append(memoryview(_framed(message)))
+        self.flush()
+
+    def flush(self) -> None:
+        """Send of what is waiting as much as the pipe takes."""
+        while self._outbox:
+            data = self._outbox[0]
+            try:
+                sent = os.write(self._writer, data)
+            except BlockingIOError:
+                return
+            if sent < len(data):
+                self._outbox[0] = data[sent:]
+            else:
+                self._outbox.popleft()
+
+    @property
+    def waiting_to_send(self) -> int | None:
+        """The descriptor that has to become writable for ``flush`` to go on, None for nothing."""
+        return self._writer if self._outbox else None
+
+    def take(self) -> list[bytes]:
+        """Read what is there and return the messages that are whole; EOFError at the end."""
+        part = os.read(self._reader, _PIECE_BYTES)
+        if not part:
+            raise EOFError
+        self._inbox += part
+        messages = []
+        while len(self._inbox) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._inbox[:_LENGTH_BYTES], "little")
+            if len(self._inbox) < end:
+                break
+            messages.append(bytes(self._inbox[_LENGTH_BYTES:end]))
+            del self._inbox[:end]
+        return messages
+
+    def stop_sending(self) -> None:
+        """Close the pipe of tasks: the child ends when it has done those that it has."""
+        if self._writer >= 0:
+            os.close(self._writer)
+            self._writer = -1
+
+    def close(self) -> None:
+        """Close both pipes."""
+        self.stop_sending()
+        os.close(self._reader)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for its end at most so long and return whether it came; answers are thrown away."""
+        poll = select.poll()
+        poll.register(self._reader, select.POLLIN)
+        while self.exit_code is None:
+            # Its end closes the pipe, whatever ends it.
+            if not poll.poll(seconds * 1000):
+                return False
+            if not os.read(self._reader, _PIECE_BYTES):
+                self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return True
+
+    def kill(self, signum: int) -> None:
+        """Send it a signal, unless it has been waited for."""
+        if self.exit_code is None:
+            os.kill(self.pid, signum)
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(_LENGTH_BYTES, "little") + message
+
+
+def _run(main: Callable[[Channel], None], channel: Channel) -> None:
+    """Be the child: run ``main`` and end without any clean-up of the parent's things."""
+    code = 1
+    try:
+        main(channel)
+        code = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(code)
