@@ -216,6 +216,8 @@ def test_a_whole_quick_run_of_this_host() -> None:
     crashed = [check for check in found["checks"] if "the check failed with" in check["message"]]
     assert not crashed
     assert {each["reason"] for each in found["left_out"]} <= {"needs --full"}
+    series = [(check["code"], check["subject"]) for check in found["checks"]]
+    assert len(series) == len(set(series))
 
 
 def test_recommend_is_kept_for_the_check(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def _finding(check: dict[str, Any]) -> Finding:
     unit = f" {check['unit']}" if check["unit"] else ""
     return Finding(
         status,
-        check["subject"],
-        f"{check['name']}: {check['message'].rstrip('.')}.",
+        f"{check['subject']} {check['name']}",
+        f"{check['message'].rstrip('.')}.",
         None if value is None else Measured(f"{value}{unit}", value, check["unit"]),
         threshold and threshold["text"],
         threshold and threshold["source"],

@@ -33,6 +33,8 @@ def test_a_captured_host(case: Path) -> None:
     assert len(found) == len(expected), found
     pairs = zip(found, expected, strict=True)
     assert [{key: each.get(key) for key in want} for each, want in pairs] == expected
+    subjects = [each["subject"] for each in found]
+    assert len(subjects) == len(set(subjects)), "Prometheus takes no two series of one name"
     statuses = {each["status"] for each in found}
     named = case.name.partition("-")[0].upper()
     assert named in statuses, f"the case is called {named}"
