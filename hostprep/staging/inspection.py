@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_published
@@ -20,7 +20,7 @@ from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.observer import Silent
 from hostprep.staging.publish import open_published
 from hostprep.staging.source import open_source
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of, join, list_directory
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of, join, names_in
 
 _MOST_NAMED = 3
 _FILES_AT_ONCE = 64
@@ -125,58 +125,111 @@ def _inspect(
     seconds: float,
 ) -> Inspected:
     index = _manifest(record)
-    deadline = time.monotonic() + seconds
     directories = _shuffled(index.directories())
-    compared = changed = missing = added = seen = 0
-    examples: list[str] = []
-    extra: list[str] = []
+    tally = _Tally(deadline=time.monotonic() + seconds)
     try:
         with DirCache(root_fd) as cache:
             for directory in directories:
-                if seen and time.monotonic() > deadline:
-                    break
-                seen += 1
                 known = index.records(directory)
-                compared += len(known)
-                here = _list(cache, directory)
-                root = known.pop(".", None) if directory == "" else None
-                if root is not None and not stands(root, entry_of("", os.fstat(root_fd))):
-                    changed += 1
-                    examples.append(".")
-                for name, wanted in known.items():
-                    if name not in here:
-                        missing += 1
-                    elif not stands(wanted, here[name]):
-                        changed += 1
-                    else:
-                        continue
-                    if len(examples) < _MOST_NAMED:
-                        examples.append(join(directory, name))
-                for name in here.keys() - known.keys():
-                    path = join(directory, name)
-                    if path in left_out or kind_of(here[name].mode) == "?":
-                        continue
-                    added += 1
-                    if len(extra) < _MOST_NAMED:
-                        extra.append(path)
+                try:
+                    descriptor = cache.fd(directory)
+                except (FileNotFoundError, NotADirectoryError):
+                    for name in known:  # it is gone, and all that was in it
+                        tally.lacks(join(directory, name))
+                    continue
+                tally.compare(directory, descriptor, known, stands)
+                if tally.late:
+                    break
+                tally.look_for_more(directory, descriptor, known, left_out)
     finally:
         index.close()
     return Inspected(
         known=record.entries,
-        compared=compared,
-        whole=seen == len(directories),
-        changed=changed,
-        missing=missing,
-        added=added,
-        examples=tuple((examples + extra)[:_MOST_NAMED]),
+        compared=tally.compared,
+        whole=not tally.late,
+        changed=tally.changed,
+        missing=tally.missing,
+        added=tally.added,
+        examples=tuple((tally.examples + tally.extra)[:_MOST_NAMED]),
     )
 
 
-def _list(cache: DirCache, directory: str) -> dict[str, Entry]:
-    try:
-        return {item[0]: Entry._make(item) for item in list_directory(cache.fd(directory))}
-    except (FileNotFoundError, NotADirectoryError):
-        return {}  # it is gone, and all that was in it
+@dataclass(slots=True)
+class _Tally:
+    """What was found so far; ``late`` once the time is over and something is left."""
+
+    deadline: float
+    compared: int = 0
+    changed: int = 0
+    missing: int = 0
+    added: int = 0
+    late: bool = False
+    examples: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+
+    def compare(
+        self,
+        directory: str,
+        descriptor: int,
+        known: Mapping[str, Recorded],
+        stands: Callable[[Recorded, Entry], bool],
+    ) -> None:
+        """Look at each entry of a directory that is on record, until the time is over."""
+        for name, recorded in _from_anywhere(known):
+            if self.compared % _FILES_AT_ONCE == 0 and self.compared and self.over():
+                self.late = True
+                return
+            self.compared += 1
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                self.lacks(join(directory, name))
+                continue
+            if not stands(recorded, entry_of(name, status)):
+                self.changed += 1
+                _note(self.examples, join(directory, name))
+
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return time.monotonic() > self.deadline
+
+    def lacks(self, path: str) -> None:
+        """Count an entry that is on record and not there."""
+        self.missing += 1
+        _note(self.examples, path)
+
+    def look_for_more(
+        self,
+        directory: str,
+        descriptor: int,
+        known: Mapping[str, Recorded],
+        left_out: frozenset[str],
+    ) -> None:
+        """Count what is there and not on record, but for sockets and what could not be staged."""
+        for name in names_in(descriptor):
+            path = join(directory, name)
+            if name in known or path in left_out:
+                continue
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # it went while we looked
+            if kind_of(status.st_mode) != "?":
+                self.added += 1
+                _note(self.extra, path)
+
+
+def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
+    """Yield all of a directory, which may be large, from another entry on each time."""
+    items = list(known.items())
+    start = random.randrange(len(items)) if items else 0
+    yield from items[start:]
+    yield from items[:start]
+
+
+def _note(examples: list[str], path: str) -> None:
+    if len(examples) < _MOST_NAMED:
+        examples.append(path)
 
 
 def _open_target(record: Record) -> int:

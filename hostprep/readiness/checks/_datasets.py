@@ -202,9 +202,8 @@ def compared(
 
 def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
     """Return the UNKNOWN for a data set that could not be compared."""
-    hint = "see whether its target, its source and /var/lib/hostprep can be read; as root?"
-    commands = ("hostprep status",)
-    remedy = Remedy(commands, hint)
+    hint = "--full takes more time; see whether target, source and hostprep's records can be read"
+    remedy = Remedy(("hostprep status",), hint)
     return Finding(Status.UNKNOWN, dataset.subject, problem, remedy=remedy)
 
 

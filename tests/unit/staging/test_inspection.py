@@ -1,0 +1,96 @@
+"""A staged data set and its source against the manifest, after a real `stage` to a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
+from hostprep.staging.manifest import Record, load_record
+from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite
+
+FILE = "class-1/images/002.bin"
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Record:
+    source = make_source(tmp_path / "source", directories=3, files=6)
+    hostprep("stage", source, "--to", tmp_path / "to", "--name", "data")
+    record = load_record("data", str(tmp_path / "to" / "data"))
+    assert record is not None
+    return record
+
+
+def differing(found: Inspected) -> tuple[int, int, int]:
+    return found.changed, found.missing, found.added
+
+
+@pytest.mark.parametrize("inspect", [inspect_target, inspect_source])
+def test_what_was_just_staged_is_as_it_was(
+    staged: Record, inspect: Callable[..., Inspected]
+) -> None:
+    found = inspect(staged, seconds=60)
+    assert differing(found) == (0, 0, 0) and found.examples == ()
+    assert found.whole and found.compared == found.known == staged.entries
+
+
+@pytest.mark.parametrize("inspect", [inspect_target, inspect_source])
+def test_what_differs_is_counted_and_named(
+    staged: Record, inspect: Callable[..., Inspected]
+) -> None:
+    root = Path(staged.target if inspect is inspect_target else staged.source)
+    rewrite(root / FILE, b"other")
+    (root / "class-0" / "images" / "000.bin").unlink()
+    (root / "class-2" / "new.bin").touch()
+    found = inspect(staged, seconds=60)
+    assert differing(found) == (1, 1, 1)
+    assert set(found.examples) == {FILE, "class-0/images/000.bin", "class-2/new.bin"}
+    assert found.examples[-1] == "class-2/new.bin"
+
+
+@pytest.mark.parametrize("inspect", [inspect_target, inspect_source])
+def test_a_folder_that_is_gone_counts_with_all_that_was_in_it(
+    staged: Record, inspect: Callable[..., Inspected]
+) -> None:
+    root = Path(staged.target if inspect is inspect_target else staged.source)
+    (root / "class-1").rename(root.parent / "elsewhere")
+    found = inspect(staged, seconds=60)
+    assert differing(found) == (0, 2 + 6, 0)  # class-1, class-1/images, and its files
+
+
+def test_a_temporary_file_in_the_source_leaves_it_fresh(staged: Record) -> None:
+    (Path(staged.source) / "lock").touch()
+    (Path(staged.source) / "lock").unlink()
+    assert differing(inspect_source(staged, seconds=60)) == (0, 0, 0)
+
+
+def test_what_cannot_be_staged_is_not_new(staged: Record) -> None:
+    os.mkfifo(Path(staged.source) / "fifo")
+    assert differing(inspect_source(staged, seconds=60)) == (0, 0, 0)
+
+
+def test_without_time_part_is_compared_and_it_is_said(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "source", directories=2, files=200)
+    hostprep("stage", source, "--to", tmp_path / "to", "--name", "data")
+    record = load_record("data", str(tmp_path / "to" / "data"))
+    assert record is not None
+    found = inspect_target(record, seconds=0)
+    assert not found.whole and 0 < found.compared < found.known
+    assert differing(found) == (0, 0, 0)
+    assert not read_through(record, seconds=-1, processes=0).whole
+
+
+def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
+    intact = read_through(staged, seconds=60, processes=1)
+    assert (intact.whole, intact.wrong) == (True, ())
+    assert intact.bytes == sum(
+        path.stat().st_size
+        for path in Path(staged.target).rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )
+    flip_bit(Path(staged.target) / FILE)
+    assert differing(inspect_target(staged, seconds=60)) == (0, 0, 0)
+    assert read_through(staged, seconds=60, processes=1).wrong == ((FILE, "has other content"),)
