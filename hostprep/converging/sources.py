@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Observer
@@ -25,23 +26,26 @@ _HINT = (
 def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     """Return source and target directory without symlinks, asked of a child that may hang.
 
-    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked.
+    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, ``Refused``
+    for an empty source: a mount point without its file system, which would empty the copy.
     """
 
-    def ask() -> list[str]:
+    def ask() -> tuple[str, str, bool]:
         source = os.path.realpath(spec.source)
         parent = spec.volume or os.path.realpath(spec.parent)
+        empty = []
         for path in (source, parent):
             try:
                 with os.scandir(path) as entries:
-                    next(entries, None)
+                    if next(entries, None) is None:
+                        empty.append(path)
                 os.statvfs(path)  # what a network file system does not answer from its cache
             except OSError:
                 pass  # the planner says what is wrong, and whether that matters
-        return [source, parent]
+        return source, parent, source in empty
 
     try:
-        source, parent = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+        source, parent, empty = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
     except NoAnswerInTime:
         raise NoAnswer(
             f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
@@ -50,6 +54,11 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         ) from None
     except ChildProcessError as error:
         raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
+    if empty:
+        raise Refused(
+            f"the source of {spec.name}, {source}, is empty; nothing was changed.",
+            f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it",
+        )
     return source, parent
 
 

@@ -50,7 +50,7 @@ def test_the_document_of_a_plan(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert not (home / "fast").exists()
 
 
-def test_apply_without_root_where_nothing_needs_it(
+def test_apply_and_again_where_nothing_is_mounted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")

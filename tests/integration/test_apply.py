@@ -266,6 +266,26 @@ def test_a_data_set_that_breaks_off_stops_no_other(
         assert keys(apply(spec)["done"]) == [("dataset", "broken")]
 
 
+def test_a_copy_is_not_emptied_after_a_source_that_is_not_mounted(
+    safe_dir: Path, source: Path, volume: Path
+) -> None:
+    mounted = safe_dir / "mounted"
+    mounted.mkdir()
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "64M"}],
+        datasets=[{"source": mounted, "volume": volume, "name": "data"}],
+    )
+    subprocess.run(["mount", "--bind", source, mounted], check=True)
+    apply(spec)
+    before = snapshot(volume)
+    subprocess.run(["umount", mounted], check=True)
+    refused = apply(spec, expect=5)
+    assert keys(refused["refusals"]) == [("dataset", "data")]
+    assert "is empty" in refused["refusals"][0]["message"]
+    assert snapshot(volume) == before
+
+
 def test_a_source_that_does_not_answer_is_refused_and_not_waited_for(
     safe_dir: Path, source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hostprep.converging import sources
 from hostprep.converging.sources import Patient, real_paths
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Silent
@@ -53,3 +55,13 @@ def test_what_the_child_cannot_answer_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.path.realpath", lambda path: 1 / 0)
     with pytest.raises(HostprepError, match="/srv/data could not be looked at"):
         real_paths(DatasetSpec("data", "/srv/data", to="/fast"))
+
+
+def test_an_empty_source_is_refused_whatever_was_staged_of_it(tmp_path: Path) -> None:
+    source = tmp_path / "mount point"
+    source.mkdir()
+    with pytest.raises(Refused, match=r"is empty; nothing was changed\.") as refused:
+        real_paths(DatasetSpec("data", str(source), to="/fast"))
+    assert refused.value.hint is not None and f"findmnt -T '{source}'" in refused.value.hint
+    (source / "file").touch()
+    assert real_paths(DatasetSpec("data", str(source), to="/")) == (str(source), "/")
