@@ -89,8 +89,8 @@ def _judge_one(xid: Xid) -> Finding:
     times = "" if xid.count == 1 else f" {xid.count} times"
     return Finding(
         Status.WARN if of_note else Status.FAIL,
-        f"GPU at {xid.address}",
-        f"the driver reported Xid {xid.number}{times}: {xid.words}.",
+        f"Xid {xid.number} on {xid.address}",
+        f"the driver reported Xid {xid.number} of the GPU at {xid.address}{times}: {xid.words}.",
         Measured(f"Xid {xid.number}", xid.count, "errors", "lower"),
         "none",
         _FROM,
