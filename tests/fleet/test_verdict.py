@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,14 @@ def exported(text: str) -> str:
     families = {family.name: family for family in text_string_to_metric_families(text)}
     samples = families["hostprep_check_verdict"].samples
     return next(sample.labels["status"] for sample in samples if sample.value == 1)
+
+
+def test_an_ordinary_user_is_told_what_it_would_take(lab: Lab) -> None:
+    done = lab.fleet["alpha"].ssh("runuser -u nobody -- hostprep check --json", check=False)
+    report = json.loads(done.stdout)
+    assert done.returncode == report["exit_code"], done.stderr
+    assert ("HP001", "PASS") in {(each["code"], each["status"]) for each in report["checks"]}
+    for each in report["checks"]:
+        assert "the check failed with" not in each["message"], each
+        if each["status"] == "UNKNOWN":
+            assert each["remedy"]["commands"] or each["remedy"]["hint"], each
