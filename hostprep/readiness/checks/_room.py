@@ -34,9 +34,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is counted, how it is said, and how much free of it calms a high share."""
+    """What is counted, how a number of it is said, and how much free of it calms a high share."""
 
     unit: str
+    noun: str
     say: Callable[[float], str]
     little: int
     ample: int
@@ -84,14 +85,14 @@ def _judge_one(room: Room, scale: Scale, total: int, free: int) -> Finding:
         status = Status.FAIL
     elif used >= _WARN_SHARE and free < scale.ample:
         status = Status.WARN
-    point = room.mount_point
+    point, say, noun = room.mount_point, scale.say, scale.noun
     for_what = "" if room.paths == (point,) else f" (for {', '.join(room.paths)})"
     return Finding(
         status,
         point,
-        f"{scale.say(free)} of {scale.say(total)} are free on {point}{for_what}.",
-        Measured(f"{scale.say(free)} free ({1 - used:.0%})", free, scale.unit, "higher"),
-        f"{1 - _WARN_SHARE:.0%} or {scale.say(scale.ample)} free",
+        f"{say(free)} of {say(total)}{noun} are free on {point}{for_what}.",
+        Measured(f"{say(free)}{noun} free ({1 - used:.0%})", free, scale.unit, "higher"),
+        f"{1 - _WARN_SHARE:.0%} or {say(scale.ample)}{noun} free",
         f"Meta GCM's health checks ({_WARN_SHARE:.0%} and {_FAIL_SHARE:.0%} used); the amount is"
         " hostprep's, for large disks",
         scale.ample,

@@ -15,7 +15,7 @@ def _remedy(point: str) -> Remedy:
     )
 
 
-_INODES = Scale("inodes", lambda count: f"{count:,.0f} inodes", 100_000, 1_000_000, _remedy)
+_INODES = Scale("inodes", " inodes", lambda count: f"{count:,.0f}", 100_000, 1_000_000, _remedy)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

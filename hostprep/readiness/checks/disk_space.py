@@ -16,7 +16,7 @@ def _remedy(point: str) -> Remedy:
     )
 
 
-_BYTES = Scale("bytes", format_bytes, 10 * GIB, 50 * GIB, _remedy)
+_BYTES = Scale("bytes", "", format_bytes, 10 * GIB, 50 * GIB, _remedy)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
