@@ -6,6 +6,7 @@ The tests build upon each other, as a lab does: each takes the hosts as the one 
 from __future__ import annotations
 
 import subprocess
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -209,8 +210,13 @@ def test_a_host_that_dies_stops_no_other_and_a_later_run_completes_it(lab: Lab) 
     with lab.controller.start_provision() as run:
         copying_begins(gamma, run)
         gamma.power_off()
-        done = by_host(lab.controller.finish(run, expect=1))
-    assert [name for name, host in done.items() if host["failed"]] == ["gamma"]
+        said = lab.controller.said_by(run, expect=1)
+    table = {words[0]: words[1:] for line in said.splitlines() if (words := line.split())}
+    assert {name: table[name][1] for name in NAMES} == {
+        "alpha": "no",
+        "beta": "no",
+        "gamma": "unreachable",
+    }
     for name in ("alpha", "beta"):
         assert dataset(lab.fleet[name], "fish")["state"] == "staged"
 
@@ -233,10 +239,20 @@ def copying_begins(host: Host, run: subprocess.Popen[str]) -> None:
     raise AssertionError("the run was over before the host was seen staging")
 
 
-def test_waves_spare_the_server(lab: Lab) -> None:
+def test_waves_have_one_host_after_the_other_pull_from_the_server(lab: Lab) -> None:
     make_source(lab.data / "plants", directories=10, files=40, seed=3)
     spec_with(lab, "fish", "plants")
     done = lab.controller.provision("--waves", "3")
     assert not any(host["failed"] for host in done["hosts"])
+    assert done["totals"]["bytes_per_s"] > 0
     digests = {dataset(host, "plants")["digest"] for host in lab.fleet.hosts}
     assert len(digests - {None}) == 1
+    # By the files themselves: all hosts have the clock of one kernel.
+    pulls = sorted(copied_between(host, f"{VOLUME}/plants") for host in lab.fleet.hosts)
+    assert all(earlier[1] < later[0] for earlier, later in pairwise(pulls))
+
+
+def copied_between(host: Host, folder: str) -> tuple[float, float]:
+    """Return when the first and the last file below the folder was written, by their ctimes."""
+    found = host.ssh(f"find {folder} -type f -printf '%C@\\n'").stdout.split()
+    return min(map(float, found)), max(map(float, found))
