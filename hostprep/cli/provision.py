@@ -80,7 +80,7 @@ def provision(
         forks=forks,
         check=check,
         diff=diff,
-        observer=_Words(),
+        observer=Words(),
     )
     if not check:
         remember(where, run)
@@ -128,7 +128,7 @@ def _failure(run: FleetRun) -> HostprepError | None:
     )
 
 
-class _Words:
+class Words:
     """Says on stderr what came of a task where that is worth a line, and what takes its time."""
 
     def __init__(self) -> None:

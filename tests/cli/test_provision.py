@@ -11,6 +11,9 @@ import pytest
 
 import hostprep.fleet.playbook
 from hostprep.cli.main import run
+from hostprep.cli.provision import Words
+from hostprep.cli.provision_text import show_run
+from hostprep.fleet.events import Event
 from hostprep.fleet.last_run import failed_hosts
 from hostprep.fleet.model import FleetRun, HostOutcome
 
@@ -76,6 +79,49 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
         "hostprep: 1 of 3 hosts failed: c.\n"
         "  -> when they are mended: the same command with --retry-failed\n"
     )
+
+
+def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = {"schema": "hostprep.plan/1", "changes": [STEP]}
+    alike = [
+        HostOutcome(name, ("Converge",), documents=(planned,), diffs=("-old\n+new\n",))
+        for name in ("a", "b")
+    ]
+    bare = HostOutcome("c", ("Converge",), predicted=False, message="nothing is installed there")
+    show_run(FleetRun((alike[0], bare, alike[1]), 2.0), check=True, diff=True)
+    assert capsys.readouterr().out == (
+        "a, b:\n"
+        "  would: volume /mnt/a: mount it (nothing is there)\n"
+        "  -old\n"
+        "  +new\n"
+        "\n"
+        "c:\n"
+        "  would: Converge\n"
+        "  not known: nothing is installed there\n"
+        "\n"
+        "host  changed    failed  bound by\n"
+        "a     1          no      -\n"
+        "c     1 or more  no      -\n"
+        "b     1          no      -\n"
+        "\n"
+        "3 hosts: 3 would change, 0 failed, in 2.0 s\n"
+    )
+
+
+def test_who_takes_long_is_said_every_few_seconds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("hostprep.cli.provision.time.monotonic", lambda: now)
+    words = Words()
+    for host in ("a", "b"):
+        words.event(Event("start", 0.0, host, "Converge"))
+    words.waiting()
+    now = 107.0
+    words.event(Event("ok", 0.0, "b", "Converge", {"changed": False}))
+    words.waiting()
+    words.waiting()
+    assert capsys.readouterr().err == "Converge: at work for up to 7.0 s: a\n"
 
 
 def test_the_document_has_the_hosts_and_the_sums(
