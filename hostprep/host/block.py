@@ -215,6 +215,12 @@ def _through_loop(
     )
 
 
+def is_remote(mount: Mount) -> bool:
+    """Whether a server or a program serves the file system, so that it may cease to answer."""
+    fuse = mount.fstype.startswith("fuse") and mount.fstype != "fuseblk"
+    return fuse or mount.fstype in _NETWORK
+
+
 def _judge(
     mount: Mount, devices: tuple[Device, ...], disks: tuple[Device, ...]
 ) -> tuple[StorageClass, str]:

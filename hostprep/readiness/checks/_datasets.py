@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a source answers: ``state`` is fine, empty, missing, no_directory, failing or hangs.
+    """How a source answers: fine, empty, missing, no_directory, denied, failing or hangs.
 
     ``why`` says what is wrong with it; ``real`` is its path without symlinks, None if it hangs.
     """
@@ -73,7 +73,7 @@ class DatasetLook:
         """Return how to stage it; only from a source that is there, for an empty one empties it."""
         lost = self.origin.state == "empty" and self.record is not None and self.record.files
         if self.origin.state not in ("fine", "empty") or lost:
-            return Remedy((), f"bring its source {self.source} back first (HP014)")
+            return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
         if self.stage is None:
             return Remedy((), f"stage {self.source} again, into a volume that is large enough")
         return Remedy((f"{self.stage} {option}" if option else self.stage,), hint)
@@ -174,6 +174,8 @@ def ask_source(context: Context, source: str) -> Origin:
             return {"state": "missing", "why": "it does not exist"}
         except NotADirectoryError:
             return {"state": "no_directory", "why": "it is no directory"}
+        except PermissionError:
+            return {"state": "denied", "why": "this user may not read it"}
         except OSError as error:
             return {"state": "failing", "why": error.strerror or str(error)}
 
@@ -204,7 +206,7 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
     """Return the UNKNOWN for a data set that could not be compared."""
     hint = "--full takes more time; see whether target, source and hostprep's records can be read"
     remedy = Remedy(("hostprep status",), hint)
-    return Finding(Status.UNKNOWN, dataset.subject, problem, remedy=remedy)
+    return Finding(Status.UNKNOWN, dataset.subject, problem.rstrip(".") + ".", remedy=remedy)
 
 
 def extent(found: Inspected) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hostprep.host.block import is_remote
 from hostprep.host.mounts import mount_containing
 from hostprep.readiness.checks._datasets import (
     DatasetLook,
@@ -25,7 +26,10 @@ from hostprep.readiness.shell import quote
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A data set, the mount point that its source lies on, and whether fstab can mount that."""
+    """A data set; ``mount`` is where the share is mounted that its source lies on, None for a disk.
+
+    ``in_fstab`` says whether fstab can mount it again.
+    """
 
     dataset: DatasetLook
     mount: str | None
@@ -48,7 +52,7 @@ def look(context: Context) -> Facts:
         if dataset.record is not None and dataset.origin.real is None:
             path = dataset.record.source  # as it was without symlinks
         mount = mount_containing(dataset.origin.real or path, context.mounts)
-        point = None if mount is None or mount.target == "/" else mount.target
+        point = mount.target if mount is not None and is_remote(mount) else None
         found.append(Source(dataset, point, point in mounted))
     return Facts(tuple(found))
 
@@ -76,6 +80,9 @@ def _judge_one(found: Source) -> Finding:
             f"{origin.why[:1].lower()}{origin.why[1:].rstrip('.')}; processes that touch it hang."
         )
         remedy = _let_go(found)
+    elif origin.state == "denied":
+        status, message = Status.UNKNOWN, f"{path} may not be read by this user."
+        remedy = Remedy((), "check as root, who staged it")
     elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
         message = f"{path} is empty, and {dataset.name} was not; {so}."
     elif origin.state == "empty":
@@ -83,7 +90,7 @@ def _judge_one(found: Source) -> Finding:
         message = f"{path} answers, and holds nothing."
     else:
         message = f"{path}: {origin.why}; {so}."
-        if found.mount is not None and origin.state == "failing":
+        if origin.state == "failing":
             remedy = _let_go(found)
     return Finding(
         status,
@@ -98,7 +105,9 @@ def _judge_one(found: Source) -> Finding:
 
 def _let_go(found: Source) -> Remedy:
     if found.mount is None:
-        return Remedy(("dmesg | tail",), "the kernel's log may say what ails the disk")
+        return Remedy(
+            ("dmesg | tail",), "it is no share: the kernel's log may tell what ails the disk"
+        )
     point = quote(found.mount)
     again = (f"mount {point}",) if found.in_fstab else ()
     hint = "first see whether its server or disk can be brought back: then nothing else is needed"
@@ -111,7 +120,7 @@ CHECK = Check(
     code="HP014",
     title="sources answer",
     severity=Severity.MAJOR,
-    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    verdicts=frozenset(Status),
     look=look,
     judge=judge,
     page="""\
@@ -122,8 +131,9 @@ second (with `--full` ten) and then left behind: a dead NFS server never hangs t
 empty or broken, and its data set is not staged. **WARN** it is gone, empty or broken, but what was
 staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
 though it was not is most often a disk that is not mounted; nothing is staged from it then.
+**UNKNOWN** this user may not read it.
 
-Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of it: who
-hangs in it gets an error. If the mount is in fstab, `mount` brings it back.
+Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of a share:
+who hangs in it gets an error. If the mount is in fstab, `mount` brings it back.
 """,
 )
