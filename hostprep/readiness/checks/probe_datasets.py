@@ -109,7 +109,10 @@ def _judge_one(probe: Probe) -> Finding:
     measured = _figures(document)
     if not document["valid"]:
         reasons = "; ".join(reason["message"] for reason in document["invalid_reasons"])
-        told = Remedy(remedy.commands, "alone, and longer, it may do; --drop-caches helps as root")
+        told = Remedy(
+            remedy.commands,
+            "once more when the machine has nothing else to do; as root, --drop-caches helps",
+        )
         message = f"{path}: the figures are not the storage's: {reasons}."
         return Finding(Status.UNKNOWN, path, message, measured, remedy=told)
     return Finding(
