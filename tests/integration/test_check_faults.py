@@ -182,3 +182,24 @@ def test_seven_faults_are_found_and_their_remedies_cure_them(host: Host) -> None
             source.read_bytes()
             == (host.sources["lost"] / "class-0" / "images" / "000.bin").read_bytes()
         )
+
+
+def test_many_sources_that_hang_take_no_longer_than_one(host: Host) -> None:
+    """Asked one after another they would take longer than a quick check may."""
+    names = [f"far-{number}" for number in range(5)]
+    host.spec.write_text(
+        f"volumes:\n  - {{path: {host.volume('kept')}, size: 64M}}\ndatasets:\n"
+        + "".join(
+            f"  - {{name: {name}, source: {host.share / name}, volume: {host.volume('kept')}}}\n"
+            for name in names
+        )
+    )
+    (server,) = far_share.servers(host.share_root)
+    os.kill(server, signal.SIGSTOP)
+    codes = ("HP010", "HP011", "HP012", "HP014")
+    done = run_hostprep("check", host.spec, "--only", ",".join(codes), "--json")
+    found = {(each["code"], each["subject"]): each for each in json.loads(done.stdout)["checks"]}
+    for name in names:
+        assert found["HP014", name]["measured"]["value"] == "hangs"
+        assert found["HP010", name]["measured"]["value"] == "never"
+    assert not [each for each in found.values() if each["status"] == "UNKNOWN"]
