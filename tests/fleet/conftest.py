@@ -92,12 +92,12 @@ def _machine() -> dict[str, str]:
         for name in ("address show", "route show", "-6 route show table all")
     }
     fstab = Path("/etc/fstab")
-    units = sorted(Path("/etc/systemd").rglob("*"))
+    units = sorted(map(str, Path("/etc/systemd").rglob("*hostprep*")))
     return {
         "interfaces": "\n".join(sorted(os.listdir("/sys/class/net"))),
         "addresses": said["address show"],
         "routes": said["route show"],
         "fstab": hashlib.sha256(fstab.read_bytes()).hexdigest() if fstab.exists() else "",
-        "units": "\n".join(f"{unit} {unit.lstat().st_mtime_ns}" for unit in units),
+        "units": "\n".join(units),
         "state": str(Path("/var/lib/hostprep").exists()),
     }

@@ -50,19 +50,23 @@ class Controller:
 
     def provision(self, *words: str, expect: int = 0) -> dict[str, Any]:
         """Run ``hostprep provision --json``, insist on its exit code and return its document."""
-        return self.finish(self.start_provision(*words), expect)
+        return self.finish(self.start_provision("--json", *words), expect)
 
     def start_provision(self, *words: str) -> subprocess.Popen[str]:
-        """Start ``hostprep provision --json`` on all hosts of the inventory."""
-        return self.start("provision", "-i", str(self.inventory), "--json", *words)
+        """Start ``hostprep provision`` on all hosts of the inventory."""
+        return self.start("provision", "-i", str(self.inventory), *words)
 
-    def finish(self, started: subprocess.Popen[str], expect: int) -> dict[str, Any]:
-        """Wait for a run, insist on its exit code and return its document."""
-        try:
-            out, said = started.communicate(timeout=PROVISION_SECONDS)
-        except subprocess.TimeoutExpired:
-            started.kill()
-            raise
-        assert started.returncode == expect, f"{started.returncode}: {said}{out}"
-        found: dict[str, Any] = json.loads(out)
+    def finish(self, run: subprocess.Popen[str], expect: int) -> dict[str, Any]:
+        """Wait for a run with ``--json``, insist on its exit code and return its document."""
+        found: dict[str, Any] = json.loads(self.said_by(run, expect))
         return found
+
+    def said_by(self, run: subprocess.Popen[str], expect: int) -> str:
+        """Wait for a run, insist on its exit code and return its standard output."""
+        try:
+            out, said = run.communicate(timeout=PROVISION_SECONDS)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            raise
+        assert run.returncode == expect, f"{run.returncode}: {said}{out}"
+        return out
