@@ -58,7 +58,7 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
         Status.FAIL if wrong else Status.PASS,
         each.dataset.subject,
         message,
-        Measured(f"{wrong:,} entries differ", wrong, "entries", "lower"),
+        Measured(f"{wrong:,} of {found.compared:,} entries differ", wrong, "entries", "lower"),
         "none differs",
         "the manifest: names, sizes and times of modification",
         0,

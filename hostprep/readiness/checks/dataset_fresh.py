@@ -101,7 +101,7 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
         Status.FAIL if differ else Status.PASS,
         each.dataset.subject,
         message,
-        Measured(f"{differ:,} entries differ", differ, "entries", "lower"),
+        Measured(f"{differ:,} of {found.compared:,} entries differ", differ, "entries", "lower"),
         "none differs",
         "the source: names, sizes, times, owners and modes",
         0,
