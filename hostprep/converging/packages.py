@@ -12,7 +12,12 @@ from hostprep.system.locks import lock
 from hostprep.system.run import CommandFailed, run
 
 INSTALL_SECONDS = 1800
-_APT = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
+# A package that cannot stand beside it is nobody's to remove for it; and where no package has the
+# name, apt-get would take it for a regular expression and install all that match.
+_APT = (
+    *("apt-get", "-q", "-y", "--no-remove"),
+    *("-o", "DPkg::Lock::Timeout=300", "-o", "APT::Cmd::Pattern-Only=true"),
+)
 _ASK_NOTHING = {"DEBIAN_FRONTEND": "noninteractive"}
 
 

@@ -16,7 +16,8 @@ from hostprep.units import SIZE_FORMS, parse_size
 SIZE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?|%)?$"
 RATE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?)?(/s)?$"
 MODE_PATTERN = r"^(0o)?[0-7]{3,4}$"
-PACKAGE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9+._-]*$"
+# To apt-get a name that ends in a minus says: remove it.
+PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9+._-]*[A-Za-z0-9+])?$"
 HUGE_VALUES = ("never", "within_size", "advise", "always")
 _MOST_BYTES = 2**63 - 1
 _LONGEST_NAME_BYTES = 200

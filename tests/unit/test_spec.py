@@ -382,12 +382,13 @@ SIZES = f"accepted: {SIZE_FORMS}"
         ),
         # Packages
         (
-            "packages:\n- fio\n- --force\n- fio\n-\n- true",
+            "packages:\n- fio\n- --force\n- fio\n-\n- true\n- nano-",
             [
                 "3: packages[1]: '--force' is not the name of a package",
                 "4: packages[2]: 'fio' is taken by packages[0] (line 2)",
                 "5: packages[3]: has no value",
                 f"6: packages[4]: {NOT_TEXT.replace('false', 'true')}",
+                "7: packages[5]: 'nano-' is not the name of a package",
             ],
         ),
     ],

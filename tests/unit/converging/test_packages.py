@@ -72,3 +72,24 @@ def test_a_package_that_nobody_has_fails_with_the_tools_words(
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(HostprepError, match="No match for argument"):
         PackageTask("dnf", "jq").carry_out(Silent())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param("fio-", "remove is disabled", id="a minus at the end: remove it"),
+        pytest.param("fi.", "Unable to locate package fi.", id="a regular expression"),
+    ],
+)
+def test_apt_get_itself_removes_nothing_and_takes_a_name_for_nothing_but_a_name(
+    name: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = shutil.which("apt-get")
+    if real is None or shutil.which("fio") is None:
+        pytest.skip("this host has no apt-get, or no fio that could be removed")
+    acting = tmp_path / "apt-get"
+    acting.write_text(f'#!/bin/sh\ncase "$*" in *update) ;; *) exec {real} -s "$@";; esac\n')
+    acting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(HostprepError, match=words):
+        PackageTask("apt-get", name).carry_out(Silent())
