@@ -161,6 +161,13 @@ def test_a_check_that_hangs_is_left_behind() -> None:
     assert time.monotonic() - begun < 30
 
 
+def test_with_full_a_quick_check_has_more_time() -> None:
+    slow = check("HP001", lambda context: time.sleep(0.3), limit_seconds=0.05)
+    quick = run_checks([slow], Context(), Listener())
+    full = run_checks([slow], Context(level=Level.FULL), Listener())
+    assert [each.status for each in (*quick, *full)] == [Status.UNKNOWN, Status.PASS]
+
+
 def test_full_checks_run_one_after_another_in_the_main_thread() -> None:
     threads: list[tuple[str, str]] = []
 
