@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.manifest import load_record
 from hostprep.system.files import FileSnapshot, read_snapshot
-from hostprep.system.systemd import unit_dir
+from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
 from hostprep.volumes.paths import Folder
 
@@ -25,12 +26,18 @@ _REMOTE = frozenset({StorageClass.NETWORK, StorageClass.FUSE})
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A unit file under one of our names. ``problem``: it is none that could be replaced."""
+    """A unit file under one of our names. ``problem``: it is none that could be replaced.
+
+    ``writer`` says who but root could write to it, and so run as root what they like. ``failed``:
+    it ran in this boot, and systemd holds it for failed.
+    """
 
     unit: str
     snapshot: FileSnapshot | None
     enabled: bool
     problem: Refused | None = None
+    writer: str | None = None
+    failed: bool = False
 
     @property
     def content(self) -> bytes | None:
@@ -65,7 +72,8 @@ class Footing:
 class BootFacts:
     """The units and records that are there, and how hostprep is called.
 
-    ``program_writer`` says who but root could exchange the program that root would run.
+    ``program_writer`` says who but root could exchange the program that root would run, be it the
+    script, the interpreter or the modules.
     """
 
     unit_dir: Path
@@ -102,7 +110,9 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
         unit_dir=directory,
         command=command,
         environment=own_environment(),
-        program_writer=_writer(command[0]),
+        program_writer=next(
+            filter(None, map(_writer, (command[0], sys.executable, __file__))), None
+        ),
         installed=tuple(_installed(directory, name) for name in sorted(names)),
         records=all_boot_records(),
         footings=tuple(_footing(dataset) for dataset in wanted),
@@ -120,7 +130,15 @@ def _installed(directory: Path, unit: str) -> Installed:
         enabled = os.path.realpath(link) == os.path.realpath(directory / unit)
     except OSError:
         enabled = False
-    return Installed(unit, snapshot, enabled)
+    writer = None
+    if snapshot is not None:
+        # In a unit directory of one's own, one's own files are as good as root's.
+        uid = 0 if snapshot.uid == os.geteuid() else snapshot.uid
+        writer = Folder(unit, uid, snapshot.gid, snapshot.mode).others_can_write
+    # Elsewhere than in the system's directory systemd does not know it.
+    asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
+    failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
+    return Installed(unit, snapshot, enabled, writer=writer, failed=failed)
 
 
 def _footing(dataset: DatasetSpec) -> Footing:
@@ -147,9 +165,9 @@ def _footing(dataset: DatasetSpec) -> Footing:
 
 
 def _writer(program: str) -> str | None:
-    """Say who but root could exchange the program, by its real path."""
-    path = Path(os.path.realpath(program))
-    for each in (*reversed(path.parents), path):
+    """Say who but root could exchange the program, by its path as it is called or its real one."""
+    called, path = Path(os.path.abspath(program)), Path(os.path.realpath(program))
+    for each in dict.fromkeys((*reversed(called.parents), *reversed(path.parents), path)):
         try:
             status = each.stat()
         except OSError:

@@ -24,7 +24,13 @@ from hostprep.converging.model import Change, Kind, Problem, Unchanged
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
 from hostprep.system.files import remove_stale_temps, replace_file
-from hostprep.system.systemd import SYSTEM_UNIT_DIR, daemon_reload, stop_unit, systemd_runs
+from hostprep.system.systemd import (
+    SYSTEM_UNIT_DIR,
+    daemon_reload,
+    start_unit,
+    stop_unit,
+    systemd_runs,
+)
 from hostprep.volumes.paths import check_path
 
 # What systemd takes (and a file system), less what the name of a temporary file has beyond it.
@@ -36,7 +42,8 @@ class BootStep:
     """What is planned for one data set, ``subject``, or for a service that is left over.
 
     ``record`` and ``content`` are what is written of record and unit, None where they stay as they
-    are; ``enable`` makes the link that starts it at boot, ``remove`` takes all three away.
+    are; ``enable`` makes the link that starts it at boot, ``start`` starts it now, ``remove`` takes
+    all three away.
     """
 
     subject: str
@@ -47,6 +54,7 @@ class BootStep:
     record: BootRecord | None = None
     content: bytes | None = None
     enable: bool = False
+    start: bool = False
     remove: bool = False
 
 
@@ -108,10 +116,12 @@ def plan_boot(
 
 
 def apply_boot(plan: BootPlan, observer: Callable[[Change], None] | None = None) -> None:
-    """Carry out ``plan``; systemd is told once, at the end. Starts nothing: it is for the boot.
+    """Carry out ``plan``; systemd is told once, at the end. Starts only what failed in this boot.
 
-    ``observer`` is told each change when it is done. Raises ``HostprepError`` for the first that
-    fails; what was done before it stays, and the next plan finds the rest.
+    What it stages is there by now, whoever mended it, but to systemd it stays failed, and the
+    machine degraded, until it has run. ``observer`` is told each change when it is done. Raises
+    ``HostprepError`` for the first that fails; what was done before it stays, and the next plan
+    finds the rest.
     """
     done: list[Change] = []
     try:
@@ -122,6 +132,9 @@ def apply_boot(plan: BootPlan, observer: Callable[[Change], None] | None = None)
     finally:
         if done and plan.facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
             daemon_reload("the boot service")
+    for step in plan.steps:
+        if step.start and step.refusal is None:
+            start_unit(step.unit)
     for change in done:
         if observer is not None:
             observer(change)
@@ -151,12 +164,19 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
     if differing := _differences(record, earlier):
         changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))
     have = installed.content if installed is not None else None
+    exposed = installed.writer if installed is not None else None
+    if exposed is not None:
+        changes.append(Change(Kind.BOOT, name, f"make {unit} root's alone", f"it {exposed}"))
     if have != content:
         reason = "it is missing" if have is None else "it differs from what it must be now"
         changes.append(Change(Kind.BOOT, name, f"write {unit}", reason))
     enable = installed is None or not installed.enabled
     if enable:
         changes.append(Change(Kind.BOOT, name, f"enable {unit}", "nothing starts it at boot"))
+    start = installed is not None and installed.failed
+    if start:
+        why = "it failed in this boot, for which systemd calls the machine degraded"
+        changes.append(Change(Kind.BOOT, name, f"start {unit} again", why))
     unchanged = Unchanged(Kind.BOOT, name, f"{unit} is there as it must be, and enabled")
     return BootStep(
         subject=name,
@@ -165,8 +185,9 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
         unchanged=() if changes else (unchanged,),
         # With any change the record is written too: it then has the digest of what is staged now.
         record=record if changes else None,
-        content=content if have != content else None,
+        content=content if have != content or exposed else None,
         enable=enable,
+        start=start,
     )
 
 
@@ -256,6 +277,9 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_stale_temps(path)
             expected = installed.snapshot if installed is not None else None
+            if installed is not None and installed.writer is not None:
+                path.unlink()  # and with it its owner, its mode, and whoever has it open
+                expected = None
             replace_file(path, step.content, expected=expected)
         if step.enable:
             _enable(path, link)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,6 +82,20 @@ def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
         return {}
     pairs = (line.partition("=") for line in done.stdout.splitlines())
     return {key: value for key, equals, value in pairs if equals}
+
+
+def start_unit(name: str) -> None:
+    """Start a unit, also one that failed, and wait until it has done so; that may take hours.
+
+    Raises ``HostprepError`` where it fails.
+    """
+    try:
+        run(["systemctl", "start", "--", name], wanted_for="start a service", package="systemd")
+    except CommandFailed as error:
+        raise HostprepError(
+            f"{name} could not be started: {error.message}",
+            f"`journalctl -b -u {shlex.quote(name)}` says why",
+        ) from None
 
 
 def stop_unit(name: str) -> None:

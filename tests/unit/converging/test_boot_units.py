@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.converging import boot_facts, boot_units
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
 from hostprep.converging.boot_record import BootRecord, load_boot_record, unit_name
 from hostprep.converging.boot_template import render
@@ -94,6 +95,50 @@ def test_each_drift_is_found_by_its_name_and_mended(
     ]
     apply_boot(planned(dataset))
     assert planned(dataset).changes == ()
+
+
+def test_a_unit_that_others_can_write_is_made_anew(dataset: DatasetSpec, units: Path) -> None:
+    apply_boot(planned(dataset))
+    unit = units / UNIT
+    unit.chmod(0o646)
+    with unit.open("ab") as kept_open:
+        assert said(planned(dataset)) == [
+            (f"make {UNIT} root's alone", "it is writable by everybody")
+        ]
+        apply_boot(planned(dataset))
+        kept_open.write(b"ExecStart=/home/mallory/it\n")
+    assert unit.stat().st_mode & 0o777 == 0o644
+    assert planned(dataset).changes == ()
+
+
+def test_a_service_that_failed_in_this_boot_is_started_again(
+    dataset: DatasetSpec, units: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply_boot(planned(dataset))
+    mended, log = tmp_path / "mended", tmp_path / "log"
+    systemctl = tmp_path / "bin" / "systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(
+        "#!/bin/sh\n"
+        f'echo "$1" >> {log}\n'
+        f"case $1 in show) test -e {mended} && echo ActiveState=active || "
+        "echo ActiveState=failed;;\n"
+        f"start) test -e {tmp_path}/whole && touch {mended};; esac\n"
+    )
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{systemctl.parent}:/usr/bin:/bin")
+    for module in (boot_facts, boot_units):
+        monkeypatch.setattr(module, "SYSTEM_UNIT_DIR", units)
+        monkeypatch.setattr(module, "systemd_runs", lambda: True)
+    assert [action for action, _ in said(planned(dataset))] == [f"start {UNIT} again"]
+    with pytest.raises(HostprepError, match="could not be started"):
+        apply_boot(planned(dataset))
+    (tmp_path / "whole").touch()
+    apply_boot(planned(dataset))
+    assert planned(dataset).changes == ()
+    assert log.read_text().split() == ["show"] * 2 + ["daemon-reload", "start"] + [
+        *("show", "daemon-reload", "start", "show")
+    ]
 
 
 def test_what_is_not_at_boot_gets_nothing(dataset: DatasetSpec) -> None:
