@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rigs import far
+from tests.fleet.kit import base
 from tests.fleet.kit.controller import Controller
 from tests.fleet.kit.fleet import Fleet, booted
 from tests.kit.stagecraft import make_source
@@ -52,7 +53,7 @@ def able() -> None:
     )  # fmt: skip
     if tried.returncode:
         pytest.skip(f"needs a network namespace with a bridge: {tried.stderr.strip()}")
-    if reason := far.unavailable():
+    if reason := far.unavailable() or base.unavailable():
         pytest.skip(reason)
 
 
@@ -61,13 +62,13 @@ class Lab:
     """An admin's controller, hosts, and the folder that a file server shows them.
 
     ``data`` is that folder on the server; each host has it at ``/srv/datasets``, read-only, through
-    a file system that answers like one over a network and that can be taken away.
+    a file system that answers like one over a network and that can be taken away; at ``/srv/slow``
+    the same, from a server that takes its time.
     """
 
     fleet: Fleet
     controller: Controller
     data: Path
-    server: far.FarSource
 
 
 @pytest.fixture(scope="package")
@@ -78,10 +79,12 @@ def lab(able: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     make_source(data / "birds")
     before = _machine()
     with ExitStack() as stack:
-        server = stack.enter_context(far.far_source(data, folder, request_seconds=0.005))
-        shared = {"/srv/datasets": server.mount}
+        shared = {
+            point: stack.enter_context(far.far_source(data, folder, request_seconds=seconds)).mount
+            for point, seconds in (("/srv/datasets", 0.005), ("/srv/slow", 0.1))
+        }
         fleet = stack.enter_context(booted(folder, NAMES, shared=shared))
-        yield Lab(fleet, Controller(folder / "controller", fleet.inventory), data, server)
+        yield Lab(fleet, Controller(folder / "controller", fleet.inventory), data)
     assert _machine() == before
 
 

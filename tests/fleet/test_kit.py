@@ -68,20 +68,23 @@ def test_nothing_is_left_behind_by_tests_that_are_killed(tmp_path: Path) -> None
 
 def left_behind(folder: Path) -> list[str]:
     """Return the processes, groups, mounts and interfaces that a fleet has here now."""
-    lines = [
-        Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        for pid in processes_with(str(folder / "hosts"))
-    ]
     group = f"hostprep-fleet-{(folder / 'hosts').stat().st_ino}"
     groups = Path("/sys/fs/cgroup").glob(f"**/{group}")
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     interfaces = os.listdir("/sys/class/net")
     return [
-        *lines,
+        *map(_line_of, processes_with(str(folder / "hosts"))),
         *map(str, groups),
         *(line for line in mounts if str(folder) in line),
         *(name for name in interfaces if name == "fleet0" or name.startswith(("vb-", "ve-"))),
     ]
+
+
+def _line_of(pid: int) -> str:
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except FileNotFoundError:
+        return f"process {pid}, which ended just now"
 
 
 def test_a_base_system_that_was_not_finished_is_made_again(

@@ -15,7 +15,6 @@ from tests.fleet.conftest import NAMES, Lab
 from tests.fleet.kit.host import Host
 from tests.kit.stagecraft import make_source
 
-MIB = 1 << 20
 VOLUME = "/mnt/ram"
 SERVICE = "hostprep-stage-birds.service"
 BIRDS = {
@@ -26,12 +25,8 @@ SPEC = {
     "datasets": [BIRDS],
     "packages": ["fio"],
 }
-
-
-def spec_with(lab: Lab, *names: str) -> None:
-    """Have the spec name further data sets, staged once."""
-    more = [{"name": name, "source": f"/srv/datasets/{name}", "volume": VOLUME} for name in names]
-    lab.controller.write_spec({**SPEC, "datasets": [BIRDS, *more]})
+FISH = {"name": "fish", "source": "/srv/slow/fish", "volume": VOLUME}
+PLANTS = {"name": "plants", "source": "/srv/datasets/plants", "volume": VOLUME}
 
 
 def by_host(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -204,8 +199,8 @@ def state_of(host: Host) -> tuple[str, set[str], str]:
 
 
 def test_a_host_that_dies_stops_no_other_and_a_later_run_completes_it(lab: Lab) -> None:
-    make_source(lab.data / "fish", directories=20, files=60, seed=2)
-    spec_with(lab, "fish")
+    make_source(lab.data / "fish", directories=10, files=60, seed=2)
+    lab.controller.write_spec({**SPEC, "datasets": [BIRDS, FISH]})
     gamma = lab.fleet["gamma"]
     with lab.controller.start_provision() as run:
         copying_begins(gamma, run)
@@ -241,7 +236,7 @@ def copying_begins(host: Host, run: subprocess.Popen[str]) -> None:
 
 def test_waves_have_one_host_after_the_other_pull_from_the_server(lab: Lab) -> None:
     make_source(lab.data / "plants", directories=10, files=40, seed=3)
-    spec_with(lab, "fish", "plants")
+    lab.controller.write_spec({**SPEC, "datasets": [BIRDS, FISH, PLANTS]})
     done = lab.controller.provision("--waves", "3")
     assert not any(host["failed"] for host in done["hosts"])
     assert done["totals"]["bytes_per_s"] > 0

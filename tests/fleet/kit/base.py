@@ -27,6 +27,7 @@ MASKED = (
 ENABLED = ("systemd-networkd.service", "ssh.service")
 # What no host needs and each file lookup in an overlay would pass by.
 DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
+_RECIPE = (SUITE, PACKAGES, MASKED, ENABLED, DROPPED)
 
 _KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
@@ -37,10 +38,22 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HOSTPREP_TEST_CACHE", "/var/cache/hostprep-tests"))
 
 
+def unavailable() -> str | None:
+    """Return why there can be no base system here, None where there can."""
+    if cached_folder("base", _RECIPE).exists() or _mirror() is not None:
+        return None
+    return f"needs a mirror of Debian {SUITE} among the sources of apt"
+
+
 def base_system() -> Path:
     """Return the root folder of the base system, made now if the cache has none of this recipe."""
-    recipe = [SUITE, PACKAGES, MASKED, ENABLED, DROPPED]
-    return cached("base", recipe, _make_base)
+    return cached("base", _RECIPE, _make_base)
+
+
+def cached_folder(name: str, recipe: object) -> Path:
+    """Return where the cache has, or would have, ``name`` of this ``recipe``."""
+    key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
+    return cache_folder() / f"{name}-{key}"
 
 
 def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
@@ -49,11 +62,10 @@ def cached(name: str, recipe: object, make: Callable[[Path], None]) -> Path:
     It appears under its name only when it is whole: a run that was killed leaves a folder that
     the next one, alone under the lock, throws away.
     """
-    key = hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:12]
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    done, part = folder / f"{name}-{key}", folder / f"{name}-{key}.part"
-    with _lock(folder / f"{name}.lock"):
+    done = cached_folder(name, recipe)
+    part = done.with_suffix(".part")
+    done.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with _lock(done.with_name(f"{name}.lock")):
         if not done.exists():
             if part.exists():
                 shutil.rmtree(part)
@@ -72,9 +84,11 @@ def _lock(path: Path) -> Iterator[None]:
 
 def _make_base(root: Path) -> None:
     include = "--include=" + ",".join(PACKAGES)
+    mirror = _mirror()
+    assert mirror is not None, unavailable()
     made = subprocess.run(
         [*_KILLED_WITH_US, *_OWN_MOUNTS,
-         "debootstrap", "--variant=minbase", include, SUITE, root, _mirror()],
+         "debootstrap", "--variant=minbase", include, SUITE, root, mirror],
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip
     if made.returncode:
@@ -88,13 +102,13 @@ def _make_base(root: Path) -> None:
     (root / "var/cache/apt/archives/partial").mkdir(parents=True)
 
 
-def _mirror() -> str:
-    """Return this machine's own mirror of Debian, as apt is configured here."""
+def _mirror() -> str | None:
+    """Return this machine's own mirror of Debian, as apt is configured here; None without one."""
+    if shutil.which("apt-get") is None:
+        return None
     asked = subprocess.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
          f"Codename: {SUITE}", "Component: main"],
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True,
     )  # fmt: skip
-    if not (found := asked.stdout.split()):
-        raise RuntimeError(f"apt has no source of Debian {SUITE} here")
-    return found[0]
+    return next(iter(asked.stdout.split()), None)

@@ -4,7 +4,7 @@ import socket
 import sys
 
 host, port = sys.argv[1:]
-with socket.create_connection((host, int(port)), timeout=5) as connection:
+with socket.create_connection((host, int(port)), timeout=10) as connection:
     connection.settimeout(None)
     with socket.socket(fileno=1) as ssh:
         socket.send_fds(ssh, [b"\0"], [connection.fileno()])
