@@ -180,17 +180,7 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
 
 def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.cli.stage_text import (
-        announce,
-        conclude,
-        plan_fields,
-        result_fields,
-        show_stage_plan,
-    )
-    from hostprep.staging.bound import bound_of
     from hostprep.staging.planning import cores, plan_stage, stage_lock
-    from hostprep.staging.shortfall import shortfall_of
-    from hostprep.staging.stage import carry_out
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:
@@ -205,6 +195,18 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
                 )
             )
         plan = stack.enter_context(plan_stage(request, reporter))
+        # Imported by now, while the source was scanned.
+        from hostprep.cli.stage_text import (
+            announce,
+            conclude,
+            plan_fields,
+            result_fields,
+            show_stage_plan,
+        )
+        from hostprep.staging.bound import bound_of
+        from hostprep.staging.shortfall import shortfall_of
+        from hostprep.staging.stage import carry_out
+
         if dry_run:
             if not as_json:
                 show_stage_plan(plan)

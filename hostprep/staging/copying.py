@@ -10,10 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 import xxhash
 
-from hostprep.staging.metadata import CopyStyle, copy_metadata
+from hostprep.staging.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
 
@@ -22,8 +23,8 @@ from hostprep.staging.tree import entry_of
 BUFFER_BYTES = 1024 * 1024
 # Up to this size a bytes object costs less than a view of a buffer, and malloc keeps its memory.
 _SMALL_BYTES = 32 * 1024
+_PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS
 
-_SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -45,11 +46,14 @@ class Differs(Exception):
 
 
 class Buffers:
-    """Two reusable buffers for one thread: what is read and what is read back."""
+    """Two reusable buffers for one thread: what is read and what is read back.
+
+    They take memory only as far as they are used: threads that scan and small files need none.
+    """
 
     def __init__(self) -> None:
-        self.data = memoryview(bytearray(BUFFER_BYTES))
-        self.back = memoryview(bytearray(BUFFER_BYTES))
+        self.data = memoryview(mmap(-1, BUFFER_BYTES, _PRIVATE))
+        self.back = memoryview(mmap(-1, BUFFER_BYTES, _PRIVATE))
 
 
 def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
@@ -57,15 +61,13 @@ def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
 
     O_NONBLOCK keeps a fifo that took the file's place from hanging us.
     """
-    if style.noatime:
-        try:
-            return os.open(name, _SOURCE_FLAGS | os.O_NOATIME, dir_fd=dir_fd)
-        except PermissionError:
-            # Not the owner's; or really not readable, which the next line finds out.
-            descriptor = os.open(name, _SOURCE_FLAGS, dir_fd=dir_fd)
-            style.noatime = False
-            return descriptor
-    return os.open(name, _SOURCE_FLAGS, dir_fd=dir_fd)
+    try:
+        return os.open(name, style.source_flags, dir_fd=dir_fd)
+    except PermissionError:
+        # Not the owner's; or really not readable, which the next line finds out.
+        descriptor = os.open(name, SOURCE_FLAGS, dir_fd=dir_fd)
+        style.source_flags = SOURCE_FLAGS
+        return descriptor
 
 
 def copy_file(

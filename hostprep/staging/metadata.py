@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from hostprep.staging.model import RANGE_BYTES, Verify
 
+SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 
 
@@ -25,7 +27,7 @@ class CopyStyle:
     own_gid: int
     may_chown: bool
     drop_behind: bool = False
-    noatime: bool = True
+    source_flags: int = SOURCE_FLAGS | os.O_NOATIME
     source_xattrs: bool = True
     target_xattrs: bool = True
     lost_xattrs: int = 0

@@ -10,10 +10,12 @@ from __future__ import annotations
 import stat
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hostprep.units import PAGE_BYTES
-from hostprep.volumes.model import LiveVolume
+
+if TYPE_CHECKING:
+    from hostprep.volumes.model import LiveVolume
 
 # Files above this are copied in ranges by several workers and hashed range by range. It is part of
 # the definition of the digest (see hostprep.staging.digest): changing it changes digests.

@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
-from hostprep.host.memory import read_headroom
-from hostprep.host.mounts import mount_containing, read_mounts
-from hostprep.staging.checking import check_kept
-from hostprep.staging.manifest import (
-    ManifestIndex,
-    Record,
-    folder_of,
-    load_record,
-    manifest_path,
-    record_id,
-)
+from hostprep.staging.manifest import Record, record_id
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan, plan_fresh
-from hostprep.staging.private import TREE, footprint, look
-from hostprep.staging.publish import open_published
-from hostprep.staging.reading import Reading, choose_reading
-from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan, scan_tree
 from hostprep.staging.source import check_apart, open_source
-from hostprep.staging.space import (
-    Space,
-    check_space,
-    directory_space,
-    fits,
-    reclaiming,
-    volume_request,
-    volume_space,
+
+if TYPE_CHECKING:
+    from hostprep.staging.plan import CopyPlan
+    from hostprep.staging.reading import Reading
+    from hostprep.staging.sampling import Sample
+    from hostprep.staging.space import Space
+    from hostprep.volumes.plan import VolumePlan
+
+# What a run needs once the source is scanned: a tenth of a second from a cold disk, which passes
+# while workers scan. In steps, because the workers ask for tasks in between.
+_NEEDED_LATER = (
+    "hostprep.system.run",
+    "hostprep.volumes.facts",
+    "hostprep.volumes.plan",
+    "hostprep.staging.plan",
+    "hostprep.staging.deciding",
+    "hostprep.staging.stage",
 )
-from hostprep.staging.tree import DIRECTORY_FLAGS
-from hostprep.staging.update import plan_update
-from hostprep.volumes.facts import gather
-from hostprep.volumes.plan import VolumePlan, plan_volume
 
 
 @dataclass(slots=True)
@@ -100,17 +91,17 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         source_fd = stack.enter_context(open_source(request.source))
         storage = locate(request.source)
         seconds: dict[str, float] = {}
-        cpus = cores()
         observer.phase("scan")
         started = time.monotonic()
         arm = storage.storage_class is StorageClass.ARM
         threads = 1 if arm or storage.storage_class is StorageClass.RAM else 8
         scan = scan_tree(
             source_fd,
-            processes=1 if request.gentle or arm else cpus,
+            processes=1 if request.gentle or arm else cores(),
             threads=1 if request.gentle else threads,
             by_inode=arm,
             on_tick=lambda entries: observer.progress(entries, 0),
+            meanwhile=map(importlib.import_module, _NEEDED_LATER),
         )
         if "" in scan.unreadable:
             raise HostprepError(
@@ -120,157 +111,14 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         observer.progress(scan.totals.entries, scan.totals.bytes)
         seconds["scan"] = time.monotonic() - started
 
-        previous = load_record(request.name, request.target)
-        parent_fd = _open_parent(request, stack)
-        published_fd = None
-        if parent_fd is not None:
-            published_fd = open_published(parent_fd, request.name)
-            if published_fd is not None:
-                stack.callback(os.close, published_fd)
-        refusal = _ownership_refusal(request, previous, published_fd is not None)
-        files = (
-            CopyPlan()
-            if refusal is not None
-            else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
-        )
-        sample = (
-            take_sample(source_fd, scan, arm=arm) if files.copied.files else Sample(0, None, None)
-        )
-        reading = choose_reading(
-            storage.storage_class,
-            sample,
-            cpus=cpus,
-            size_bytes=files.copied.bytes,
-            available_bytes=read_headroom().available_bytes,
-            readers=request.readers,
-            order=request.order,
-            gentle=request.gentle,
-        )
-        volume = None
-        if request.volume_size_bytes is not None:
-            facts = gather(request.parent)
-            volume = plan_volume(volume_request(request, files, facts.live), facts)
-            space = volume_space(files, volume)
-            refusal = refusal or volume.refusal
-        else:
-            space = directory_space(request, files)
-        if parent_fd is not None and not fits(space):
-            space = reclaiming(space, *footprint(parent_fd, request.name), files)
-        refusal = refusal or check_space(request, space)
-        yield StagePlan(
-            request=request,
-            source_fd=source_fd,
-            scan=scan,
-            files=files,
-            space=space,
-            volume=volume,
-            storage=storage,
-            sample=sample,
-            reading=reading,
-            previous=previous,
-            published=published_fd is not None,
-            in_ram=volume is not None or _in_ram(request.parent),
-            seconds=seconds,
-            refusal=refusal,
-        )
+        from hostprep.staging.deciding import decide
+
+        yield decide(request, source_fd, scan, storage, seconds, observer, stack)
 
 
 def cores() -> int:
     """Return how many worker processes may be busy at once: affinity and cgroup quota."""
     return max(1, int(usable_cpus() + 0.5))
-
-
-def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
-    """Return a descriptor of the directory that data sets lie in, None before it is there."""
-    if request.volume_size_bytes is not None:
-        mount = mount_containing(os.path.realpath(request.parent), read_mounts())
-        if mount is None or mount.target != request.parent or mount.fstype != "tmpfs":
-            return None
-    try:
-        descriptor = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise HostprepError(
-            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
-        ) from None
-    stack.callback(os.close, descriptor)
-    return descriptor
-
-
-def _ownership_refusal(
-    request: StageRequest, previous: Record | None, published: bool
-) -> Refused | None:
-    if not published:
-        return None
-    if previous is None or previous.phase == "copying":
-        return Refused(
-            f"{request.target} exists and was not staged by hostprep; nothing was changed.",
-            "choose another --name, or move it away",
-        )
-    if previous.source != request.source:
-        return Refused(
-            f"{request.target} holds what was staged from {previous.source}, not from "
-            f"{request.source}; nothing was changed.",
-            f"choose another --name, or run `hostprep unstage {request.name}` first",
-        )
-    return None
-
-
-def _plan_files(
-    request: StageRequest,
-    scan: Scan,
-    previous: Record | None,
-    parent_fd: int | None,
-    published_fd: int | None,
-    observer: Observer,
-    source_fd: int,
-) -> CopyPlan:
-    private_fd = (
-        look(parent_fd, request.name, purpose_of(request)) if parent_fd is not None else None
-    )
-    if published_fd is None and private_fd is None:
-        return plan_fresh(scan)
-    with ExitStack() as stack:
-        tree_fd = None
-        journals: list[str] = []
-        if private_fd is not None:
-            stack.callback(os.close, private_fd)
-            journals = [
-                f"/proc/self/fd/{private_fd}/{name}"
-                for name in sorted(os.listdir(private_fd))
-                if name.startswith("journal.")
-            ]
-            try:
-                tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=private_fd)
-                stack.callback(os.close, tree_fd)
-            except FileNotFoundError:
-                pass
-        manifest = ManifestIndex(
-            [manifest_path(folder_of(previous))]
-            if published_fd is not None and previous is not None
-            else []
-        )
-        stack.callback(manifest.close)
-        journal = ManifestIndex(journals)
-        stack.callback(journal.close)
-
-        def plan(suspect: frozenset[str] = frozenset()) -> CopyPlan:
-            return plan_update(
-                scan,
-                manifest=manifest,
-                journal=journal,
-                published_fd=published_fd,
-                private_fd=tree_fd,
-                suspect=suspect,
-            )
-
-        found = plan()
-        if request.full_check and published_fd is not None:
-            suspect = check_kept(found, source_fd, published_fd, cores(), observer)
-            if suspect:
-                found = plan(suspect)
-        return found
 
 
 def purpose_of(request: StageRequest) -> dict[str, str]:
@@ -282,9 +130,3 @@ def purpose_of(request: StageRequest) -> dict[str, str]:
         # What was only hashed in flight, or not at all, is no use to who wants it read back.
         "verify": request.verify.value,
     }
-
-
-def _in_ram(path: str) -> bool:
-    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
-    mount = mount_containing(os.path.realpath(path), read_mounts())
-    return mount is not None and mount.fstype in ("tmpfs", "ramfs")

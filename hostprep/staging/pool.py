@@ -89,8 +89,12 @@ class Pool:
         self,
         more: Iterator[tuple[str, Any, OnResult]] | None = None,
         on_tick: Callable[[], None] | None = None,
+        meanwhile: Iterator[object] | None = None,
     ) -> None:
         """Carry out what was submitted and what ``more`` yields, until nothing is left.
+
+        ``meanwhile`` is drawn from as long as the workers have something to do: work of the
+        parent's own, in short steps.
 
         ``more`` is only drawn from as fast as the workers work, so it may be long. ``on_tick`` is
         called about every 0.1 s. Raises ``TaskFailed`` where a task failed for the whole run.
@@ -113,7 +117,9 @@ class Pool:
                 self._send(member, *self._queue.popleft())
             if not self._waiting and not self._queue and exhausted:
                 return
-            self._receive()
+            if meanwhile is not None and next(meanwhile, None) is None:
+                meanwhile = None
+            self._receive(TICK_SECONDS if meanwhile is None else 0)
             now = time.monotonic()
             if on_tick is not None and now - ticked >= TICK_SECONDS:
                 ticked = now
@@ -156,8 +162,8 @@ class Pool:
         except BrokenPipeError:
             raise self._death(member) from None
 
-    def _receive(self) -> None:
-        """Wait for answers, or until a worker can take the rest of a task, for one tick at most."""
+    def _receive(self, seconds: float) -> None:
+        """Wait for answers, or until a worker can take the rest of a task, at most so long."""
         poll = select.poll()
         readers, writers = {}, {}
         for member in self._members:
@@ -166,7 +172,7 @@ class Pool:
             if (descriptor := member.waiting_to_send) is not None:
                 writers[descriptor] = member
                 poll.register(descriptor, select.POLLOUT)
-        for descriptor, _ in poll.poll(TICK_SECONDS * 1000):
+        for descriptor, _ in poll.poll(seconds * 1000):
             member = writers.get(descriptor) or readers[descriptor]
             try:
                 if descriptor in writers:

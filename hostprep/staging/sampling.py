@@ -51,7 +51,9 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     ``arm`` says that the kernel claims an arm: then a few reads suffice, since each costs a seek.
     A source that answers late is also asked for several files at once.
     """
-    chosen = _choose(scan, _ARM_FILES if arm else _FILES)
+    # Others each time: an earlier run has brought those that it looked at into memory.
+    phase = time.monotonic() % 1
+    chosen = _choose(scan, _ARM_FILES if arm else _FILES, phase)
     cached: list[bool] = []
     seconds: list[float] = []
     deadline = time.monotonic() + _SECONDS
@@ -71,11 +73,11 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     median = sorted(seconds)[len(seconds) // 2]
     gain = None
     if not arm and median > _SLOW_SECONDS:
-        gain = _parallel_gain(source_fd, scan, median)
+        gain = _parallel_gain(source_fd, scan, median, (phase + 0.5) % 1)
     return Sample(len(seconds), share, median, gain)
 
 
-def _choose(scan: Scan, count: int, phase: float = 0.0) -> list[tuple[str, str]]:
+def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
     """Return (directory, name) of files, spread over the directories and in them.
 
     ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance.
@@ -129,11 +131,11 @@ def _is_cached(descriptor: int) -> bool | None:
     return True
 
 
-def _parallel_gain(source_fd: int, scan: Scan, median_seconds: float) -> float | None:
+def _parallel_gain(source_fd: int, scan: Scan, median_seconds: float, phase: float) -> float | None:
     """Read other files side by side and compare with what they take one after the other."""
     from concurrent.futures import ThreadPoolExecutor
 
-    chosen = _choose(scan, _SIDE_BY_SIDE, phase=0.5)
+    chosen = _choose(scan, _SIDE_BY_SIDE, phase)
     if len(chosen) < _SIDE_BY_SIDE:
         return None
 

@@ -66,9 +66,11 @@ def scan_tree(
     threads: int = 1,
     by_inode: bool = False,
     on_tick: Callable[[int], None] | None = None,
+    meanwhile: Iterator[object] | None = None,
 ) -> Scan:
     """Scan the tree below ``source_fd``; ``on_tick`` is told how many entries were seen so far.
 
+    ``meanwhile`` is drawn from while workers scan, see ``Pool.run``.
     Of the ``threads`` of a process one is at work as long as memory answers: more would only wait
     for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
@@ -94,12 +96,12 @@ def scan_tree(
         return scan
 
     with Pool(job, processes=processes, threads=threads) as pool:
-        workers = max(1, processes * threads)
         pool.readers = processes
         first: tuple[float, int] | None = None  # when the first answer came, entries by then
 
         def submit() -> None:
             while pending:
+                workers = max(1, pool.readers or processes * threads)
                 count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
                 group = [pending.popleft() for _ in range(min(count, len(pending)))]
                 pool.submit("scan", group, go_on)
@@ -114,7 +116,9 @@ def scan_tree(
             submit()
 
         submit()
-        pool.run(on_tick=lambda: on_tick(scan.totals.entries) if on_tick else None)
+        pool.run(
+            on_tick=lambda: on_tick(scan.totals.entries) if on_tick else None, meanwhile=meanwhile
+        )
     return scan
 
 
