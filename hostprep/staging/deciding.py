@@ -1,0 +1,203 @@
+"""What a run of ``stage`` is to do, once the source is scanned; changes nothing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.memory import read_headroom
+from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.staging.checking import check_kept
+from hostprep.staging.manifest import ManifestIndex, Record, folder_of, load_record, manifest_path
+from hostprep.staging.model import StageRequest
+from hostprep.staging.observer import Observer
+from hostprep.staging.plan import CopyPlan, plan_fresh
+from hostprep.staging.planning import StagePlan, cores, purpose_of
+from hostprep.staging.private import TREE, footprint, look
+from hostprep.staging.publish import open_published
+from hostprep.staging.reading import choose_reading
+from hostprep.staging.sampling import Sample, take_sample
+from hostprep.staging.scan import Scan
+from hostprep.staging.space import (
+    check_space,
+    directory_space,
+    fits,
+    reclaiming,
+    volume_request,
+    volume_space,
+)
+from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.staging.update import plan_update
+from hostprep.volumes.facts import gather
+from hostprep.volumes.plan import plan_volume
+
+
+def decide(
+    request: StageRequest,
+    source_fd: int,
+    scan: Scan,
+    storage: PathStorage,
+    seconds: dict[str, float],
+    observer: Observer,
+    stack: ExitStack,
+) -> StagePlan:
+    """Return the plan for a scanned source; ``stack`` closes what it holds open.
+
+    A rule that forbids the run is the plan's ``refusal``.
+    """
+    previous = load_record(request.name, request.target)
+    parent_fd = _open_parent(request, stack)
+    published_fd = None
+    if parent_fd is not None:
+        published_fd = open_published(parent_fd, request.name)
+        if published_fd is not None:
+            stack.callback(os.close, published_fd)
+    refusal = _ownership_refusal(request, previous, published_fd is not None)
+    files = (
+        CopyPlan()
+        if refusal is not None
+        else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
+    )
+    sample = (
+        take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
+        if files.copied.files
+        else Sample(0, None, None)
+    )
+    reading = choose_reading(
+        storage.storage_class,
+        sample,
+        cpus=cores(),
+        size_bytes=files.copied.bytes,
+        available_bytes=read_headroom().available_bytes,
+        readers=request.readers,
+        order=request.order,
+        gentle=request.gentle,
+    )
+    volume = None
+    if request.volume_size_bytes is not None:
+        facts = gather(request.parent)
+        volume = plan_volume(volume_request(request, files, facts.live), facts)
+        space = volume_space(files, volume)
+        refusal = refusal or volume.refusal
+    else:
+        space = directory_space(request, files)
+    if parent_fd is not None and not fits(space):
+        space = reclaiming(space, *footprint(parent_fd, request.name), files)
+    refusal = refusal or check_space(request, space)
+    return StagePlan(
+        request=request,
+        source_fd=source_fd,
+        scan=scan,
+        files=files,
+        space=space,
+        volume=volume,
+        storage=storage,
+        sample=sample,
+        reading=reading,
+        previous=previous,
+        published=published_fd is not None,
+        in_ram=volume is not None or _in_ram(request.parent),
+        seconds=seconds,
+        refusal=refusal,
+    )
+
+
+def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
+    """Return a descriptor of the directory that data sets lie in, None before it is there."""
+    if request.volume_size_bytes is not None:
+        mount = mount_containing(os.path.realpath(request.parent), read_mounts())
+        if mount is None or mount.target != request.parent or mount.fstype != "tmpfs":
+            return None
+    try:
+        descriptor = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostprepError(
+            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
+        ) from None
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _ownership_refusal(
+    request: StageRequest, previous: Record | None, published: bool
+) -> Refused | None:
+    if not published:
+        return None
+    if previous is None or previous.phase == "copying":
+        return Refused(
+            f"{request.target} exists and was not staged by hostprep; nothing was changed.",
+            "choose another --name, or move it away",
+        )
+    if previous.source != request.source:
+        return Refused(
+            f"{request.target} holds what was staged from {previous.source}, not from "
+            f"{request.source}; nothing was changed.",
+            f"choose another --name, or run `hostprep unstage {request.name}` first",
+        )
+    return None
+
+
+def _plan_files(
+    request: StageRequest,
+    scan: Scan,
+    previous: Record | None,
+    parent_fd: int | None,
+    published_fd: int | None,
+    observer: Observer,
+    source_fd: int,
+) -> CopyPlan:
+    private_fd = (
+        look(parent_fd, request.name, purpose_of(request)) if parent_fd is not None else None
+    )
+    if published_fd is None and private_fd is None:
+        return plan_fresh(scan)
+    with ExitStack() as stack:
+        tree_fd = None
+        journals: list[str] = []
+        if private_fd is not None:
+            stack.callback(os.close, private_fd)
+            journals = [
+                f"/proc/self/fd/{private_fd}/{name}"
+                for name in sorted(os.listdir(private_fd))
+                if name.startswith("journal.")
+            ]
+            try:
+                tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=private_fd)
+                stack.callback(os.close, tree_fd)
+            except FileNotFoundError:
+                pass
+        manifest = ManifestIndex(
+            [manifest_path(folder_of(previous))]
+            if published_fd is not None and previous is not None
+            else []
+        )
+        stack.callback(manifest.close)
+        journal = ManifestIndex(journals)
+        stack.callback(journal.close)
+
+        def plan(suspect: frozenset[str] = frozenset()) -> CopyPlan:
+            return plan_update(
+                scan,
+                manifest=manifest,
+                journal=journal,
+                published_fd=published_fd,
+                private_fd=tree_fd,
+                suspect=suspect,
+            )
+
+        found = plan()
+        if request.full_check and published_fd is not None:
+            suspect = check_kept(found, source_fd, published_fd, cores(), observer)
+            if suspect:
+                found = plan(suspect)
+        return found
+
+
+def _in_ram(path: str) -> bool:
+    """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
+    mount = mount_containing(os.path.realpath(path), read_mounts())
+    return mount is not None and mount.fstype in ("tmpfs", "ramfs")
