@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
-from hostprep.converging.sources import Patient, real_paths
+from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
+from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
@@ -66,7 +67,8 @@ class DatasetLook:
     ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
     what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
     ``device`` and ``free_bytes`` are of the file system that it is staged to, None for a volume.
-    ``problem`` is why it cannot be staged, if it cannot.
+    ``problem`` is why it cannot be staged, if it cannot. ``away``: its source cannot be looked at,
+    and must not be asked again.
     """
 
     spec: DatasetSpec
@@ -80,6 +82,7 @@ class DatasetLook:
     reason: str = ""
     warnings: tuple[str, ...] = ()
     problem: HostprepError | None = None
+    away: bool = False
 
 
 def look_at_dataset(
@@ -88,7 +91,8 @@ def look_at_dataset(
     """Plan the staging of a data set and return what came of it; changes nothing.
 
     ``volume_bytes`` is the size that its volume will have, None for one staged to a directory. A
-    source or a target that does not answer is a problem after a while, see ``sources``.
+    source or a target that does not answer is a problem after a while, see ``sources``. One that is
+    staged, and whole, needs no source: then all else of the host can be mended without it.
     """
     try:
         source, parent = real_paths(spec)
@@ -101,6 +105,8 @@ def look_at_dataset(
         )
         with plan_stage(request, Patient(observer, source)) as plan:
             return _seen(spec, plan)
+    except (NoAnswer, SourceAway) as problem:
+        return _without_source(spec, problem)
     except HostprepError as problem:
         return DatasetLook(spec, spec.target, problem=problem)
 
@@ -151,6 +157,16 @@ def _plan_dataset(look: DatasetLook, name: str, problem: HostprepError | None) -
         task=DatasetTask(look.request),
         after=((Kind.VOLUME, look.spec.volume),) if look.spec.volume else (),
     )
+
+
+def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:
+    target, away = kept_target(spec), isinstance(problem, NoAnswer)
+    if target is None:
+        return DatasetLook(spec, spec.target, problem=problem, away=away)
+    why = problem.message.removesuffix("; nothing was changed.")
+    warning = f"{why}: {target} stays as it was staged, and whether it is fresh is not known"
+    reason = "whole by its manifest; whether it is fresh is not known, since its source is away"
+    return DatasetLook(spec, target, reason=reason, warnings=(warning,), away=True)
 
 
 def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:

@@ -11,7 +11,6 @@ from hostprep.converging.prune import Leftovers, look_for_leftovers, plan_leftov
 from hostprep.converging.services import BootLook, look_at_boot, plan_services
 from hostprep.converging.volumes import Need, VolumeLook, look_at_volume, plan_volumes, wanted_size
 from hostprep.host.memory import ram_for_percent
-from hostprep.probing.alive import NoAnswer
 from hostprep.spec import Spec
 from hostprep.staging.observer import Observer
 
@@ -57,12 +56,12 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
         )
         for dataset in spec.datasets
     )
-    silent = frozenset(look.spec.name for look in datasets if isinstance(look.problem, NoAnswer))
+    away = frozenset(look.spec.name for look in datasets if look.away)
     return HostFacts(
         packages=look_at_packages(spec.packages),
         volumes=volumes,
         datasets=datasets,
-        boot=look_at_boot(spec.datasets, silent, sizes),
+        boot=look_at_boot(spec.datasets, away, sizes),
         leftovers=look_for_leftovers(
             {look.target for look in datasets}, sizes.keys(), prune=options.prune
         ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hostprep.converging.boot_facts import BootFacts, gather_boot
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
-from hostprep.converging.model import Kind, ObjectPlan
+from hostprep.converging.model import Kind, ObjectPlan, Unchanged
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Observer
 
@@ -32,7 +32,7 @@ class BootTask:
 
 @dataclass(frozen=True, slots=True)
 class BootLook:
-    """The data sets that could be looked at, the others, and the facts of the former."""
+    """The data sets that could be looked at, the names of the others, and facts of the former."""
 
     datasets: tuple[DatasetSpec, ...]
     unknown: frozenset[str]
@@ -44,8 +44,9 @@ def look_at_boot(
 ) -> BootLook:
     """Read what the boot services rest on.
 
-    ``unknown`` names data sets whose source did not answer: to ask again would hang. ``sizes`` are
-    those that the spec's volumes will have, by path: what is recorded for the boot.
+    ``unknown`` names data sets whose source is away: to ask again may hang, and what lies there
+    now, on another file system, must not be recorded for the boot. ``sizes`` are those that the
+    spec's volumes will have, by path: what is recorded for the boot.
     """
     known = tuple(dataset for dataset in datasets if dataset.name not in unknown)
     facts = gather_boot(known)
@@ -63,13 +64,19 @@ def plan_services(look: BootLook, *, prune: bool) -> tuple[ObjectPlan, ...]:
     plan = plan_boot(look.datasets, look.facts, prune=prune)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
     objects = [
-        _object(step, wanted.get(step.subject))
+        _left(step) if step.subject in look.unknown else _object(step, wanted.get(step.subject))
         for step in plan.steps
-        if step.subject not in look.unknown
     ]
     if objects:
         objects[0] = dataclasses.replace(objects[0], warnings=plan.warnings)
     return tuple(objects)
+
+
+def _left(step: BootStep) -> ObjectPlan:
+    reason = f"{step.unit} is left as it is while the source of its data set is away"
+    return ObjectPlan(
+        Kind.BOOT, step.subject, unchanged=(Unchanged(Kind.BOOT, step.subject, reason),)
+    )
 
 
 def _object(step: BootStep, dataset: DatasetSpec | None) -> ObjectPlan:

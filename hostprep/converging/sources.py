@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import time
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
+from hostprep.staging.inspection import inspect_target
+from hostprep.staging.manifest import load_record
 from hostprep.staging.observer import Observer
+from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.units import format_seconds
 
@@ -21,31 +26,42 @@ _HINT = (
     "a network mount whose server is gone? `findmnt -T PATH` shows it; take the data set out of the"
     " spec until it is back"
 )
+# What a source gives that is there, and is none or not for this user: no matter of waiting for it.
+_OF_THE_SOURCE = frozenset(
+    {errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
+)
+
+
+class SourceAway(Refused):
+    """The source is not there now: missing, failing, or a mount point without its file system."""
 
 
 def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     """Return source and target directory without symlinks, asked of a child that may hang.
 
-    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, ``Refused``
-    for an empty source: a mount point without its file system, which would empty the copy.
+    Raises ``NoAnswer`` after ten seconds, ``HostprepError`` where it cannot be asked, and
+    ``SourceAway``, for an empty source too: staged from, it would empty the copy.
     """
 
-    def ask() -> tuple[str, str, bool]:
+    def ask() -> tuple[str, str, str | None]:
         source = os.path.realpath(spec.source)
         parent = spec.volume or os.path.realpath(spec.parent)
-        empty = []
+        wrong: dict[str, str] = {}
         for path in (source, parent):
             try:
                 with os.scandir(path) as entries:
                     if next(entries, None) is None:
-                        empty.append(path)
+                        wrong[path] = "is empty"
                 os.statvfs(path)  # what a network file system does not answer from its cache
-            except OSError:
-                pass  # the planner says what is wrong, and whether that matters
-        return source, parent, source in empty
+            except OSError as error:
+                # The planner says what is wrong else, and whether that matters.
+                if error.errno not in _OF_THE_SOURCE:
+                    missing = error.errno == errno.ENOENT
+                    wrong[path] = "does not exist" if missing else f"fails: {error.strerror}"
+        return source, parent, wrong.get(source)
 
     try:
-        source, parent, empty = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+        source, parent, away = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
     except NoAnswerInTime:
         raise NoAnswer(
             f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
@@ -54,12 +70,40 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         ) from None
     except ChildProcessError as error:
         raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
-    if empty:
-        raise Refused(
-            f"the source of {spec.name}, {source}, is empty; nothing was changed.",
+    if away:
+        raise SourceAway(
+            f"the source of {spec.name}, {source}, {away}; nothing was changed.",
             f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it",
         )
     return source, parent
+
+
+def kept_target(spec: DatasetSpec) -> str | None:
+    """Return where the data set lies, if it is whole by its manifest and of this boot, else None.
+
+    For one whose source is away: that is not looked at.
+    """
+
+    def ask() -> str | None:
+        parent = spec.volume or os.path.realpath(spec.parent)
+        target = f"{parent.rstrip('/')}/{spec.name}"
+        record = load_record(spec.name, target)
+        if record is None or dataset_status(record, check_source=False).state != "staged":
+            return None
+        # To resolve a path may hang as well; one that is without symlinks needs it not.
+        same = record.source == spec.source or record.source == os.path.realpath(spec.source)
+        of_this_boot = record.volume is None or record.boot_id == boot_id()
+        return target if same and of_this_boot else None
+
+    try:
+        target: str | None = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
+        record = None if target is None else load_record(spec.name, target)
+        seen = None if record is None else inspect_target(record, seconds=STALL_SECONDS)
+    except (NoAnswerInTime, HostprepError, OSError):
+        return None
+    if seen is None or not seen.whole or seen.changed or seen.missing:
+        return None
+    return target
 
 
 class Patient:

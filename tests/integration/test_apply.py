@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.converging import sources
+from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_headroom
 from hostprep.units import MIB
 from tests.kit import failing_fs as failing
@@ -266,27 +267,69 @@ def test_a_data_set_that_breaks_off_stops_no_other(
         assert keys(apply(spec)["done"]) == [("dataset", "broken")]
 
 
-def test_a_copy_is_not_emptied_after_a_source_that_is_not_mounted(
-    safe_dir: Path, source: Path, volume: Path
+@pytest.mark.parametrize("stray", [False, True])
+def test_while_a_source_is_away_its_copy_stays_and_the_rest_is_mended(
+    stray: bool, safe_dir: Path, source: Path, volume: Path, fstab: Path, state: Path
 ) -> None:
     mounted = safe_dir / "mounted"
     mounted.mkdir()
     spec = write_spec(
         safe_dir / "hostprep.yml",
         volumes=[{"path": volume, "size": "64M"}],
-        datasets=[{"source": mounted, "volume": volume, "name": "data"}],
+        datasets=[
+            {"source": mounted / "it", "volume": volume, "name": "data", "at_boot": True},
+            {"source": source, "volume": volume, "name": "other"},
+        ],
     )
-    subprocess.run(["mount", "--bind", source, mounted], check=True)
+    (mounted / "it").mkdir()
+    subprocess.run(["mount", "--bind", source, mounted / "it"], check=True)
     apply(spec)
-    before = snapshot(volume)
-    subprocess.run(["umount", mounted], check=True)
+    before = snapshot(volume / "data"), (state / "boot/data.json").read_bytes()
+    subprocess.run(["umount", mounted / "it"], check=True)
+    if not stray:
+        (mounted / "it").rmdir()
+    fstab.write_text("")
+    (volume / "other/hard").unlink()
+    planned = plan(spec, "--prune")
+    assert keys(planned["changes"]) == [("fstab", str(volume)), ("dataset", "other")]
+    (warning,) = planned["warnings"]
+    assert ("is empty" if stray else "does not exist") in warning
+    assert "whether it is fresh is not known" in warning
+    reasons = {
+        key: each["reason"]
+        for key, each in zip(keys(planned["unchanged"]), planned["unchanged"], strict=True)
+    }
+    assert "whether it is fresh is not known" in reasons["dataset", "data"]
+    assert "while the source of its data set is away" in reasons["boot", "data"]
+    applied = apply(spec, "--prune")
+    assert keys(applied["done"]) == keys(planned["changes"])
+    assert (snapshot(volume / "data"), (state / "boot/data.json").read_bytes()) == before
+
+
+@pytest.mark.parametrize("lost", ["a file", "the volume's content", "the boot"])
+def test_a_copy_that_is_not_whole_needs_its_source(
+    lost: str, safe_dir: Path, source: Path, volume: Path, state: Path
+) -> None:
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "64M"}],
+        datasets=[{"source": source, "volume": volume}],
+    )
+    apply(spec)
+    source.rename(safe_dir / "away")
+    if lost == "a file":
+        (volume / "data/hard").unlink()
+    elif lost == "the boot":
+        (record,) = state.glob("datasets/*/dataset.json")
+        record.write_text(record.read_text().replace(boot_id(), "0" * 36))
+    else:
+        (volume / "data").rename(volume / "elsewhere")
     refused = apply(spec, expect=5)
     assert keys(refused["refusals"]) == [("dataset", "data")]
-    assert "is empty" in refused["refusals"][0]["message"]
-    assert snapshot(volume) == before
+    assert "does not exist" in refused["refusals"][0]["message"]
 
 
-def test_a_source_that_does_not_answer_is_refused_and_not_waited_for(
+def test_a_source_that_does_not_answer_is_not_waited_for(
     safe_dir: Path, source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason := failing.unavailable():
@@ -302,10 +345,13 @@ def test_a_source_that_does_not_answer_is_refused_and_not_waited_for(
         fs.tell(
             Rule("*", "readdir", None, hang_seconds=60), Rule("*", "getattr", None, hang_seconds=60)
         )
-        planned = plan(spec, "--prune", expect=5)
-        assert keys(planned["refusals"]) == [("dataset", "dead")]
-        assert "did not answer" in planned["refusals"][0]["message"]
+        planned = plan(spec, "--prune")
+        assert "did not answer" in planned["warnings"][0]
         assert planned["changes"] == [], "its boot service stays, whatever the source does"
+        (volume / "dead/hard").unlink()
+        refused = plan(spec, "--prune", expect=5)
+        assert keys(refused["refusals"]) == [("dataset", "dead")]
+        assert refused["changes"] == []
 
 
 def test_an_ordinary_user_sees_the_plan_and_may_not_apply_it(
