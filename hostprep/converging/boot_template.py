@@ -40,7 +40,12 @@ def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str,
 
 
 def own_command() -> tuple[str, ...]:
-    """Return how this very hostprep is called: by an absolute path, whatever the PATH is."""
+    """Return how this very hostprep is called: by an absolute path, whatever the PATH is.
+
+    ``HOSTPREP_COMMAND`` names another place for it, where it is going to be installed for instance.
+    """
+    if installed := os.environ.get("HOSTPREP_COMMAND"):
+        return (os.path.abspath(installed),)
     script = Path(sys.prefix) / "bin" / "hostprep"
     if os.access(script, os.X_OK):
         return (str(script),)

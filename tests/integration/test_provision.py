@@ -73,14 +73,19 @@ def mounted(host: Path) -> str:
     return subprocess.run(words, capture_output=True, text=True).stdout
 
 
-def test_a_bare_host_is_predicted_as_far_as_can_be_told(host: Path) -> None:
+def unpacked() -> set[Path]:
+    """Return the folders from which check mode plans; what others' tests have there now too."""
+    return set(Path("/tmp").glob("*.hostprep"))
+
+
+def test_a_bare_host_is_converged_as_predicted_though_another_is_down(host: Path) -> None:
     write_spec(host, "16M")
-    found = here_of(provision("--check", "--limit", "here"))
-    assert (found["changed"], found["failed"], found["predicted"]) == (True, False, False)
-    assert "not installed here yet" in found["message"]
-    assert [each["subject"] for each in found["changes"]] == [
-        "Install hostprep", "Put the command on the PATH", "Make the folder of the spec", "Converge"
-    ]  # fmt: skip
+    before = unpacked()
+    predicted = here_of(provision("--check", "--diff", "--limit", "here"))
+    assert (predicted["failed"], predicted["predicted"], predicted["message"]) == (
+        False, True, None
+    )  # fmt: skip
+    assert not unpacked() - before
     assert sorted(os.listdir(host)) == [
         "fstab",
         "hostprep.yml",
@@ -90,11 +95,11 @@ def test_a_bare_host_is_predicted_as_far_as_can_be_told(host: Path) -> None:
     ]
     assert mounted(host) == ""
 
-
-def test_it_is_converged_though_another_host_is_down(host: Path) -> None:
-    document = provision("--forks", "2", "--waves", "2", expect=1)
+    document = provision("--forks", "2", "--waves", "2", "--diff", expect=1)
     found, down = here_of(document), document["hosts"][1]
     assert (found["changed"], found["failed"]) == (True, False)
+    assert predicted["changes"] == found["changes"]
+    assert predicted["diffs"] == found["diffs"]
     assert (down["unreachable"], document["error"]["message"]) == (
         True,
         "1 of 2 hosts failed: down.",
@@ -157,8 +162,14 @@ def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
     assert down.unreachable
 
 
-def test_a_broken_installation_is_mended(host: Path) -> None:
+def test_a_broken_installation_is_mended_as_predicted_by_the_new_one(host: Path) -> None:
+    write_spec(host, "48M")
     (host / "opt" / "hostprep" / "bin" / "hostprep").write_text("#!/bin/false\n")
+    predicted = here_of(provision("--check", "--limit", "here"))
+    assert predicted["predicted"]
     found = here_of(provision("--limit", "here"))
-    assert "Install hostprep" in [each["subject"] for each in found["changes"]]
+    assert found["changes"] == predicted["changes"]
+    assert {"Install hostprep", f"volume {host}/volume"} <= {
+        each["subject"] for each in found["changes"]
+    }
     assert subprocess.run([host / "hostprep", "--version"]).returncode == 0

@@ -150,6 +150,12 @@ def test_it_carries_where_our_things_are(monkeypatch: pytest.MonkeyPatch) -> Non
     assert own_environment() == ()
 
 
+def test_the_command_may_be_where_hostprep_is_going_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_COMMAND", "/opt/hostprep/bin/hostprep")
+    assert own_command() == ("/opt/hostprep/bin/hostprep",)
+    assert b'ExecStart="/opt/hostprep/bin/hostprep" ' in render(RECORD, own_command(), ())
+
+
 def test_the_command_is_this_installation() -> None:
     done = subprocess.run(
         [*own_command(), "restage", "nothing"], capture_output=True, text=True, cwd="/"

@@ -26,10 +26,24 @@ def listing(home):
         return []
 
 
+def temporary():
+    """Return a folder for temporary files from which programs may be run."""
+    for folder in ("/tmp", "/var/tmp"):
+        try:
+            if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
+                return folder
+        except OSError:
+            pass
+    return os.path.expanduser("~")
+
+
 version = "{}.{}".format(*sys.version_info)
+fits = sys.version_info >= (3, 11)
 answer = {
-    "venv": sys.version_info >= (3, 11) and importlib.util.find_spec("ensurepip") is not None,
+    "fits": fits,
+    "venv": fits and importlib.util.find_spec("ensurepip") is not None,
     "build": build(sys.argv[1]),
+    "temporary": temporary(),
     "target": "-".join((version, platform.machine(), *platform.libc_ver())),
 }
 print(json.dumps(answer))
