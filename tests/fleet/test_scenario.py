@@ -25,7 +25,7 @@ SPEC = {
     "datasets": [BIRDS],
     "packages": ["fio"],
 }
-FISH = {"name": "fish", "source": "/srv/slow/fish", "volume": VOLUME}
+FISH = {"name": "fish", "source": "/srv/slow/fish", "volume": VOLUME, "at_boot": True}
 PLANTS = {"name": "plants", "source": "/srv/datasets/plants", "volume": VOLUME}
 
 
@@ -57,21 +57,7 @@ def mount_options(host: Host) -> set[str]:
     return set(found[1].split(","))
 
 
-def test_hosts_get_hostprep_from_the_controller(lab: Lab) -> None:
-    lab.controller.write_spec({"packages": ["fio"]})
-    before = {host.name: host.traces() for host in lab.fleet.hosts}
-    predicted = by_host(lab.controller.provision("--check"))
-    assert {name: host["changed"] for name, host in predicted.items()} == dict.fromkeys(NAMES, True)
-    assert {host.name: host.traces() for host in lab.fleet.hosts} == before
-
-    done = by_host(lab.controller.provision())
-    assert {name: host["changed"] for name, host in done.items()} == dict.fromkeys(NAMES, True)
-    for host in lab.fleet.hosts:
-        assert host.ssh("stat -c '%U %a' /opt/hostprep").stdout == "root 755\n"
-        assert host.ssh("command -v hostprep").stdout == "/usr/local/bin/hostprep\n"
-
-
-def test_check_predicts_exactly_what_is_then_changed(lab: Lab) -> None:
+def test_check_predicts_exactly_what_bare_hosts_then_get(lab: Lab) -> None:
     lab.controller.write_spec(SPEC)
     before = {host.name: host.traces() for host in lab.fleet.hosts}
     predicted = by_host(lab.controller.provision("--check"))
@@ -79,14 +65,33 @@ def test_check_predicts_exactly_what_is_then_changed(lab: Lab) -> None:
 
     done = by_host(lab.controller.provision())
     for name in NAMES:
-        assert predicted[name]["changed"] and done[name]["changed"]
-        assert predicted[name]["changes"] == done[name]["changes"] != []
+        assert predicted[name]["predicted"]
+        assert predicted[name]["changes"] == done[name]["changes"]
+        assert {"Install hostprep", "Write the spec", f"volume {VOLUME}", "boot birds"} <= {
+            change["subject"] for change in done[name]["changes"]
+        }
     after = {host.name: host.traces() for host in lab.fleet.hosts}
     assert all(after[name] != before[name] for name in NAMES)
+    for host in lab.fleet.hosts:
+        assert host.ssh("stat -c '%U %a' /opt/hostprep").stdout == "root 755\n"
+        assert host.ssh("command -v hostprep").stdout == "/usr/local/bin/hostprep\n"
+        unit = host.ssh(f"cat /etc/systemd/system/{SERVICE}").stdout
+        assert 'ExecStart="/opt/hostprep/bin/hostprep" ' in unit
 
     again = by_host(lab.controller.provision())
     assert {name: host["changed"] for name, host in again.items()} == dict.fromkeys(NAMES, False)
     assert {host.name: host.traces() for host in lab.fleet.hosts} == after
+
+
+def test_check_plans_with_the_build_that_would_replace_an_older_one(lab: Lab) -> None:
+    beta = lab.fleet["beta"]
+    beta.ssh("cd /opt/hostprep && mv build-* build-older")
+    before = beta.traces()
+    predicted = by_host(lab.controller.provision("--check", "--limit", "beta"))
+    assert beta.traces() == before
+    done = by_host(lab.controller.provision("--limit", "beta"))
+    assert predicted["beta"]["changes"] == done["beta"]["changes"]
+    assert [change["subject"] for change in done["beta"]["changes"]] == ["Install hostprep"]
 
 
 def test_what_the_server_holds_is_on_each_host(lab: Lab) -> None:
@@ -154,13 +159,8 @@ def test_without_its_volume_nothing_is_staged_to_the_disk_below(lab: Lab) -> Non
     refused = gamma.hostprep("wait birds --timeout 30", expect=1)
     assert VOLUME in refused["error"]["message"]
     assert gamma.ssh(f"ls -A {VOLUME}").stdout == ""
-    assert {
-        change["kind"] for change in gamma.hostprep("plan --exit-code", expect=4)["changes"]
-    } == {
-        "volume",
-        "fstab",
-        "dataset",
-    }
+    found = gamma.hostprep("plan --exit-code", expect=4)["changes"]
+    assert {change["kind"] for change in found} == {"volume", "fstab", "dataset", "boot"}
     assert gamma.hostprep("apply --yes")["changed"]
     assert dataset(gamma)["state"] == "staged"
     assert gamma.ssh("diff /etc/fstab /etc/fstab.kept && rm /etc/fstab.kept").stdout == ""
@@ -232,6 +232,24 @@ def copying_begins(host: Host, run: subprocess.Popen[str]) -> None:
         if int(host.ssh(count).stdout) > before + 10:
             return
     raise AssertionError("the run was over before the host was seen staging")
+
+
+def test_a_power_cut_while_staging_at_boot_is_made_up_for_by_the_next_boot(lab: Lab) -> None:
+    alpha = lab.fleet["alpha"]
+    before = dataset(alpha, "fish")
+    alpha.restart()
+    alpha.wait_for_ssh()
+    while (state := dataset(alpha, "fish")["boot"]["state"]) != "staging":
+        assert state == "waiting", "status never told that it was still coming up"
+    alpha.power_off()
+
+    alpha.start()
+    alpha.wait_for_ssh()
+    assert alpha.hostprep("wait fish birds --timeout 60")["ok"]
+    after = dataset(alpha, "fish")
+    assert (after["boot"]["state"], after["digest"]) == ("ready", before["digest"])
+    assert content_of(alpha, f"{VOLUME}/fish") == content_of(alpha, "/srv/datasets/fish")
+    assert alpha.hostprep("plan --exit-code")["changes"] == []
 
 
 def test_waves_have_one_host_after_the_other_pull_from_the_server(lab: Lab) -> None:

@@ -77,16 +77,20 @@ class Host:
     def _group(self) -> str:
         return f"/sys/fs/cgroup/{self.name}"
 
-    def wait_until_up(self, seconds: float = BOOT_SECONDS) -> str:
+    def wait_until_up(self) -> str:
         """Wait until the host has booted; return systemd's word for it (running, degraded)."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self._nspawn is None or self._nspawn.poll() is not None:
+        self.wait_for_ssh()
+        return self.ssh("systemctl is-system-running --wait", check=False).stdout.strip()
+
+    def wait_for_ssh(self) -> None:
+        """Wait until one can log in, whatever the boot is still at."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while self._nspawn is not None and self._nspawn.poll() is None:
+            if self.ssh("true", check=False).returncode == 0:
+                return
+            if time.monotonic() > deadline:
                 break
-            asked = self.ssh("systemctl is-system-running --wait", check=False)
-            if asked.returncode != 255:  # ssh's own word for no connection
-                return asked.stdout.strip()
-            time.sleep(0.2)
+            time.sleep(0.1)
         raise AssertionError(f"{self.name} did not boot:\n{self.log.read_text()[-3000:]}")
 
     def reboot(self) -> str:
@@ -121,8 +125,9 @@ class Host:
         upper = self.folder / "upper"
         left_out = [word for name in _SERVICES_OWN for word in ("-path", upper / name, "-o")][:-1]
         files = self.fence.run(
-            "find", upper, "(", *left_out, ")", "-prune", "-o", "!", "-type", "d",
-            "-printf", "%P %M %U %G %s %T@ %l\\n",
+            "find", upper, "(", *left_out, ")", "-prune",
+            "-o", "-type", "d", "-printf", "%P %M %U %G\\n",
+            "-o", "-printf", "%P %M %U %G %s %T@ %l\\n",
         )  # fmt: skip
         mounts = self.ssh("findmnt --kernel --raw --noheadings -o TARGET,SOURCE,FSTYPE,OPTIONS")
         return "".join(sorted(files.stdout.splitlines(keepends=True))) + mounts.stdout
