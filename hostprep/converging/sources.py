@@ -72,7 +72,7 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
     if away:
         raise SourceAway(
-            f"the source of {spec.name}, {source}, {away}; nothing was changed.",
+            f"the source {source} {away}; nothing was changed.",
             f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it",
         )
     return source, parent
