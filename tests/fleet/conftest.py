@@ -31,10 +31,11 @@ _TOOLS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark everything in this folder as needing root."""
+    """Mark everything in this folder as needing root, and time: the first may make the base."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.root)
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="package", autouse=True)
