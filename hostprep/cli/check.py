@@ -169,7 +169,8 @@ def _write(path: Path, text: str, verdict: str) -> None:
     from hostprep.system.files import write_atomically
 
     try:
-        write_atomically(path, [text.encode()], durable=False)
+        # A name that is no UTF-8 appears with its bytes as escapes.
+        write_atomically(path, [text.encode(errors="backslashreplace")], durable=False)
     except OSError as error:
         raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
     say(f"{verdict}: the report is in {path}")

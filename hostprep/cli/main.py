@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import io
 import itertools
 import os
 import signal
@@ -21,6 +22,7 @@ _COLLECT_AFTER = 50_000
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv`` and exit with the code of section "Exit codes"."""
+    _steady()
     # A start makes many objects and no garbage, and the collector would look at them all for it.
     gc.set_threshold(_COLLECT_AFTER)
     code = run(sys.argv[1:])
@@ -31,6 +33,27 @@ def main() -> NoReturn:
                 stream.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _steady() -> None:
+    """Make up for what a careless parent process leaves: closed streams, any encoding, any umask.
+
+    A file that is opened while 0, 1 or 2 is free would become a standard stream. What an encoding
+    does not have is written as an escape. Nobody else can write to what root makes.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if os.geteuid() == 0:
+        os.umask(os.umask(0o077) | 0o022)
 
 
 def run(argv: list[str]) -> int:

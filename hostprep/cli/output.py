@@ -37,14 +37,20 @@ def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
 def _print(text: str, stream: TextIO) -> None:
     """Print; where the reader (`| head`) has gone, the work and its exit code stay what they are.
 
-    The stream leads elsewhere from then on, or the interpreter would complain when it ends.
+    The stream leads elsewhere from then on, or the interpreter would complain when it ends. Raises
+    ``HostprepError`` where a result cannot be written, to a full disk for instance.
     """
     try:
         print(text, file=stream, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         elsewhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(elsewhere, stream.fileno())
         os.close(elsewhere)
+        if stream is sys.stdout and not isinstance(error, BrokenPipeError):
+            raise HostprepError(
+                f"the result could not be written: {error.strerror}.",
+                "what was done is done; make room, and run the same command again to see it",
+            ) from None
 
 
 def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:

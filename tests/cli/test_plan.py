@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +165,42 @@ def test_a_name_that_yaml_would_misread_is_quoted(
     spec = load_spec(home / "hostprep.yml")
     assert {dataset.name for dataset in spec.datasets} == {"yes", "a: b", "1e3", 'quo"te #'}
     assert run(["plan", "--exit-code"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "words"),
+    [
+        ("apply --yes --json <&- 2>&-", 0, '"changed": true'),
+        ("apply <&-", 2, "there is nobody to ask"),
+        ("plan --json <&- 2>&-", 0, '"refusals": []'),
+        ("plan --exit-code <&- >&-", 4, ""),
+        ("wait data <&- >&- 2>&-", 2, ""),
+        ("apply --yes --json > /dev/full", 1, "could not be written: No space left"),
+    ],
+)
+def test_what_a_careless_parent_closes_or_fills_changes_no_exit_code(
+    shell: str, code: int, words: str, home: Path
+) -> None:
+    write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
+    done = sh(f'"$0" -m hostprep {shell}', home)
+    assert done.returncode == code, done.stderr
+    assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr and "bug" not in done.stderr
+
+
+def test_neither_the_encoding_nor_the_umask_of_the_caller_matters(home: Path) -> None:
+    (home / "dätä").mkdir()
+    (home / "dätä/file").touch()
+    write(home, f"datasets: [{{source: dätä, to: {home}/fast}}]\n")
+    done = sh('umask 0; PYTHONIOENCODING=ascii "$0" -m hostprep apply --yes', home)
+    assert done.returncode == 0, done.stderr
+    assert r"fast/d\xe4t\xe4" in done.stdout
+    if os.geteuid() == 0:
+        made = [home / "fast", *Path(os.environ["HOSTPREP_STATE_DIR"]).rglob("*")]
+        assert [path for path in made if path.stat().st_mode & 0o022] == []
+
+
+def sh(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", line, sys.executable], cwd=cwd, capture_output=True, text=True, check=False
+    )
