@@ -1,8 +1,6 @@
-"""Copy one entry and verify it on the open descriptor: the inner loop of staging.
+"""Copy one entry of any kind and size, and verify it on the open descriptor.
 
-Each file costs as few system calls as can be: source open, read, fstat, listxattr, close; target
-open, write, read back, utime, close, and fchown where the owner is another. Nothing here prints,
-logs or retries; ``worker`` does.
+Nothing here prints, logs or retries; ``worker`` does. Most files go the quick way of ``small``.
 """
 
 from __future__ import annotations
@@ -16,16 +14,14 @@ import xxhash
 
 from hostprep.staging.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.small import TARGET_FLAGS
 from hostprep.staging.tree import entry_of
 
 # Reads and writes of this size keep the data in the processor's cache between the read, the hash
 # and the write, and are large enough that the calls do not matter.
 BUFFER_BYTES = 1024 * 1024
-# Up to this size a bytes object costs less than a view of a buffer, and malloc keeps its memory.
-_SMALL_BYTES = 32 * 1024
 _PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS
 
-_TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -89,11 +85,8 @@ def copy_file(
     try:
         target = _create(entry, target_dir)
         try:
-            dense = entry.blocks * 512 >= size
-            if size <= _SMALL_BYTES and dense:
-                content = _copy_small(size, source, target, style.verify)
-            elif size <= BUFFER_BYTES and dense:
-                content = _copy_buffered(size, source, target, style.verify, buffers)
+            if size <= BUFFER_BYTES and entry.blocks * 512 >= size:
+                content = _copy_small(size, source, target, style.verify, buffers)
             else:
                 content = _copy_large(entry, source, target, style.verify, buffers)
             st = os.fstat(source)
@@ -128,40 +121,17 @@ def _create(entry: Entry, target_dir: int) -> int:
     # that chown would clear, and modes without access, are set at the end.
     mode = entry.mode & 0o777
     try:
-        return os.open(entry.name, _TARGET_FLAGS, mode, dir_fd=target_dir)
+        return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
     except FileExistsError:
         # Left by an interrupted run, or by the first of two tries.
         os.unlink(entry.name, dir_fd=target_dir)
-        return os.open(entry.name, _TARGET_FLAGS, mode, dir_fd=target_dir)
+        return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
 
 
-def _copy_small(size: int, source: int, target: int, verify: Verify) -> str | None:
-    """Copy a file of a few pages: one read, one write, one read back."""
-    data = _read_bytes(source, size)
-    if os.write(target, data) != size:
-        _write_fully(target, memoryview(data), 0)
-    if verify is Verify.NONE:
-        return None
-    if verify is Verify.READBACK and _read_bytes(target, size) != data:
-        raise Differs
-    return xxhash.xxh3_128_hexdigest(data)
-
-
-def _read_bytes(descriptor: int, size: int) -> bytes:
-    data = os.pread(descriptor, size, 0)
-    while len(data) < size:
-        # A short read: try what network and FUSE file systems may do to us before giving up.
-        more = os.pread(descriptor, size - len(data), len(data))
-        if not more:
-            raise Changed  # the file ended before the size that it had
-        data += more
-    return data
-
-
-def _copy_buffered(
+def _copy_small(
     size: int, source: int, target: int, verify: Verify, buffers: Buffers
 ) -> str | None:
-    """Copy a file that fits the buffer, in the same way."""
+    """Copy a file that fits the buffer: one read, one write, one read back."""
     data = buffers.data[:size]
     _read_fully(source, data, 0)
     _write_fully(target, data, 0)

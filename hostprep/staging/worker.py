@@ -21,7 +21,8 @@ from hostprep.staging.lookahead import Lookahead
 from hostprep.staging.manifest import encode_record
 from hostprep.staging.metadata import CopyStyle, copy_metadata
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+from hostprep.staging.small import Unusual, copy_small
+from hostprep.staging.tree import DirCache, Plain, entry_of, join, list_directory
 
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
@@ -74,6 +75,8 @@ class Worker:
             drop_behind=job.drop_behind,
         )
         self._ahead = Lookahead(job.source_fd, self._style) if job.look_ahead else None
+        # Neither hints ahead of a file nor drops behind it are for the quick way.
+        self._quick = not (job.look_ahead or job.drop_behind)
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
@@ -163,7 +166,7 @@ class Worker:
         return tally.files, tally.bytes, total, tally.problems, tally.linked, lost
 
     def _copy_below(
-        self, directory: str, entries: list[tuple[Any, ...]], done: list[str], tally: _Tally
+        self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
     ) -> None:
         """Copy entries of one directory.
 
@@ -171,8 +174,7 @@ class Worker:
         data set, so names are looked up outside of it.
         """
         assert self._target is not None
-        style, buffers, ahead = self._style, self._buffers, self._ahead
-        copy_file, term_of, new = copying.copy_file, digest.terms_below(directory), tuple.__new__
+        quick, style, term_of = self._quick, self._style, digest.terms_below(directory)
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
@@ -183,25 +185,22 @@ class Worker:
         for item in entries:
             if self._stopping:
                 break
-            entry = new(Entry, item)
             try:
+                if not quick:
+                    raise Unusual
+                content = copy_small(item, source_dir, target_dir, style)
+            except (Unusual, OSError):
                 try:
-                    if S_ISLNK(entry.mode):
-                        found = copying.copy_symlink(entry, source_dir, target_dir, style)
-                    else:
-                        opened = ahead.take(directory, entry.name) if ahead is not None else None
-                        found = copy_file(entry, source_dir, target_dir, style, buffers, opened)
-                except (copying.Changed, copying.Differs):
-                    found = copying.copy_again(entry, source_dir, target_dir, style, buffers)
-            except OSError as error:
-                if error.errno in FATAL:
-                    raise
-                tally.problems.append((join(directory, entry.name), error.strerror or str(error)))
-                continue
-            except (copying.Changed, copying.Differs) as trouble:
-                tally.problems.append((join(directory, entry.name), trouble.twice))
-                continue
-            (name, mode, size, mtime_ns, uid, gid, _, nlink, ino, dev), content = found
+                    item, content = self._copy_with_care(directory, item, source_dir, target_dir)
+                except OSError as error:
+                    if error.errno in FATAL:
+                        raise
+                    tally.problems.append((join(directory, item[0]), error.strerror or str(error)))
+                    continue
+                except (copying.Changed, copying.Differs) as trouble:
+                    tally.problems.append((join(directory, item[0]), trouble.twice))
+                    continue
+            name, mode, size, mtime_ns, uid, gid, _, nlink, ino, dev = item
             kind = "l" if S_ISLNK(mode) else "f"
             group = ""
             if nlink > 1 and kind == "f":
@@ -212,6 +211,19 @@ class Worker:
             tally.bytes += size
             mode = S_IMODE(mode)
             done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
+
+    def _copy_with_care(
+        self, directory: str, item: Plain, source_dir: int, target_dir: int
+    ) -> copying.Copy:
+        """Copy a file or symlink, and once more where it changed or came back differently."""
+        entry, style, buffers = Entry._make(item), self._style, self._buffers
+        try:
+            if S_ISLNK(entry.mode):
+                return copying.copy_symlink(entry, source_dir, target_dir, style)
+            opened = None if self._ahead is None else self._ahead.take(directory, entry.name)
+            return copying.copy_file(entry, source_dir, target_dir, style, buffers, opened)
+        except (copying.Changed, copying.Differs):
+            return copying.copy_again(entry, source_dir, target_dir, style, buffers)
 
     def _record(self, done: list[tuple[str, list[str]]]) -> None:
         if self._journal is not None:

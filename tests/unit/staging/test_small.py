@@ -1,0 +1,136 @@
+"""The quick way takes ordinary files whole, and leaves nothing of those that are not ordinary."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from hostprep.staging import small
+from hostprep.staging.metadata import CopyStyle
+from hostprep.staging.model import Verify
+from hostprep.staging.small import SMALL_BYTES, Unusual, copy_small
+from hostprep.staging.tree import entry_of
+from tests.kit.compare import differences
+
+
+class Pair:
+    """A source with one file, an empty target, and the quick way from one to the other."""
+
+    def __init__(self, root: Path, verify: Verify) -> None:
+        self.source, self.target = root / "source", root / "target"
+        self.source.mkdir()
+        self.target.mkdir()
+        self.style = CopyStyle(verify, os.geteuid(), os.getegid(), os.geteuid() == 0)
+        self.file = self.source / "file"
+
+    def copy(self, meanwhile: Callable[[Path], object] = lambda path: None) -> str | None:
+        """Copy the file as it is scanned now; ``meanwhile`` changes it before it is copied."""
+        item = tuple(entry_of("file", os.lstat(self.file)))
+        meanwhile(self.file)
+        source, target = (os.open(path, os.O_RDONLY) for path in (self.source, self.target))
+        umask = os.umask(0)
+        try:
+            return copy_small(item, source, target, self.style)
+        finally:
+            os.umask(umask)
+            os.close(source)
+            os.close(target)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, Verify.READBACK)
+
+
+@pytest.mark.parametrize("verify", Verify)
+@pytest.mark.parametrize("size", [0, 1, 4096, SMALL_BYTES])
+def test_an_ordinary_file_arrives(size: int, verify: Verify, tmp_path: Path) -> None:
+    pair, data = Pair(tmp_path, verify), os.urandom(size)
+    pair.file.write_bytes(data)
+    pair.file.chmod(0o426)
+    os.utime(pair.file, ns=(1, 123_456_789_012_345_678))
+    wanted = None if verify is Verify.NONE else xxhash.xxh3_128_hexdigest(data)
+    assert pair.copy() == wanted
+    for folder in (pair.source, pair.target):
+        folder.chmod(0o755)
+        os.utime(folder, ns=(5, 5))
+    assert differences(pair.source, pair.target, owners=True) == []
+
+
+def set_attribute(path: Path) -> None:
+    try:
+        os.setxattr(path, "user.mine", b"kept")
+    except OSError as error:
+        pytest.skip(f"no user attributes here: {error.strerror}")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_bytes(bytes(SMALL_BYTES + 1)),
+        lambda path: path.symlink_to("elsewhere"),
+        lambda path: (path.touch(), os.truncate(path, 100_000)),
+        lambda path: (path.write_bytes(b"x"), path.chmod(0o4755)),
+        lambda path: (path.write_bytes(b"x"), set_attribute(path)),
+    ],
+    ids=["large", "symlink", "sparse", "setuid", "attribute"],
+)
+def test_what_is_not_ordinary_is_left_to_others(make: Callable[[Path], object], pair: Pair) -> None:
+    make(pair.file)
+    with pytest.raises(Unusual):
+        pair.copy()
+    assert list(pair.target.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: path.write_bytes(b"shorter"),
+        lambda path: path.write_bytes(b"longer than it was before"),
+        lambda path: os.utime(path, ns=(7, 7)),
+        lambda path: path.chmod(0o600),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+        lambda path: (path.unlink(), path.symlink_to("/etc/passwd")),
+        lambda path: path.unlink(),
+    ],
+    ids=["shorter", "longer", "time", "mode", "fifo", "symlink", "gone"],
+)
+def test_what_is_not_as_it_was_scanned_is_left_to_others(
+    change: Callable[[Path], object], pair: Pair
+) -> None:
+    pair.file.write_bytes(b"as it was, once")
+    os.utime(pair.file, ns=(5, 5))
+    with pytest.raises((Unusual, OSError)):
+        pair.copy(change)
+    assert list(pair.target.iterdir()) == []
+
+
+def test_what_is_in_the_way_stays(pair: Pair) -> None:
+    pair.file.write_bytes(b"new")
+    (pair.target / "file").write_bytes(b"old")
+    with pytest.raises(FileExistsError):
+        pair.copy()
+    assert (pair.target / "file").read_bytes() == b"old"
+
+
+def test_what_comes_back_differently_is_taken_away(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.file.write_bytes(b"written")
+    monkeypatch.setattr(small.os, "pread", lambda *_: b"wrItten")
+    with pytest.raises(Unusual):
+        pair.copy()
+    assert list(pair.target.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may give files away")
+def test_the_owner_is_kept(pair: Pair) -> None:
+    pair.file.write_bytes(b"x")
+    os.chown(pair.file, 1234, 4321)
+    pair.copy()
+    st = (pair.target / "file").stat()
+    assert (st.st_uid, st.st_gid) == (1234, 4321)
