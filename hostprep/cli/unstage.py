@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +15,7 @@ from hostprep.errors import HostprepError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
+    from hostprep.staging.manifest import Record
     from hostprep.staging.unstage import UnstagePlan, UnstageResult
 
 _MOST_LISTED = 10
@@ -36,7 +39,7 @@ def unstage(
 
     record = find_record(dataset)
     if dry_run:
-        _show(plan_unstage(record, fstab=fstab), as_json=as_json)
+        _show(plan_unstage(record, fstab=fstab), _boot_service(record), as_json=as_json)
         return
     with (
         ProgressReporter() as reporter,
@@ -48,20 +51,43 @@ def unstage(
     ):
         plan = plan_unstage(record, fstab=fstab)
         result = carry_out(plan, reporter)
-    _conclude(plan, result, as_json=as_json)
+    _conclude(plan, result, _boot_service(record), as_json=as_json)
 
 
-def _show(plan: UnstagePlan, *, as_json: bool) -> None:
+def _boot_service(record: Record) -> str | None:
+    """Return the service that stages the data set again at the next boot, if one is enabled."""
+    from hostprep.converging.boot_facts import WANTS
+    from hostprep.converging.boot_record import all_boot_records
+    from hostprep.system.systemd import unit_dir
+
+    units = (boot.unit for boot in all_boot_records() if boot.target == record.target)
+    return next((unit for unit in units if os.path.lexists(unit_dir() / WANTS / unit)), None)
+
+
+def _tell_of(boot_service: str | None, record: Record) -> None:
+    if boot_service is not None:
+        say(f"hostprep: {printable(record.name)} comes back at the next boot: {boot_service}")
+        say(
+            "  -> without `at_boot: true` in the spec, `hostprep apply --prune` removes that;"
+            f" `systemctl disable {shlex.quote(boot_service)}` keeps it from starting"
+        )
+
+
+def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None:
     if as_json:
         fields = plan_fields(plan.changes, (), (), dry_run=True)
-        emit_json("unstage", {**fields, "left": list(plan.foreign)})
+        left = list(plan.foreign)
+        emit_json("unstage", {**fields, "left": left, "boot_service": boot_service})
         return
+    _tell_of(boot_service, plan.record)
     show_plan(plan.changes, (), (), dry_run=True)
     for path in plan.foreign[:_MOST_LISTED]:
         emit_text(f"would stay, not as it was staged: {printable(path)}")
 
 
-def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> None:
+def _conclude(
+    plan: UnstagePlan, result: UnstageResult, boot_service: str | None, *, as_json: bool
+) -> None:
     record = result.record
     if as_json:
         emit_json(
@@ -75,6 +101,7 @@ def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> Non
                 "volume": record.volume,
                 "unmounted": result.unmounted,
                 "volume_kept_because": result.kept_because,
+                "boot_service": boot_service,
                 **({"error": error_fields(_left_behind(result))} if result.foreign else {}),
             },
             ok=not result.foreign,
@@ -95,6 +122,7 @@ def _conclude(plan: UnstagePlan, result: UnstageResult, *, as_json: bool) -> Non
         say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
     if result.unmounted is False and result.kept_because:
         say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
+    _tell_of(boot_service, record)
     if result.foreign:
         say(f"  -> {_left_behind(result).hint}")
         raise typer.Exit(1)

@@ -422,3 +422,29 @@ def test_boot_services_are_written_once_and_follow_their_volume(
     pruned = apply(spec("96M", at_boot=False), "--prune")
     assert keys(pruned["done"]) == [("boot", "data")]
     assert list(units.glob("*.service")) == [] and (volume / "data").exists()
+
+
+def test_unstage_tells_of_the_service_that_brings_it_back(
+    safe_dir: Path, source: Path, volume: Path
+) -> None:
+    spec = write_spec(
+        safe_dir / "hostprep.yml",
+        volumes=[{"path": volume, "size": "64M"}],
+        datasets=[
+            {"source": source, "volume": volume, "at_boot": True},
+            {"source": source, "volume": volume, "name": "once"},
+        ],
+    )
+    apply(spec)
+    for words in (("--dry-run",), ()):
+        done = run_hostprep("unstage", "data", *words)
+        assert "comes back at the next boot: hostprep-stage-data.service" in done.stderr
+        assert "systemctl disable hostprep-stage-data.service" in done.stderr
+    assert "boot" not in run_hostprep("unstage", "once").stderr
+    apply(spec)
+    found = json.loads(run_hostprep("unstage", "data", "--json").stdout)
+    assert found["boot_service"] == "hostprep-stage-data.service"
+    apply(spec)
+    write_spec(spec, volumes=[{"path": volume, "size": "64M"}])
+    apply(spec, "--prune")
+    assert not (volume / "data").exists()
