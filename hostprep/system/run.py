@@ -69,24 +69,39 @@ def run(
     """
     argv = [os.fsdecode(arg) for arg in args]
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            timeout=timeout_seconds,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**clean_environment(), **(env or {})},
-            check=False,
         )
     except FileNotFoundError:
         raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+    try:
+        stdout, stderr = process.communicate(stdin, timeout_seconds)
     except subprocess.TimeoutExpired as error:
         partial = Completed(tuple(argv), -1, _text(error.stdout), _text(error.stderr))
         raise CommandFailed(partial, f"did not end within {timeout_seconds:g} s") from None
-    completed = Completed(tuple(argv), done.returncode, _text(done.stdout), _text(done.stderr))
-    if done.returncode not in ok:
-        raise CommandFailed(completed, f"failed with status {done.returncode}")
+    finally:
+        if process.returncode is None:
+            _kill(process)
+    completed = Completed(tuple(argv), process.returncode, _text(stdout), _text(stderr))
+    if completed.returncode not in ok:
+        raise CommandFailed(completed, f"failed with status {completed.returncode}")
     return completed
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command, and leave it where it is stuck in the kernel: on a share that is dead."""
+    process.kill()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        pass  # it goes when the share answers
 
 
 class Running:

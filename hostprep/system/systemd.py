@@ -132,7 +132,9 @@ def fstab_generator(root: Path = Path("/")) -> Path | None:
     return next((root / path for path in _GENERATORS if (root / path).is_file()), None)
 
 
-def generate_mount_units(generator: Path, fstab: Path, into: Path) -> GeneratedUnits:
+def generate_mount_units(
+    generator: Path, fstab: Path, into: Path, *, timeout_seconds: float = 30
+) -> GeneratedUnits:
     """Run the generator on a file of one's own; it writes below ``into``, a new empty directory.
 
     ``SYSTEMD_FSTAB`` is honoured by systemd 246 and later; earlier ones read /etc/fstab, which the
@@ -141,7 +143,7 @@ def generate_mount_units(generator: Path, fstab: Path, into: Path) -> GeneratedU
     done = run(
         [generator, into, into, into],
         wanted_for="see what systemd makes of fstab",
-        timeout_seconds=30,
+        timeout_seconds=timeout_seconds,
         ok=range(256),
         env={"SYSTEMD_FSTAB": str(fstab), "SYSTEMD_LOG_TARGET": "console"},
     )

@@ -10,15 +10,19 @@ import re
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.errors import Refused
-from hostprep.system.run import run
+from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
 from hostprep.volumes.fstab import entries
 
 _SCRATCH_PREFIX = "fstab-check-"
+# Both look at the targets of all lines: on a share whose server is gone they hang.
+_PATIENCE_SECONDS = 10.0
 _PROBLEM = re.compile(r"\s+\[E\] (.*)")
 _PARSE_ERROR = re.compile(r"parse error at line \d+")
 
@@ -31,10 +35,43 @@ def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: 
     before, after = _own_targets(old), _own_targets(new)
     changed = {target for target, _ in before ^ after}
     present = {target for target, _ in after} & changed
+    with _scratch() as scratch:
+        try:
+            _ask_both(old_path, new_path, scratch, changed, present)
+        except CommandFailed:
+            # Our own lines alone: no other line differs, and one of them may hang for ever.
+            own_old, own_new = scratch / "old.fstab", scratch / "new.fstab"
+            own_old.write_bytes(_own_lines(old))
+            own_new.write_bytes(_own_lines(new))
+            _ask_both(own_old, own_new, scratch, changed, present)
+
+
+def _ask_both(
+    old_path: Path | None, new_path: Path, scratch: Path, changed: set[str], present: set[str]
+) -> None:
     _ask_findmnt(old_path, new_path, changed)
     generator = fstab_generator()
     if generator is not None:
-        _ask_systemd(generator, old_path, new_path, changed, present)
+        _ask_systemd(generator, old_path, new_path, scratch, changed, present)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """Make a directory of our own, where the next run finds and removes what a kill leaves."""
+    state_dir().mkdir(parents=True, exist_ok=True)
+    for left in state_dir().glob(f"{_SCRATCH_PREFIX}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=state_dir()))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _own_lines(content: bytes) -> bytes:
+    lines = content.split(b"\n")
+    own = [each.line_number - 1 for each in entries(content) if each.owner_id is not None]
+    return b"".join(lines[number] + b"\n" for number in own)
 
 
 def _own_targets(content: bytes) -> set[tuple[str, tuple[str, ...]]]:
@@ -62,6 +99,7 @@ def _findmnt_problems(path: Path, targets: set[str]) -> Counter[str]:
         ["findmnt", "--verify", "--tab-file", path],
         wanted_for="check fstab",
         package="util-linux",
+        timeout_seconds=_PATIENCE_SECONDS,
         ok=range(256),
     )
     problems = Counter("a line that it cannot parse" for _ in _PARSE_ERROR.findall(done.stderr))
@@ -77,20 +115,19 @@ def _findmnt_problems(path: Path, targets: set[str]) -> Counter[str]:
 
 
 def _ask_systemd(
-    generator: Path, old_path: Path | None, new_path: Path, changed: set[str], present: set[str]
+    generator: Path,
+    old_path: Path | None,
+    new_path: Path,
+    scratch: Path,
+    changed: set[str],
+    present: set[str],
 ) -> None:
-    state_dir().mkdir(parents=True, exist_ok=True)
-    for left in state_dir().glob(f"{_SCRATCH_PREFIX}*"):  # of a killed run
-        shutil.rmtree(left, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=state_dir()))
-    try:
-        (scratch / "old").mkdir()
-        (scratch / "new").mkdir()
-        old_file = Path(os.devnull) if old_path is None else old_path
-        before = generate_mount_units(generator, old_file, scratch / "old")
-        after = generate_mount_units(generator, new_path, scratch / "new")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+    old_file = Path(os.devnull) if old_path is None else old_path
+    units = []
+    for file in (old_file, new_path):
+        into = Path(tempfile.mkdtemp(dir=scratch))
+        units.append(generate_mount_units(generator, file, into, timeout_seconds=_PATIENCE_SECONDS))
+    before, after = units
     objection = _objection(before, after, new_path, changed, present)
     if objection is not None:
         raise Refused(f"systemd's fstab generator {objection}. Nothing was changed.")

@@ -14,8 +14,12 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.system.systemd import fstab_generator
+from hostprep.volumes import fstab_check
 from hostprep.volumes.fstab import entries
 from hostprep.volumes.fstab_file import edit_fstab, read_fstab
+from tests.kit import serving
+from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.fstab_nursery import with_volume, without_volume
 
 REPOSITORY = Path(__file__).parents[2]
@@ -112,6 +116,23 @@ def test_the_kernel_sees_flush_rename_flush(fstab: Path) -> None:
     lines = trace.read_text().splitlines()
     seen = [name for line in lines for name, shape in shapes if re.search(shape, line)]
     assert seen == [name for name, _ in shapes]
+
+
+def test_a_dead_share_in_fstab_does_not_keep_our_line_out(
+    fstab: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := serving.unavailable():
+        pytest.skip(reason)
+    monkeypatch.setattr(fstab_check, "_PATIENCE_SECONDS", 1.0)
+    with failing_fs(own_state, [Rule("*", "getattr", None, hang_seconds=600)]) as share:
+        line = f"{share.root} {share.mount}/data none bind,nofail 0 0\n".encode()
+        fstab.write_bytes(DEBIAN + line)
+        assert edit_fstab(fstab, with_volume)
+        assert fstab.read_bytes() == with_volume(DEBIAN + line)
+        if fstab_generator() is not None:  # what is wrong with our own line is still found
+            with pytest.raises(Refused, match="generator"):
+                edit_fstab(fstab, lambda old: with_volume(old).replace(b"tmpfs", b"xfs"))
+    assert not list(own_state.glob("state/fstab-check-*"))
 
 
 def test_a_bind_mounted_fstab_is_refused(safe_dir: Path) -> None:
