@@ -51,7 +51,7 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
         HostChange(f"{each['kind']} {each['subject']}", each["action"], each["reason"])
         for document in outcome.documents
         if document.get("schema") in _CONVERGE
-        for each in document.get("done", document.get("changes", ()))
+        for each in _steps(document)
     )
     tasks = tuple(
         HostChange(task) for task in outcome.changed_tasks if task != CONVERGE_TASK or not steps
@@ -82,6 +82,13 @@ def total_rate(run: FleetRun) -> TotalRate | None:
         return None
     copied = sum(_copied(staged_by(outcome)) for outcome in stagers)
     return TotalRate(copied, max(ends) - min(begins))
+
+
+def _steps(document: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """Return the changes that were made or, of a plan, would be: none where any is refused."""
+    planned = () if document.get("refusals") else document.get("changes", ())
+    steps: Iterable[dict[str, Any]] = document.get("done", planned)
+    return steps
 
 
 def _copied(staged: Iterable[Staged]) -> int:

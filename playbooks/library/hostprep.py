@@ -81,8 +81,8 @@ def main() -> None:
             changed=True,
             predicted=False,
             document=None,
-            msg="hostprep is not installed here yet; what it would change once it is installed"
-            " cannot be told",
+            msg="hostprep is not installed here yet, and could not be tried before it is, which"
+            " takes Python 3.11: what it would change cannot be told",
         )
     else:
         module.fail_json(

@@ -147,10 +147,13 @@ def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, l
         {"path": str(host / "volume"), "size": "900T"}
     ]
     lab.write_text(json.dumps(inventory))
-    for words in (["--check"], []):
-        found = here_of(provision("--limit", "here", *words, expect=1))
-        assert found["failed"]
-        assert "RAM" in found["message"] or "memory" in found["message"]
+    predicted, found = (
+        here_of(provision("--limit", "here", *words, expect=1)) for words in (["--check"], [])
+    )
+    for said in (predicted, found):
+        assert said["failed"]
+        assert "RAM" in said["message"] or "memory" in said["message"]
+    assert predicted["changes"] == found["changes"] != []
     assert "size=32768k" in mounted(host)
 
 

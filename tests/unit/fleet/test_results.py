@@ -28,6 +28,14 @@ def test_the_steps_of_a_host_stand_in_place_of_the_task_that_took_them() -> None
     assert changes_of(HostOutcome("a", tasks, documents=(planned,))) == expected
 
 
+def test_of_a_plan_that_is_refused_nothing_would_be_done() -> None:
+    refusal = {"kind": "volume", "subject": "/mnt/b", "message": "no RAM."}
+    planned = {"schema": "hostprep.plan/1", "changes": [STEP], "refusals": [refusal]}
+    assert changes_of(HostOutcome("a", ("Install",), documents=(planned,))) == (
+        HostChange("Install"),
+    )
+
+
 def test_a_task_whose_steps_are_not_known_is_a_change_by_itself() -> None:
     assert changes_of(HostOutcome("a", ("Converge",))) == (HostChange("Converge"),)
 
