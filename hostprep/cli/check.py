@@ -166,11 +166,11 @@ def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: s
 
 def _write(path: Path, text: str, verdict: str) -> None:
     """Write the report so that whoever reads the file finds the old one or the new one."""
-    from hostprep.system.files import write_atomically
+    from hostprep.system.files import write_named
 
     try:
         # A name that is no UTF-8 appears with its bytes as escapes.
-        write_atomically(path, [text.encode(errors="backslashreplace")], durable=False)
+        write_named(path, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
         raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
     say(f"{verdict}: the report is in {path}")

@@ -36,11 +36,11 @@ def load_baseline(path: Path) -> dict[str, Any]:
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
     """Write the report; raise ``HostprepError`` where that cannot be."""
-    from hostprep.system.files import write_atomically
+    from hostprep.system.files import write_named
 
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=2) + "\n"
     try:
-        write_atomically(path, [text.encode()], durable=True)
+        write_named(path, text.encode(), durable=True)
     except OSError as error:
         raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
 

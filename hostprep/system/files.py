@@ -148,6 +148,23 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
         raise
 
 
+def write_named(path: Path, content: bytes, *, durable: bool) -> None:
+    """Write a file that the user named. Raises ``OSError``.
+
+    A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
+    not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
+    """
+    try:
+        replaceable = stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        replaceable = True
+    if replaceable:
+        write_atomically(path, [content], durable=durable)
+        return
+    with open(path, "wb") as file:
+        file.write(content)
+
+
 def remove_stale_temps(path: Path) -> tuple[str, ...]:
     """Remove the temporary files that killed runs left beside ``path``; return their names.
 

@@ -18,6 +18,7 @@ from hostprep.system.files import (
     read_snapshot,
     remove_stale_temps,
     replace_file,
+    write_named,
 )
 
 
@@ -284,3 +285,22 @@ def test_stale_temps_go_and_others_stay(file: Path) -> None:
         assert remove_stale_temps(file) == (stale.name,)
     assert set(temps(file)) == {held.name, link.name, *(path.name for path in theirs)}
     assert remove_stale_temps(file) == (held.name,)
+
+
+def test_a_named_file_that_is_none_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    plain, link, pipe = tmp_path / "plain", tmp_path / "link", tmp_path / "pipe"
+    plain.write_bytes(b"old")
+    kept_open = plain.open("rb")
+    write_named(plain, b"new", durable=False)
+    assert plain.read_bytes() == b"new" and kept_open.read() == b"old"
+    kept_open.close()
+    link.symlink_to(plain)
+    write_named(link, b"newer", durable=True)
+    assert link.is_symlink() and plain.read_bytes() == b"newer"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_named(pipe, b"through", durable=False)
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    with pytest.raises(IsADirectoryError):
+        write_named(tmp_path, b"", durable=False)
