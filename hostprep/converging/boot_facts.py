@@ -72,8 +72,9 @@ class Footing:
 class BootFacts:
     """The units and records that are there, and how hostprep is called.
 
-    ``program_writer`` says who but root could exchange the program that root would run, be it the
-    script, the interpreter or the modules.
+    ``traces`` are the names of units that are gone, with a record left or the link that started
+    them. ``program_writer`` says who but root could exchange the program that root would run, be it
+    the script, the interpreter or the modules.
     """
 
     unit_dir: Path
@@ -83,6 +84,7 @@ class BootFacts:
     installed: tuple[Installed, ...]
     records: tuple[BootRecord, ...]
     footings: tuple[Footing, ...]
+    traces: tuple[str, ...] = ()
 
     def footing_of(self, name: str) -> Footing:
         """Return where the data set ``name``, one of those gathered for, lies."""
@@ -106,6 +108,13 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
     directory = unit_dir()
     command = own_command()
     names = {path.name for path in directory.glob(unit_pattern())}
+    records = all_boot_records()
+    traces = {record.unit for record in records}
+    traces |= {
+        link.name
+        for link in (directory / WANTS).glob(unit_pattern())
+        if link.is_symlink() and os.readlink(link) == str(directory / link.name)
+    }
     return BootFacts(
         unit_dir=directory,
         command=command,
@@ -114,8 +123,9 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
             filter(None, map(_writer, (command[0], sys.executable, __file__))), None
         ),
         installed=tuple(_installed(directory, name) for name in sorted(names)),
-        records=all_boot_records(),
+        records=records,
         footings=tuple(_footing(dataset) for dataset in wanted),
+        traces=tuple(sorted(traces - names)),
     )
 
 

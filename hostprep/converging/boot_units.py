@@ -15,6 +15,7 @@ from pathlib import Path
 from hostprep.converging.boot_facts import WANTS, BootFacts, Footing, Installed
 from hostprep.converging.boot_record import (
     BootRecord,
+    dataset_of,
     forget_boot_record,
     save_boot_record,
     unit_name,
@@ -103,9 +104,10 @@ def plan_boot(
             steps.append(_plan_one(dataset, facts))
         except Refused as refusal:
             steps.append(_refused(dataset, refusal))
-    for installed in facts.installed:
-        if installed.unit not in units and _made_by_us(installed):
-            steps.append(_plan_leftover(installed, prune=prune))
+    ours = [installed.unit for installed in facts.installed if _made_by_us(installed)]
+    steps += [
+        _plan_leftover(unit, prune=prune) for unit in (*ours, *facts.traces) if unit not in units
+    ]
     warnings = []
     if units and facts.program_writer is not None:
         warnings.append(
@@ -239,14 +241,14 @@ def _differences(record: BootRecord, earlier: BootRecord | None) -> str:
     return f"changed: {', '.join(changed)}" if changed else ""
 
 
-def _plan_leftover(installed: Installed, *, prune: bool) -> BootStep:
-    subject = installed.dataset
+def _plan_leftover(unit: str, *, prune: bool) -> BootStep:
+    subject = dataset_of(unit)
     if not prune:
-        reason = f"the spec does not stage it at boot; --prune removes {installed.unit}"
-        return BootStep(subject, installed.unit, unchanged=(Unchanged(Kind.BOOT, subject, reason),))
+        reason = f"the spec does not stage it at boot; --prune removes {unit}"
+        return BootStep(subject, unit, unchanged=(Unchanged(Kind.BOOT, subject, reason),))
     reason = "the spec does not stage it at boot"
-    change = Change(Kind.BOOT, subject, f"disable and remove {installed.unit}", reason)
-    return BootStep(subject, installed.unit, changes=(change,), remove=True)
+    change = Change(Kind.BOOT, subject, f"disable and remove {unit}", reason)
+    return BootStep(subject, unit, changes=(change,), remove=True)
 
 
 def _refused(dataset: DatasetSpec, refusal: Refused) -> BootStep:
@@ -264,7 +266,7 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
     installed = facts.installed_as(step.unit)
     try:
         if step.remove:
-            if facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
+            if installed is not None and facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
                 stop_unit(step.unit)  # nobody wants any more what it may be at
             link.unlink(missing_ok=True)
             path.unlink(missing_ok=True)

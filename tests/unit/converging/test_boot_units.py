@@ -11,7 +11,12 @@ import pytest
 
 from hostprep.converging import boot_facts, boot_units
 from hostprep.converging.boot_facts import BootFacts, Footing, gather_boot
-from hostprep.converging.boot_record import BootRecord, load_boot_record, unit_name
+from hostprep.converging.boot_record import (
+    BootRecord,
+    forget_boot_record,
+    load_boot_record,
+    unit_name,
+)
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
 from hostprep.converging.model import Change
@@ -166,6 +171,26 @@ def test_what_the_spec_no_longer_names_goes_only_by_prune(
     ]
     assert load_boot_record("data") is None
     assert planned(prune=True).steps == ()
+
+
+@pytest.mark.parametrize("left", ["record", "link"])
+def test_what_is_left_of_a_service_that_somebody_removed_goes_too(
+    left: str, dataset: DatasetSpec, units: Path
+) -> None:
+    apply_boot(planned(dataset))
+    (units / UNIT).unlink()
+    if left == "record":
+        (units / "multi-user.target.wants" / UNIT).unlink()
+    else:
+        forget_boot_record("data")
+    theirs = units / "multi-user.target.wants/hostprep-stage-theirs.service"
+    theirs.symlink_to("/usr/lib/systemd/system/hostprep-stage-theirs.service")
+    assert said(planned(dataset))[0][0].startswith("write"), "wanted, it is no left-over"
+    assert [each.subject for each in planned().unchanged] == ["data"]
+    apply_boot(planned(prune=True))
+    assert planned(prune=True).steps == ()
+    assert load_boot_record("data") is None
+    assert list(units.rglob("*.service")) == [theirs]
 
 
 @pytest.mark.parametrize("kind", ["foreign", "masked"])
