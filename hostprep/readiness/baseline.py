@@ -11,6 +11,7 @@ from hostprep.readiness.report import SCHEMA
 
 # From good to bad. What is not looked at any more was better looked at.
 _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
+_COMPARED = {"code", "subject", "title", "status", "measured"}
 # A value that moved less than this is taken for noise.
 NOTABLE_CHANGE = 0.2
 
@@ -31,7 +32,20 @@ def load_baseline(path: Path) -> dict[str, Any]:
         )
     if "checks" not in document:
         raise UsageError(f"{path} is the report of a check that failed.", "save another")
+    if not _is_whole(document):
+        raise UsageError(f"{path} is no report as it was saved.", "save another")
     return document
+
+
+def _is_whole(document: dict[str, Any]) -> bool:
+    """Whether all is in it that a comparison reads."""
+    checks = document["checks"]
+    return (
+        {"host", "unix_seconds", "level"} <= document.keys()
+        and isinstance(document.get("host_class"), dict)
+        and isinstance(checks, list)
+        and all(isinstance(check, dict) and _COMPARED <= check.keys() for check in checks)
+    )
 
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:

@@ -77,6 +77,15 @@ def test_another_class_of_host_is_refused() -> None:
         (json.dumps({"schema": "hostprep.check/2", "checks": []}), Refused, "its schema is"),
         (json.dumps([]), Refused, "its schema is"),
         (json.dumps({"schema": "hostprep.check/1", "ok": False}), UsageError, "failed"),
+        *(
+            (json.dumps({"schema": "hostprep.check/1", **wrong}), UsageError, "as it was saved")
+            for wrong in (
+                {"checks": []},
+                {**report(), "checks": 5},
+                {**report(), "checks": [{"code": "HP001"}]},
+                {**report(), "host_class": None},
+            )
+        ),
         (None, UsageError, "cannot be read"),
     ],
 )
