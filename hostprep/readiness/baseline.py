@@ -41,10 +41,10 @@ def _is_whole(document: dict[str, Any]) -> bool:
     """Whether all is in it that a comparison reads."""
     checks = document["checks"]
     return (
-        {"host", "unix_seconds", "level"} <= document.keys()
+        document.keys() >= {"host", "unix_seconds", "level"}
         and isinstance(document.get("host_class"), dict)
         and isinstance(checks, list)
-        and all(isinstance(check, dict) and _COMPARED <= check.keys() for check in checks)
+        and all(isinstance(check, dict) and check.keys() >= _COMPARED for check in checks)
     )
 
 
