@@ -84,7 +84,7 @@ def provision(
     )
     if not check:
         remember(where, run)
-    error = _failure(run)
+    error = _failure(run, check=check)
     for warning in run.warnings:
         say(f"hostprep: Ansible says: {printable(warning)}")
     if as_json:
@@ -119,12 +119,14 @@ def _variables(
     return variables
 
 
-def _failure(run: FleetRun) -> HostprepError | None:
+def _failure(run: FleetRun, *, check: bool) -> HostprepError | None:
     if not run.failed:
         return None
     return HostprepError(
         f"{len(run.failed)} of {len(run.hosts)} hosts failed: {', '.join(run.failed)}.",
-        "when they are mended: the same command with --retry-failed",
+        "nothing was changed on any host"
+        if check
+        else "when they are mended: the same command with --retry-failed",
     )
 
 

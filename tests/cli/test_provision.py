@@ -175,10 +175,13 @@ def test_without_failed_hosts_there_is_nothing_to_try_again(
     assert asked == {}
 
 
-def test_a_prediction_is_no_run_to_be_tried_again(lab: Path, asked: dict[str, Any]) -> None:
-    run(["provision", "-i", "hosts.yml", "--check"])
+def test_a_prediction_is_no_run_to_be_tried_again(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["provision", "-i", "hosts.yml", "--check"]) == 1
     assert asked["check"] is True
     assert failed_hosts(str(lab / "hosts.yml")) == ()
+    assert capsys.readouterr().err.endswith("  -> nothing was changed on any host\n")
 
 
 @pytest.mark.parametrize(
