@@ -17,7 +17,7 @@ from hostprep.staging.manifest import Record, record_id
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.scan import Scan, scan_tree
-from hostprep.staging.source import check_apart, open_source
+from hostprep.staging.source import check_apart, check_bare, open_source
 
 if TYPE_CHECKING:
     from hostprep.staging.plan import CopyPlan
@@ -87,6 +87,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     plan's ``refusal``, so that a dry run can show both.
     """
     check_apart(request.source, request.target)
+    check_bare(request.target)
     with ExitStack() as stack:
         source_fd = stack.enter_context(open_source(request.source))
         storage = locate(request.source)

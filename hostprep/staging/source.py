@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.staging.private import PREFIX
+from hostprep.host.mounts import read_mounts
+from hostprep.staging.private import PREFIX, private_name
 from hostprep.staging.tree import DIRECTORY_FLAGS
 
 
@@ -71,3 +72,21 @@ def check_apart(source: str, target: str) -> None:
             f"the source {source} lies inside the target {target}; nothing was changed.",
             "choose another target or --name",
         )
+
+
+def check_bare(target: str) -> None:
+    """Raise ``Refused`` where something is mounted on a data set, or inside it.
+
+    What would be replaced or removed there belongs to that file system: through a bind mount, to
+    the source itself.
+    """
+    parent, name = os.path.split(target)
+    real = os.path.realpath(parent)
+    places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
+    for mount in read_mounts():
+        if any(f"{mount.target}/".startswith(f"{place}/") for place in places):
+            raise Refused(
+                f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set"
+                " is; nothing was changed.",
+                "unmount that first",
+            )

@@ -20,6 +20,7 @@ from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import private_name
 from hostprep.staging.publish import open_published
+from hostprep.staging.source import check_bare
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
@@ -98,11 +99,15 @@ def find_record(name_or_path: str) -> Record:
 
 
 def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
-    """Look at what is there and return the plan; changes nothing."""
+    """Look at what is there and return the plan; changes nothing.
+
+    Raises ``Refused`` where something is mounted on the data set or inside it.
+    """
     parent_fd = _open_parent(record)
     if parent_fd is None:
         return UnstagePlan(record, 0, (), False, False, False, fstab)
     try:
+        check_bare(record.target)
         published_fd = open_published(parent_fd, record.name)
         private = private_name(record.name) in os.listdir(parent_fd)
         files = 0

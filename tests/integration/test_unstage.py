@@ -187,3 +187,26 @@ def test_two_volumes_do_not_share_a_name_s_record(source: Path, safe_dir: Path) 
     assert differences(source, two / "data", owners=True) == []
     hostprep("unstage", "data")
     assert not os.path.exists(two)
+
+
+@pytest.mark.parametrize("where", ["", "class-1"])
+def test_what_is_mounted_over_a_data_set_is_not_emptied(
+    where: str, source: Path, target: Path
+) -> None:
+    """Through a bind mount it would be the source's own files, which are as they were staged."""
+    hostprep("stage", source, "--to", target)
+    staged = target / "data"
+    subprocess.run(["mount", "--bind", source / where, staged / where], check=True)
+    (source / "class-1/added").touch()
+    before = snapshot(source)
+    for line in (
+        ("unstage", "data", "--dry-run"),
+        ("unstage", "data"),
+        ("stage", source, "--to", target),
+    ):
+        refused = hostprep(*line, expect=5)
+        assert f"is mounted on {staged / where}".rstrip("/") in refused["error"]["message"]
+        assert snapshot(source) == before
+    subprocess.run(["umount", staged / where], check=True)
+    assert hostprep("stage", source, "--to", target)["copied_files"] == 1
+    assert hostprep("unstage", "data")["left"] == []
