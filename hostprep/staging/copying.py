@@ -188,9 +188,11 @@ def copy_range(
 ) -> bytes:
     """Copy one range and return the digest of its bytes, holes counted as zeros.
 
-    A dense range is read back here; for a sparse one the caller does it once the size is set.
+    A dense range is read back here, each piece while the processor's cache still has what was
+    written; of a sparse one the caller does it once the size is set.
     """
     hasher = None if verify is Verify.NONE else xxhash.xxh3_128()
+    again = xxhash.xxh3_128() if verify is Verify.READBACK and not sparse else None
     end = offset + length
     position = offset
     while position < end:
@@ -204,6 +206,10 @@ def copy_range(
             if hasher is not None:
                 hasher.update(piece)
             _write_fully(target, piece, position)
+            if again is not None:
+                back = buffers.back[: len(piece)]
+                _read_fully(target, back, position)
+                again.update(back)
             position += len(piece)
         if sparse and data_start < data_end:
             # XFS allocates ahead of what is written, and would keep it once the file is longer.
@@ -211,11 +217,7 @@ def copy_range(
     if hasher is None:
         return b""
     digest = hasher.digest()
-    if (
-        verify is Verify.READBACK
-        and not sparse
-        and hash_range(target, offset, length, buffers.back) != digest
-    ):
+    if again is not None and again.digest() != digest:
         raise Differs
     return digest
 
