@@ -13,6 +13,8 @@ from hostprep.staging.bound import Bound
 from hostprep.staging.observer import Observer
 
 Item = TypeVar("Item")
+# Ways round a rule that the single commands offer: a spec has none.
+_WAY_ROUND = re.compile(r"; --force.*|, or give --discard-data.*", re.DOTALL)
 _OPTION = re.compile(r"--(size|inodes|huge|name|to)(?![\w-])")
 
 
@@ -64,7 +66,7 @@ class Problem:
 
         The single commands name their options: ``--size`` is the key ``size`` here.
         """
-        hint = error.hint and _OPTION.sub(r"`\1`", error.hint.partition("; --force")[0])
+        hint = error.hint and _OPTION.sub(r"`\1`", _WAY_ROUND.sub("", error.hint))
         return cls(kind, subject, error.message, hint)
 
     def as_error(self) -> HostprepError:

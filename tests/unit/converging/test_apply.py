@@ -130,3 +130,14 @@ def test_nothing_to_do_is_not_looked_at_twice() -> None:
     plan = host(ObjectPlan(Kind.PACKAGE, "fio"))
     applied = apply_plan(plan, lambda: pytest.fail("it was just planned"), Silent())
     assert applied.ok and applied.done == ()
+
+
+def test_a_problem_offers_no_option_that_a_spec_does_not_have() -> None:
+    hints = {
+        "remove data sets with `hostprep unstage`, or give --discard-data to lose it all": (
+            "remove data sets with `hostprep unstage`"
+        ),
+        "take a smaller --size; --force skips this rule": "take a smaller `size`",
+    }
+    for hint, expected in hints.items():
+        assert Problem.of(Kind.VOLUME, "/a", HostprepError("no", hint)).hint == expected
