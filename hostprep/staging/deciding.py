@@ -54,7 +54,10 @@ def decide(
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
             stack.callback(os.close, published_fd)
-    refusal = _ownership_refusal(request, previous, published_fd is not None)
+    published = published_fd is not None
+    refusal = _ownership_refusal(request, previous, published)
+    if refusal is None and published:
+        refusal = _emptied_refusal(request, scan, previous)
     files = (
         CopyPlan()
         if refusal is not None
@@ -97,7 +100,7 @@ def decide(
         sample=sample,
         reading=reading,
         previous=previous,
-        published=published_fd is not None,
+        published=published,
         in_ram=volume is not None or _in_ram(request.parent),
         seconds=seconds,
         refusal=refusal,
@@ -139,6 +142,18 @@ def _ownership_refusal(
             f"choose another --name, or run `hostprep unstage {request.name}` first",
         )
     return None
+
+
+def _emptied_refusal(request: StageRequest, scan: Scan, previous: Record | None) -> Refused | None:
+    """Refuse to follow a source that has nothing left: likely it is not mounted now."""
+    if previous is None or previous.files == 0 or scan.totals.entries or len(scan.directories) > 1:
+        return None
+    return Refused(
+        f"the source {request.source} is empty, and {previous.files:,} files were staged from it:"
+        f" {request.target} would be emptied too; nothing was changed.",
+        "mount the source again; if nothing is meant to be left of it: "
+        f"hostprep unstage {request.name}",
+    )
 
 
 def _plan_files(

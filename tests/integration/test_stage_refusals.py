@@ -122,6 +122,21 @@ def test_another_source_under_the_same_name_is_refused(
     assert snapshot(target) == before
 
 
+def test_a_source_that_is_empty_all_at_once_does_not_empty_the_copy(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    before = snapshot(target)
+    away = source.with_name("away")
+    source.rename(away)
+    source.mkdir()  # as a mount point whose file system is not mounted
+    assert "is empty" in refused("stage", source, "--to", target)
+    assert snapshot(target) == before
+    source.rmdir()
+    away.rename(source)
+    assert not hostprep("stage", source, "--to", target)["changed"]
+
+
 @pytest.mark.parametrize("how", ["mode", "owner", "file", "symlink"])
 def test_a_private_directory_that_is_not_ours_is_refused(
     how: str, source: Path, target: Path, safe_dir: Path

@@ -159,8 +159,8 @@ def removed(source: Path) -> None:
     (source / "empty").rmdir()
 
 
-def all_but_root_removed(source: Path) -> None:
-    for path in list(source.iterdir()):
+def all_but_one_removed(source: Path) -> None:
+    for path in sorted(source.iterdir())[1:]:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
@@ -179,7 +179,7 @@ CHANGES: list[Callable[[Path], None]] = [
     symlink_to_file, file_to_symlink, directory_to_empty_directory, hard_link_made,
     hard_link_split, hard_links_regrouped, mode_of_file, owner_of_file, owner_of_directory,
     owner_of_root, owner_of_symlink, mode_of_directory, time_of_file, time_of_directory, content,
-    content_of_hard_link, larger_than_a_range, added, removed, all_but_root_removed,
+    content_of_hard_link, larger_than_a_range, added, removed, all_but_one_removed,
     renamed_directory, swapped_directories,
 ]  # fmt: skip
 
