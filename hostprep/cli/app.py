@@ -27,47 +27,47 @@ class Command(NamedTuple):
 COMMANDS = {
     "stage": Command(
         "hostprep.cli.stage:stage",
-        "Stage a data set: copy, verify and publish it in one go; run it again to update.",
+        "Stage a data set: copy, verify and publish it in one go.",
     ),
     "unstage": Command(
         "hostprep.cli.unstage:unstage",
-        "Remove a staged data set. What others added stays, and is named; the source is untouched.",
+        "Remove a staged data set, and its volume when that is empty.",
     ),
     "status": Command(
         "hostprep.cli.status:status",
-        "Show volumes (size, use, drift) and data sets (whole, verified, fresh or stale).",
+        "Show volumes and data sets: size, use, drift, fresh or stale.",
     ),
     "mount": Command(
         "hostprep.cli.mount:mount",
-        "Mount a sized tmpfs, or change one that hostprep mounted; what is in it stays.",
+        "Mount a sized tmpfs, or change one; what is in it stays.",
     ),
     "unmount": Command(
         "hostprep.cli.unmount:unmount",
-        "Unmount a volume that hostprep mounted, if it is empty and nobody uses it.",
+        "Unmount a volume of hostprep's that is empty and unused.",
     ),
     "probe": Command(
         "hostprep.cli.probe:probe",
-        "Measure big sequential reads, random reads and many small files, in about 30 seconds.",
+        "Measure big sequential reads, random reads and small files.",
     ),
     "recommend": Command(
         "hostprep.cli.recommend:recommend",
-        "Say how many DataLoader workers to use, by measuring, and what binds then.",
+        "Measure how many DataLoader workers to use, and what binds.",
     ),
     "verify": Command(
         "hostprep.cli.verify:verify",
-        "Prove on the GPU that prefetching overlaps with compute, and that every byte arrives.",
+        "Prove on the GPU that prefetching overlaps and loses no byte.",
     ),
     "check": Command(
         "hostprep.cli.check:check",
-        "Judge whether this host is ready for a training run, and say what cures it if not.",
+        "Judge whether this host is ready to train, and what cures it.",
     ),
     "explain": Command(
         "hostprep.cli.explain:explain",
-        "Print the page of a check of `hostprep check`; without a code, list all checks.",
+        "Print what a check looks at, and why; or list all checks.",
     ),
     "wait": Command(
         "hostprep.cli.wait:wait",
-        "Wait until data sets are staged, whole, in this boot; fail at once where they cannot be.",
+        "Wait until data sets are staged, whole, in this boot.",
     ),
     "restage": Command(
         "hostprep.cli.restage:restage",
@@ -76,23 +76,23 @@ COMMANDS = {
     ),
     "spec": Command(
         "hostprep.cli.spec:spec_app",
-        "The spec file, hostprep.yml: write it, check it, or print its schema.",
+        "Write hostprep.yml, check it, or print its schema.",
     ),
     "facts": Command(
         "hostprep.cli.facts:facts",
-        "Show processors, memory and what of them may be used, and what tmpfs can do here.",
+        "Show what this machine is, as hostprep decides by it.",
     ),
     "plan": Command(
         "hostprep.cli.plan:plan",
-        "Show what the spec would change on this host, and why; changes nothing.",
+        "Show what the spec would change here, and why.",
     ),
     "apply": Command(
         "hostprep.cli.apply:apply",
-        "Make this host as the spec says; then look again, and say what is still to be done.",
+        "Make this host as the spec says; then look again.",
     ),
     "provision": Command(
         "hostprep.cli.provision:provision",
-        "Install hostprep on hosts and apply the spec; a host that fails does not stop the others.",
+        "Install hostprep on many hosts and apply the spec there.",
     ),
     "wheelhouse": Command(
         "hostprep.cli.wheelhouse:wheelhouse",
@@ -124,6 +124,8 @@ class _Group(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:
             self.commands[args[0]] = load(args[0])
+        else:  # what is not for people is no suggestion for a typing mistake either
+            self.commands = {name: each for name, each in self.commands.items() if not each.hidden}
         return super().resolve_command(ctx, args)
 
 

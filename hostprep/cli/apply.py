@@ -34,7 +34,10 @@ def apply(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make this host as the spec says; then look again, and say what is still to be done."""
+    """Make this host as the spec says; then look again.
+
+    Says what is still to be done.
+    """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec
     from hostprep.converging.apply import apply_plan

@@ -52,10 +52,12 @@ def check(
     ] = None,
     inventory: Annotated[
         str | None,
-        typer.Option("--inventory", "-i", help="All these hosts, as Ansible takes them."),
+        typer.Option(
+            "--inventory", "-i", metavar="INVENTORY", help="All these hosts, as Ansible takes them."
+        ),
     ] = None,
 ) -> int:
-    """Judge whether this host is ready for a training run, and say what cures it if not.
+    """Judge whether this host is ready to train, and what cures it.
 
     Changes nothing. Exit status: 0 ready (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or
     nothing was checked.

@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="[CODE]", help="A check's code, HP001; or all of them.")
+        str | None,
+        typer.Argument(
+            metavar="[CODE]", help="A check's code, such as HP001. If not given, all are listed."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the page of a check of `hostprep check`; without a code, list all checks."""
+    """Print what a check looks at, and why; or list all checks."""
     from hostprep.readiness.registry import all_checks, find
 
     checks = all_checks()

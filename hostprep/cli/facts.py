@@ -11,21 +11,29 @@ import typer
 
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable
+from hostprep.errors import UsageError
 from hostprep.units import format_bytes
 
 
 def facts(
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Also say what these paths sit on.")
+        list[str] | None,
+        typer.Argument(metavar="[PATH...]", help="Also say what these paths sit on."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show processors, memory and what of them may be used, and what tmpfs can do here."""
+    """Show what this machine is, as hostprep decides by it.
+
+    Processors and memory, what of them may be used, and what tmpfs can do.
+    """
     from hostprep.host.block import locate
     from hostprep.host.cpu import read_cpu
     from hostprep.host.memory import read_headroom, read_memory
     from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 
+    for path in paths or ():
+        if not os.path.exists(path):
+            raise UsageError(f"{path} does not exist.")
     cpu, memory, headroom = read_cpu(), read_memory(), read_headroom()
     tmpfs = tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None)
     storages = [locate(path) for path in paths or ()]

@@ -103,8 +103,8 @@ def _usage(command: str, error: Exception, *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
     hint = f"see `{context.command_path} --help`" if context is not None else None
-    if not message:  # the help was printed instead
-        say()
+    if context is not None and message == context.get_help() and not as_json:
+        say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code
     emit_error(command, UsageError(message, hint), as_json=as_json)
     return UsageError.exit_code

@@ -24,18 +24,25 @@ if TYPE_CHECKING:
 
 
 def mount(
-    path: Annotated[str, typer.Argument(help="Where: an empty or new directory.")],
-    size: Annotated[str, typer.Option(help="How large: 30G, 512M, 50% (of the RAM).")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where: an empty or new directory.")],
+    size: Annotated[
+        str, typer.Option(metavar="SIZE", help="How large: 30G, 512M, 50% (of the RAM).")
+    ],
     fstab: FstabOption = False,
     mode: Annotated[
-        str | None, typer.Option(help="Permissions of its root directory; 0755 for a new one.")
+        str | None,
+        typer.Option(metavar="MODE", help="Permissions of its root directory; 0755 for a new one."),
     ] = None,
     owner: Annotated[
         str | None, typer.Option(metavar="USER[:GROUP]", help="Owner of its root directory.")
     ] = None,
     inodes: Annotated[
         int | None,
-        typer.Option(min=1, help="The least number of files, directories and links that must fit."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="The least number of files, directories and links that must fit.",
+        ),
     ] = None,
     huge: Annotated[
         Huge | None,
@@ -55,7 +62,7 @@ def mount(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Mount a sized tmpfs, or change one that hostprep mounted; what is in it stays."""
+    """Mount a sized tmpfs, or change one; what is in it stays."""
     from hostprep.system.accounts import owner_of
     from hostprep.volumes.apply import apply_volume
     from hostprep.volumes.facts import gather

@@ -29,7 +29,10 @@ def plan(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the spec would change on this host, and why; changes nothing."""
+    """Show what the spec would change here, and why.
+
+    Changes nothing.
+    """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec
     from hostprep.converging.plan import look_and_plan

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def probe(
-    path: Annotated[str, typer.Argument(help="A folder on the storage in question.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A folder on the storage in question.")
+    ],
     seconds: Annotated[
         float, typer.Option(metavar="N", help="Take no longer than about this.")
     ] = 30.0,
@@ -37,7 +39,10 @@ def probe(
         ),
     ] = None,
     readers: Annotated[
-        int, typer.Option(min=1, max=256, help="Readers at a time, as num_workers would be.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=256, help="Readers at a time, as num_workers would be."
+        ),
     ] = 8,
     compare: Annotated[
         str | None,
@@ -49,10 +54,10 @@ def probe(
     ] = False,
     as_json: JsonOption = False,
 ) -> int:
-    """Measure big sequential reads, random reads and many small files, in about 30 seconds.
+    """Measure big sequential reads, random reads and small files.
 
-    Writes a test file of its own and removes it; what exists is only ever read. Exit status: 0
-    measured or PASS, 3 FAIL, 4 INVALID.
+    It takes about 30 seconds. Writes a test file of its own and removes it; what exists is only
+    ever read. Exit status: 0 measured or PASS, 3 FAIL, 4 INVALID.
     """
     from hostprep.cli.probe_text import render
     from hostprep.probing import results

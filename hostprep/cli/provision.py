@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
 def provision(
     inventory: Annotated[
-        str, typer.Option("--inventory", "-i", help="Hosts, as Ansible takes them: a file or h1,h2")
+        str,
+        typer.Option(
+            "--inventory",
+            "-i",
+            metavar="INVENTORY",
+            help="Hosts, as Ansible takes them: a file or h1,h2",
+        ),
     ],
     spec: Annotated[
         str | None,
-        typer.Argument(help="The lab's spec; ./hostprep.yml or the one in /etc if not given."),
+        typer.Argument(
+            metavar="[SPEC]", help="The lab's spec; ./hostprep.yml or the one in /etc if not given."
+        ),
     ] = None,
     limit: Annotated[
         str | None, typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b.")
@@ -40,10 +48,16 @@ def provision(
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove what hostprep made and the spec does not name.")
     ] = False,
-    forks: Annotated[int, typer.Option(min=1, max=500, help="Hosts at work at once.")] = 10,
+    forks: Annotated[
+        int, typer.Option(metavar="N", min=1, max=500, help="Hosts at work at once.")
+    ] = 10,
     waves: Annotated[
         int,
-        typer.Option(min=1, help="Stage in so many waves, to spare the server that all pull from."),
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Stage in so many waves, to spare the server that all pull from.",
+        ),
     ] = 1,
     wheelhouse: Annotated[
         Path | None,
@@ -51,10 +65,11 @@ def provision(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Install hostprep on hosts and apply the spec; a host that fails does not stop the others.
+    """Install hostprep on many hosts and apply the spec there.
 
-    What differs from host to host is said in the inventory: hostprep_volumes, hostprep_datasets,
-    hostprep_requirements and hostprep_packages replace the spec's section of that name.
+    A host that fails does not stop the others. What differs from host to host is said in the
+    inventory: hostprep_volumes, hostprep_datasets, hostprep_requirements and hostprep_packages
+    replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
     from hostprep.fleet.last_run import failed_hosts, remember

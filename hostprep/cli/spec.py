@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
 
 spec_app = typer.Typer(
-    help="The spec file, hostprep.yml: write it, check it, or print its schema.",
+    help="Write hostprep.yml, check it, or print its schema.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -49,7 +49,9 @@ def _spec_file(path: str | None) -> Path:
 def check(
     path: Annotated[
         str | None,
-        typer.Argument(help="The spec file; ./hostprep.yml or the one in /etc if not given."),
+        typer.Argument(
+            metavar="[SPEC]", help="The spec file; ./hostprep.yml or the one in /etc if not given."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +84,10 @@ def init(
     ] = "hostprep.yml",
     as_json: JsonOption = False,
 ) -> None:
-    """Write a spec file of what this host has now: volumes, data sets, and what comes at boot."""
+    """Write a spec file of what this host has now.
+
+    Its volumes, its data sets, and what comes at boot.
+    """
     from hostprep.converging.drafting import draft_spec, write_draft
 
     if output == "-" and as_json:

@@ -22,7 +22,11 @@ DEFAULT_VOLUME = "/mnt/hostprep"
 def stage(
     source: Annotated[
         str | None,
-        typer.Argument(help="The data set: a directory. Without it, those of the spec file."),
+        typer.Argument(
+            metavar="[SOURCE]",
+            help="The data set, a directory. If not given: those of the spec file, or where there"
+            " is none, the current directory.",
+        ),
     ] = None,
     to_tmpfs: Annotated[
         str | None,
@@ -38,7 +42,8 @@ def stage(
         str | None, typer.Option(metavar="DIR", help="Into this directory, on NVMe for instance.")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Its name on the target; the source's own if not given.")
+        str | None,
+        typer.Option(metavar="NAME", help="Its name on the target; the source's own if not given."),
     ] = None,
     fstab: FstabOption = False,
     verify: Annotated[
@@ -55,7 +60,8 @@ def stage(
         bool, typer.Option("--full-check", help="Read unchanged files too, here and there.")
     ] = False,
     readers: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Files read at once; chosen if not given.")
+        int | None,
+        typer.Option(metavar="N", min=1, max=256, help="Files read at once; chosen if not given."),
     ] = None,
     order: Annotated[
         str | None,
@@ -79,16 +85,18 @@ def stage(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Stage a data set: copy, verify and publish it in one go; run it again to update.
+    """Stage a data set: copy, verify and publish it in one go.
 
-    The source is only ever read. A reader sees the whole data set or none of it.
+    Run it again to update. The source is only ever read. A reader sees the whole data set or none
+    of it.
     """
     from hostprep.staging.model import StageRequest, Verify
     from hostprep.staging.source import check_name, real_source
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError(
-            "say where to stage to.", "either --to-tmpfs SIZE [--at PATH], or --to DIR"
+            "say where to stage to, and in one way.",
+            "either --to-tmpfs SIZE [--at PATH], or --to DIR",
         )
     if to is not None and (at is not None or fstab):
         raise UsageError("--at and --fstab go with --to-tmpfs, not with --to.")
@@ -110,9 +118,14 @@ def stage(
     outcomes = []
     for path, spec_name in found:
         real = real_source(path)
+        given = name if name is not None else spec_name
+        if given is None and real == "/":
+            raise UsageError(
+                "the source / has no name of its own.", "name a SOURCE, or give --name"
+            )
         request = StageRequest(
             source=real,
-            name=check_name(name if name is not None else spec_name or os.path.basename(real)),
+            name=check_name(given if given is not None else os.path.basename(real)),
             parent=parent,
             volume_size_bytes=size_bytes,
             verify=Verify(verify),

@@ -24,7 +24,7 @@ def status(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show volumes (size, use, drift) and data sets (whole, verified, fresh or stale).
+    """Show volumes and data sets: size, use, drift, fresh or stale.
 
     Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
     """

@@ -12,7 +12,7 @@ from hostprep.cli.plans import plan_fields, show_plan, volume_fields
 
 
 def unmount(
-    path: Annotated[str, typer.Argument(help="The volume's mount point.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The volume's mount point.")],
     fstab: Annotated[
         bool, typer.Option("--fstab", help="Remove its line from /etc/fstab too.")
     ] = False,
@@ -22,7 +22,7 @@ def unmount(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Unmount a volume that hostprep mounted, if it is empty and nobody uses it."""
+    """Unmount a volume of hostprep's that is empty and unused."""
     from hostprep.volumes.removal import UnmountRequest, apply_unmount, gather_and_plan_unmount
 
     plan = gather_and_plan_unmount(UnmountRequest(path, fstab=fstab, discard_data=discard_data))

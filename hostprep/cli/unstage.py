@@ -31,7 +31,10 @@ def unstage(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove a staged data set. What others added stays, and is named; the source is untouched."""
+    """Remove a staged data set, and its volume when that is empty.
+
+    What others added stays, and is named; the source is untouched.
+    """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.staging.unstage import find_record, plan_unstage
     from hostprep.staging.unstage import unstage as carry_out

@@ -31,7 +31,7 @@ def verify(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Prove on the GPU that prefetching overlaps with compute, and that every byte arrives.
+    """Prove on the GPU that prefetching overlaps and loses no byte.
 
     Changes nothing; sample files are removed again. Exit status: 0 PASS, 3 FAIL, 4 SKIP (no GPU,
     no torch, or a torch without CUDA: nothing was tested) or INCONCLUSIVE, 1 ERROR.

@@ -27,7 +27,10 @@ def wait(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Wait until data sets are staged, whole, in this boot; fail at once where they cannot be."""
+    """Wait until data sets are staged, whole, in this boot.
+
+    Fails at once where they cannot be.
+    """
     from hostprep.converging.waiting import wait_for
 
     started = time.monotonic()

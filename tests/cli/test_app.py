@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from hostprep.cli.app import COMMANDS, load
+from hostprep.cli.main import run
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -22,6 +24,20 @@ def test_help_lists_what_is_not_hidden() -> None:
     commands = done.stdout.partition("Commands:\n")[2].splitlines()
     listed = [line.split()[0] for line in commands]
     assert listed == [name for name, command in COMMANDS.items() if not command.hidden]
+
+
+def test_help_lines_are_whole_on_a_terminal_of_80_columns() -> None:
+    for args in (["--help"], ["spec", "--help"]):
+        command = [sys.executable, "-m", "hostprep", *args]
+        environ = {**os.environ, "COLUMNS": "80"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+        assert "..." not in done.stdout.partition("Commands:\n")[2]
+
+
+def test_what_is_hidden_is_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stag"]) == 2
+    said = capsys.readouterr().err
+    assert "'stage'" in said and "restage" not in said
 
 
 def test_only_the_command_that_runs_is_imported() -> None:

@@ -37,7 +37,7 @@ def test_facts_for_people_name_every_part() -> None:
 def test_facts_of_a_path_that_is_not_there() -> None:
     done = hostprep("facts", "/no/such/path", "--json")
     document = json.loads(done.stdout)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert not document["ok"] and "/no/such/path" in document["error"]["message"]
 
 
@@ -55,10 +55,11 @@ def test_a_wrong_command_line_is_exit_2_and_one_document(args: tuple[str, ...]) 
     assert document["schema"].startswith("hostprep.")
 
 
-def test_no_arguments_show_the_help() -> None:
-    done = hostprep()
-    assert done.returncode == 2
-    assert "stage" in done.stdout + done.stderr
+@pytest.mark.parametrize("args", [(), ("spec",)])
+def test_no_command_shows_the_help_alone(args: tuple[str, ...]) -> None:
+    done = hostprep(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == hostprep(*args, "--help").stdout
 
 
 def test_a_closed_pipe_is_no_error() -> None:
