@@ -211,9 +211,10 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
     if judged := judgement.judged:
         assert need is not None
         amount = format_rate if judged.unit == "bytes/s" else _samples
+        named = "" if need.bytes_per_s is None else f" ({need.text})"  # "1800" says nothing more
         held = (
-            f"{judged.of} give {amount(judged.measured)}, {judged.share:.0%} of the required "
-            f"{amount(judged.required)} ({need.text}); 90 % pass"
+            f"{judged.of} give {amount(judged.measured)}, {judged.share:,.0%} of the required "
+            f"{amount(judged.required)}{named}; 90 % pass"
         )
         lines.append(f"  {held}" if lines else f"{judgement.verdict}: {held}")
         if need.source != "--need":

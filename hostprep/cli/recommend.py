@@ -29,11 +29,12 @@ def recommend(
         ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples in a batch; the loader's own, or 32.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Samples in a batch; the loader's own, or 32."),
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(min=1, help="Training processes on this host; one for each GPU."),
+        typer.Option(metavar="N", min=1, help="Training processes on this host; one for each GPU."),
     ] = None,
     gpu_rate: Annotated[
         float | None,
@@ -48,14 +49,18 @@ def recommend(
         typer.Option("--compare", help="Also time decoders, forms and prefetching side by side."),
     ] = False,
     image_size: Annotated[
-        int, typer.Option(min=8, max=8192, help="Side to which --dataset resizes images.")
+        int,
+        typer.Option(
+            metavar="PIXELS", min=8, max=8192, help="Side to which --dataset resizes images."
+        ),
     ] = 224,
     seconds: Annotated[
-        float, typer.Option(min=5, max=3600, help="Time for measuring, --compare apart.")
+        float,
+        typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
     ] = 50.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how many DataLoader workers to use, by measuring, and what binds then.
+    """Measure how many DataLoader workers to use, and what binds.
 
     Without --dataset and --loader it is a starting point, from the host alone.
     """
@@ -149,10 +154,12 @@ def _stage_lines(report: Report) -> list[str]:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
         return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{rate:14,.0f} samples/s"
 
+    files = f"{stages.samples} files as bytes"
+    if stages.kind != "bytes":
+        files = f"{stages.samples} {stages.kind} files"
     with_decoder = f" by {stages.decoder}" if stages.decoder else ""
     return [
-        f"stages, one core, {stages.samples} {stages.kind} files{with_decoder}, on"
-        f" {stages.storage} ({stages.storage_reason}):",
+        f"stages, one core, {files}{with_decoder}, on {stages.storage} ({stages.storage_reason}):",
         *(line(stage) for stage in stages.stages if stage.seconds),
     ]
 

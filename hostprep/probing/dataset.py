@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from hostprep.probing.model import DataSet
@@ -60,7 +61,7 @@ def _walk(top: str, mount_points: frozenset[str]) -> Iterator[str | None]:
             continue  # gone, or not ours to read
         yield None
         with entries:
-            for entry in entries:
+            for entry in _readable(entries):
                 steps += 1
                 if steps % 512 == 0:
                     yield None
@@ -71,6 +72,12 @@ def _walk(top: str, mount_points: frozenset[str]) -> Iterator[str | None]:
                         folders.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
+
+
+def _readable(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """Yield what can be listed: a folder may open and then refuse to be read, as some of /proc."""
+    with suppress(OSError):
+        yield from entries
 
 
 def measure_size(found: Found, seconds: float) -> DataSet:

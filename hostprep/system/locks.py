@@ -40,7 +40,10 @@ def lock(
     Raises ``Locked`` where the time has passed.
     """
     path = run_dir() / f"hostprep-{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _no_lock(path, error) from None
     descriptor = _open(path)
     try:
         deadline = None if wait_seconds is None else time.monotonic() + wait_seconds
@@ -113,11 +116,17 @@ def _open(path: Path) -> int:
             except FileExistsError:
                 continue
         except OSError as error:
-            raise HostprepError(
-                f"the lock file {path} cannot be opened: {error.strerror}.",
-                "hostprep's run directory can be moved with HOSTPREP_RUN_DIR",
-            ) from None
+            raise _no_lock(path, error) from None
     raise HostprepError(f"the lock file {path} comes and goes; something else uses its name.")
+
+
+def _no_lock(path: Path, error: OSError) -> HostprepError:
+    hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
+    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+        hint = f"run it with sudo; for a run of one's own, {hint}"
+    return HostprepError(
+        f"the lock file {path} cannot be opened: {error.strerror}; nothing was changed.", hint
+    )
 
 
 def _holder(descriptor: int) -> str:

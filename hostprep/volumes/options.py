@@ -79,10 +79,7 @@ def compare_options(
     # The kernel rounds a size up to whole pages, and statvfs reports the rounded one.
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     if want.size_bytes is not None and not 0 <= live.size_bytes - want.size_bytes < page_bytes:
-        found.append(
-            f"size {format_bytes(live.size_bytes)} ({live.size_bytes} bytes) instead of"
-            f" {format_bytes(want.size_bytes)} ({want.size_bytes} bytes)"
-        )
+        found.append(size_drift(live.size_bytes, want.size_bytes))
     if want.inodes is not None and want.inodes != (live.inodes or 0):
         found.append(f"nr_inodes {live.inodes or 0} instead of {want.inodes} (0 is no limit)")
     if want.mode != live.mode:
@@ -99,6 +96,14 @@ def compare_options(
         elif getattr(want, flag) and not getattr(live, flag):
             found.append(f"{flag} is missing")
     return tuple(found)
+
+
+def size_drift(size_bytes: int, wanted_bytes: int) -> str:
+    """Return the words for a volume of another size than it should have."""
+    return (
+        f"size {format_bytes(size_bytes)} ({size_bytes} bytes) instead of"
+        f" {format_bytes(wanted_bytes)} ({wanted_bytes} bytes)"
+    )
 
 
 def _octal(text: str) -> int:

@@ -10,7 +10,7 @@ from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
-from hostprep.volumes.options import compare_options
+from hostprep.volumes.options import compare_options, size_drift
 from hostprep.volumes.records import VolumeRecord, all_records
 
 
@@ -60,7 +60,7 @@ def _status(
 def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
     found = []
     if live.size_bytes != record.size_bytes:
-        found.append(f"size {live.size_bytes} bytes instead of {record.size_bytes}")
+        found.append(size_drift(live.size_bytes, record.size_bytes))
     if live.inodes != record.inodes:
         found.append(f"nr_inodes {live.inodes or 0} instead of {record.inodes}")
     found += [

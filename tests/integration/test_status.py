@@ -157,7 +157,9 @@ def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
     assert found["datasets"][0]["volume"] == str(volume)
     subprocess.run(["mount", "-o", "remount,size=32m", volume], check=True)
     (shown,) = hostprep("status")["volumes"]
-    assert shown["size_bytes"] == 32 << 20 and any("size" in words for words in shown["drift"])
+    assert shown["size_bytes"] == 32 << 20 and any(
+        "size 32.0 MiB" in words for words in shown["drift"]
+    )
     assert "drift" in run_hostprep("status").stdout
     subprocess.run(["umount", volume], check=True)
     found = hostprep("status")

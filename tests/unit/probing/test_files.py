@@ -166,6 +166,16 @@ def test_the_data_set_is_counted_without_what_is_not_its_own(tmp_path: Path) -> 
     assert size.size_bytes == sum(file.stat().st_size for file in files)
 
 
+def test_a_folder_that_opens_and_cannot_be_listed_is_left_out() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        process = Path(f"/proc/{ended.pid}")
+        while process.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.01)
+        with pytest.raises(OSError):
+            os.listdir(process / "net")  # so it is with one that has ended
+        assert scan(str(process), 10).files > 0
+
+
 def test_a_count_out_of_time_says_so(tmp_path: Path) -> None:
     tree(tmp_path)
     found = scan(str(tmp_path), -1)
