@@ -28,8 +28,9 @@ from hostprep.staging.worker import Job, Worker
 # What is below both is scanned before worker processes have started.
 _INLINE_DIRECTORIES = 16
 _INLINE_ENTRIES = 1000
-# An entry that takes longer than this was not in memory (3 us is common there).
+# Memory has answered for an entry in 3 us, and something else has where it took so much longer.
 _SLOW_SECONDS = 20e-6
+_GRACE_SECONDS = 5e-3
 _MOST_DIRECTORIES_A_TASK = 64
 
 
@@ -70,9 +71,8 @@ def scan_tree(
 ) -> Scan:
     """Scan the tree below ``source_fd``; ``on_tick`` is told how many entries were seen so far.
 
-    ``meanwhile`` is drawn from while workers scan, see ``Pool.run``.
-    Of the ``threads`` of a process one is at work as long as memory answers: more would only wait
-    for each other there.
+    ``meanwhile`` is drawn from while workers scan, see ``Pool.run``. Of the ``threads`` of a
+    process one is at work as long as memory answers: more would only wait for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     scan = Scan()
@@ -84,19 +84,21 @@ def scan_tree(
         for result in results:
             pending.extend(_add(scan, result))
 
-    local = Worker(job, None)
+    local, started = Worker(job, None), monotonic()
+    slow = False
     try:
         for _ in range(_INLINE_DIRECTORIES):
-            if not pending or scan.totals.entries > _INLINE_ENTRIES:
+            if not pending or scan.totals.entries > _INLINE_ENTRIES or slow:
                 break
             take(local.do("scan", [pending.popleft()]))
+            slow = _is_slow(monotonic() - started, scan.totals.entries)
     finally:
         local.close()
     if not pending:
         return scan
 
     with Pool(job, processes=processes, threads=threads) as pool:
-        pool.readers = processes
+        pool.readers = None if slow else processes
         first: tuple[float, int] | None = None  # when the first answer came, entries by then
 
         def submit() -> None:
@@ -111,7 +113,7 @@ def scan_tree(
             take(results)
             now, entries = monotonic(), scan.totals.entries
             first = first or (now, entries)
-            if now - first[0] > (entries - first[1]) * _SLOW_SECONDS:
+            if _is_slow(now - first[0], entries - first[1]):
                 pool.readers = None
             submit()
 
@@ -120,6 +122,10 @@ def scan_tree(
             on_tick=lambda: on_tick(scan.totals.entries) if on_tick else None, meanwhile=meanwhile
         )
     return scan
+
+
+def _is_slow(seconds: float, entries: int) -> bool:
+    return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
 
 
 def _add(scan: Scan, result: tuple[Any, ...]) -> list[str]:
