@@ -67,6 +67,14 @@ def _boot_service(record: Record) -> str | None:
     return next((unit for unit in units if os.path.lexists(unit_dir() / WANTS / unit)), None)
 
 
+def _tell_of_fstab(volume: str) -> None:
+    from hostprep.volumes.status import volume_statuses
+
+    if any(each.path == volume and each.in_fstab for each in volume_statuses()):
+        say(f"hostprep: fstab mounts {printable(volume)} again at the next boot")
+        say(f"  -> `hostprep unmount {shlex.quote(printable(volume))} --fstab` removes its line")
+
+
 def _tell_of(boot_service: str | None, record: Record) -> None:
     if boot_service is not None:
         say(f"hostprep: {printable(record.name)} comes back at the next boot: {boot_service}")
@@ -118,13 +126,16 @@ def _conclude(
             )
         )
         if result.unmounted:
-            emit_text(printable(f"{record.volume}: unmounted"))
+            line_goes = "; fstab has no line for it" if plan.fstab else ""
+            emit_text(printable(f"{record.volume}: unmounted{line_goes}"))
     for path in result.foreign[:_MOST_LISTED]:
         say(f"hostprep: left alone, not as it was staged: {printable(path)}")
     if len(result.foreign) > _MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
     if result.unmounted is False and result.kept_because:
         say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
+    if result.unmounted and record.volume is not None:
+        _tell_of_fstab(record.volume)
     _tell_of(boot_service, record)
     if result.foreign:
         say(f"  -> {_left_behind(result).hint}")

@@ -60,6 +60,10 @@ def refused(*words: str | Path, code: int = 5) -> str:
     return text
 
 
+def test_the_root_directory_needs_a_name(target: Path) -> None:
+    assert "/ has no name of its own" in refused("stage", "/", "--to", target, code=2)
+
+
 def somebody(kind: str, path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     if kind == "directory":

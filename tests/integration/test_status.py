@@ -160,7 +160,9 @@ def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
     assert shown["size_bytes"] == 32 << 20 and any(
         "size 32.0 MiB" in words for words in shown["drift"]
     )
-    assert "drift" in run_hostprep("status").stdout
+    shown_to_people = run_hostprep("status").stdout
+    assert "drift from what hostprep mounted: size 32.0 MiB" in shown_to_people
+    assert "drift from fstab: size 32.0 MiB" in shown_to_people
     subprocess.run(["umount", volume], check=True)
     found = hostprep("status")
     assert found["volumes"][0]["mounted"] is False

@@ -106,6 +106,16 @@ def test_a_volume_goes_with_its_last_data_set(source: Path, volume: Path) -> Non
     assert not os.path.exists(volume) and fstab.read_text() == ""
 
 
+def test_it_is_told_what_becomes_of_the_line_in_fstab(source: Path, volume: Path) -> None:
+    hostprep("stage", source, *into(volume, "--fstab"))
+    kept = run_hostprep("unstage", "data")
+    assert f"fstab mounts {volume} again at the next boot" in kept.stderr
+    assert f"unmount {volume} --fstab" in kept.stderr
+    hostprep("stage", source, *into(volume))
+    gone = run_hostprep("unstage", "data", "--fstab")
+    assert "fstab has no line for it" in gone.stdout and "next boot" not in gone.stderr
+
+
 def test_a_volume_with_a_file_of_others_stays(source: Path, volume: Path) -> None:
     hostprep("stage", source, *into(volume))
     (volume / "somebody's").write_bytes(b"precious")
