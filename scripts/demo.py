@@ -105,7 +105,6 @@ def compare(source: Path, staged: Path) -> None:
     for words, (rate, median_ms) in rows:
         bar = "#" * max(1, round(40 * rate / longest))
         say(f"  {words:<20} {rate:>9,.0f} files/s  {median_ms:7.3f} ms a file  {bar}")
-    say("")
 
 
 def read_files(root: Path, names: list[Path], *, cold: bool) -> tuple[float, float]:

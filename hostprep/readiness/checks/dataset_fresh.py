@@ -125,8 +125,8 @@ Of a source with very many files `--quick` compares as many as it can in 0.7 s, 
 and says how many; `--full` takes up to 30 s. A source that hangs is left alone: see HP014.
 
 **FAIL** the source has files that were changed, added or removed since, or the spec names another
-source than the one that it was staged from. **UNKNOWN** it could not be
-compared.
+source than the one that it was staged from. **UNKNOWN** it could not be compared. **SKIP** there is
+nothing to compare: no data set is staged, or its source does not answer, and HP014 says why.
 
 The same `hostprep stage` brings the copy up to date; it copies only what changed.
 """,
