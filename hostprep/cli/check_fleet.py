@@ -53,9 +53,10 @@ def fleet_text(fleet: dict[str, Any]) -> str:
         what = " ".join(filter(None, (outlier["code"], outlier["subject"])))
         lines.append(f"    {outlier['host']}: {what}: {outlier['text']}; {outlier['fleet_text']}")
     counts = ", ".join(f"{count} {name}" for name, count in fleet["counts"].items() if count)
+    hosts = len(fleet["hosts"])
     lines += [
         "",
-        f"{fleet['verdict']}: {len(fleet['hosts'])} hosts, {counts};"
+        f"{fleet['verdict']}: {hosts} host{'' if hosts == 1 else 's'}, {counts};"
         f" took {format_seconds(fleet['seconds'])}",
     ]
     return "\n".join(printable(line).replace("\n", " ") for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError, Refused
@@ -175,7 +176,8 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         raise Refused(
             f"{path} still holds {format_bytes(facts.live.used_bytes)} ({names}), which would be"
             " lost; nothing was changed.",
-            "remove data sets with `hostprep unstage`, or give --discard-data to lose it all",
+            "remove data sets with `hostprep unstage`, or lose it all by"
+            f" `hostprep unmount {shlex.quote(path)} --discard-data`",
         )
 
 

@@ -58,7 +58,8 @@ def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None
     assert "shrink" in preview["changes"][0]["action"]
 
     assert hostprep("mount", point, "--size", "512K", expect=5)["error"]["code"] == "refused"
-    assert "file" in hostprep("unmount", point, expect=5)["error"]["message"]
+    held = hostprep("unmount", point, expect=5)["error"]
+    assert "file" in held["message"] and f"unmount {point} --discard-data" in held["hint"]
     planned = hostprep("unmount", point, "--discard-data", "--fstab", "--dry-run")
     assert planned["changed"] is False and os.path.ismount(point)
     gone = hostprep("unmount", point, "--discard-data", "--fstab")
