@@ -8,17 +8,17 @@ nothing raises, so that no answer of this machine gets into the judgement of ano
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from errno import EACCES, EPERM
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostprep.errors import HostprepError, MissingTool
+from hostprep.errors import MissingTool
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
+from hostprep.readiness.answers import Answers
 from hostprep.readiness.model import CannotTell, Level
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.last_results import read_last
@@ -71,11 +71,8 @@ class Context:
         self.root = root
         self.spec = spec
         self.level = level
-        self._given = dict(given or {})
         self._captured = root != Path("/")
-        self._lock = threading.Lock()
-        self._locks: dict[Any, threading.Lock] = {}
-        self._known: dict[Any, tuple[Any, BaseException | None]] = {}
+        self._answers = Answers(given or {}, captured=self._captured)
 
     @property
     def patience_seconds(self) -> float:
@@ -106,19 +103,19 @@ class Context:
     @property
     def mounts(self) -> tuple[Mount, ...]:
         """Return the mounts, in the kernel's order."""
-        return self._once("mounts", lambda: read_mounts(self.root), by_root=True)
+        return self._answers.once("mounts", lambda: read_mounts(self.root), by_root=True)
 
     @property
     def headroom(self) -> Headroom:
         """Return how much memory may still be taken, cgroups included."""
-        return self._once("headroom", lambda: read_headroom(self.root), by_root=True)
+        return self._answers.once("headroom", lambda: read_headroom(self.root), by_root=True)
 
     @property
     def cpu(self) -> CpuFacts:
         """Return the processors and this process's share of them."""
         from hostprep.host.cpu import read_cpu
 
-        return self._once("cpu", lambda: read_cpu(self.root), by_root=True)
+        return self._answers.once("cpu", lambda: read_cpu(self.root), by_root=True)
 
     # -- what hostprep made and measured -------------------------------------------------------
 
@@ -127,7 +124,7 @@ class Context:
         """Return the volumes on record or in fstab, as they are now."""
         from hostprep.volumes.status import volume_statuses
 
-        return self._once("volumes", volume_statuses)
+        return self._answers.once("volumes", volume_statuses)
 
     @property
     def fstab(self) -> tuple[FstabEntry, ...]:
@@ -136,7 +133,7 @@ class Context:
         from hostprep.volumes.fstab_file import fstab_path
 
         path = self.root / "etc/fstab" if self._captured else fstab_path()
-        return self._once(
+        return self._answers.once(
             "fstab", lambda: entries(path.read_bytes()) if path.exists() else (), by_root=True
         )
 
@@ -144,14 +141,14 @@ class Context:
         """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it."""
         from hostprep.volumes.live import read_live
 
-        return self._each("live", path, lambda: read_live(path, self.mounts))
+        return self._answers.each("live", path, lambda: read_live(path, self.mounts))
 
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:
         """Return the data sets on record. Their sources, which may hang, are not looked at."""
         from hostprep.staging.status import dataset_statuses
 
-        return self._once("datasets", lambda: dataset_statuses(check_source=False))
+        return self._answers.once("datasets", lambda: dataset_statuses(check_source=False))
 
     @property
     def probes(self) -> tuple[dict[str, Any], ...]:
@@ -161,16 +158,15 @@ class Context:
         """
         from hostprep.probing.results import best_of_each_path
 
-        return self._once("probes", best_of_each_path)
+        return self._answers.once("probes", best_of_each_path)
 
     def last(self, command: str) -> dict[str, Any] | None:
         """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
-        return self._each("last", command, lambda: read_last(command))
+        return self._answers.each("last", command, lambda: read_last(command))
 
     def forget(self, name: str, key: str | None = None) -> None:
         """Let a reader be asked again, as something has just been measured."""
-        with self._lock:
-            self._known.pop(name if key is None else (name, key), None)
+        self._answers.forget(name if key is None else (name, key))
 
     def age_of(self, document: Mapping[str, Any]) -> float | None:
         """Return how many seconds ago a kept document was made, None where it does not say."""
@@ -191,38 +187,40 @@ class Context:
         """Return what NVML says of the GPUs."""
         from hostprep.host.gpu import read_nvml
 
-        return self._once("nvml", read_nvml)
+        return self._answers.once("nvml", read_nvml)
 
     @property
     def environ(self) -> Mapping[str, str]:
         """Return the environment of the command."""
-        return self._once("environ", lambda: dict(os.environ))
+        return self._answers.once("environ", lambda: dict(os.environ))
 
     @property
     def now(self) -> float:
         """Return the seconds since the epoch at which the checks began."""
-        return self._once("now", time.time)
+        return self._answers.once("now", time.time)
 
     @property
     def euid(self) -> int:
         """Return who asks."""
-        return self._once("euid", os.geteuid)
+        return self._answers.once("euid", os.geteuid)
 
     @property
     def cwd(self) -> str:
         """Return the directory in which the command was started."""
-        return self._once("cwd", os.getcwd)
+        return self._answers.once("cwd", os.getcwd)
 
     @property
     def state_dir(self) -> str:
         """Return where hostprep keeps its records."""
-        return self._once("state_dir", lambda: str(state_dir()))
+        return self._answers.once("state_dir", lambda: str(state_dir()))
 
     # -- what may hang -------------------------------------------------------------------------
 
     def statvfs(self, path: str) -> Space:
         """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
-        return self._each("statvfs", path, lambda: Space(**self._ask(path, lambda: _space(path))))
+        return self._answers.each(
+            "statvfs", path, lambda: Space(**self._ask(path, lambda: _space(path)))
+        )
 
     def ask(
         self,
@@ -239,7 +237,7 @@ class Context:
         must not use the context: another thread may hold it when the child is forked. One that
         reads ``below_root`` alone is asked on a captured host too, unless the answer is given.
         """
-        return self._once(
+        return self._answers.once(
             ("answers", name),
             lambda: self._ask(name, question, patience_seconds),
             by_root=below_root,
@@ -270,7 +268,7 @@ class Context:
             except MissingTool:
                 return None
 
-        done = self._each("commands", " ".join(args), live)
+        done = self._answers.each("commands", " ".join(args), live)
         if done is None:
             install = (f"apt-get install {package}",) if package else ()
             raise CannotTell(
@@ -285,7 +283,7 @@ class Context:
 
         On a captured host ``measured`` has it.
         """
-        return self._each("measured", what, measurement)
+        return self._answers.each("measured", what, measurement)
 
     def _ask(
         self, name: str, question: Callable[[], Any], patience_seconds: float | None = None
@@ -302,44 +300,6 @@ class Context:
             refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
             hint = "run it as root" if refused else "see whether it is there, and readable"
             raise CannotTell(f"{name}: {error}.", hint) from None
-
-    # -- answering once ------------------------------------------------------------------------
-
-    def _once(self, name: Any, reader: Callable[[], Answer], *, by_root: bool = False) -> Answer:
-        with self._lock:
-            lock = self._locks.setdefault(name, threading.Lock())
-        with lock:
-            if name not in self._known:
-                try:
-                    self._known[name] = self._answer(name, reader, by_root), None
-                except Exception as error:  # asked again, it would only fail, or hang, again
-                    self._known[name] = None, error
-            answer, failure = self._known[name]
-        if failure is not None:
-            raise failure
-        return cast(Answer, answer)
-
-    def _each(self, name: str, key: str, reader: Callable[[], Answer]) -> Answer:
-        """Answer from the mapping that was given for ``name``, by the key."""
-        return self._once((name, key), reader)
-
-    def _answer(self, name: Any, reader: Callable[[], Answer], by_root: bool) -> Answer:
-        reader_name, key = name if isinstance(name, tuple) else (name, None)
-        given = self._given.get(reader_name, _NOTHING)
-        if given is not _NOTHING:
-            if key is None:
-                return cast(Answer, given)
-            if key in given:
-                if isinstance(given[key], Exception):
-                    raise given[key]
-                return cast(Answer, given[key])
-        if self._captured and not by_root:
-            what = reader_name if key is None else f"{reader_name}[{key!r}]"
-            raise HostprepError(f"the captured host does not say {what}.", "add it to given.yml")
-        return reader()
-
-
-_NOTHING = object()
 
 
 def _space(path: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Finding, Level, Remedy, Status
+from hostprep.readiness.model import CannotTell, Finding, Measured, Level, Remedy, Status
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.manifest import Record
@@ -207,6 +207,22 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
     hint = "--full takes more time; see whether target, source and hostprep's records can be read"
     remedy = Remedy(("hostprep status",), hint)
     return Finding(Status.UNKNOWN, dataset.subject, problem.rstrip(".") + ".", remedy=remedy)
+
+
+def comparison(
+    each: Compared, found: Inspected, wrong: int, message: str, held_against: str, cure: str
+) -> Finding:
+    """Return the finding where ``wrong`` entries differ; ``cure`` says what staging does then."""
+    return Finding(
+        Status.FAIL if wrong else Status.PASS,
+        each.dataset.subject,
+        message,
+        Measured(f"{wrong:,} of {found.compared:,} entries differ", wrong, "entries", "lower"),
+        "none differs",
+        held_against,
+        0,
+        each.dataset.staging(cure) if wrong else None,
+    )
 
 
 def extent(found: Inspected) -> str:

@@ -11,12 +11,13 @@ from hostprep.readiness.checks._datasets import (
     at_once,
     cannot_compare,
     compared,
+    comparison,
     difference,
     extent,
     look_at_datasets,
 )
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
+from hostprep.readiness.model import Check, Finding, Severity, Status
 from hostprep.staging.inspection import Inspected, inspect_target
 
 
@@ -54,16 +55,9 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
         message += f" {found.added:,} that hostprep did not stage lie beside them."
     if wrong:
         message = f"{each.dataset.target} is not as it was staged: {difference(found)}."
-    return Finding(
-        Status.FAIL if wrong else Status.PASS,
-        each.dataset.subject,
-        message,
-        Measured(f"{wrong:,} of {found.compared:,} entries differ", wrong, "entries", "lower"),
-        "none differs",
-        "the manifest: names, sizes and times of modification",
-        0,
-        each.dataset.staging("it copies what differs, and keeps the rest") if wrong else None,
-    )
+    names = "the manifest: names, sizes and times of modification"
+    cure = "it copies what differs, and keeps the rest"
+    return comparison(each, found, wrong, message, names, cure)
 
 
 CHECK = Check(

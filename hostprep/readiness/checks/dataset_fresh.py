@@ -12,6 +12,7 @@ from hostprep.readiness.checks._datasets import (
     at_once,
     cannot_compare,
     compared,
+    comparison,
     difference,
     extent,
     look_at_datasets,
@@ -97,16 +98,9 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
     message = f"{name} is what {source} holds: {extent(found)} compared."
     if differ:
         message = f"{source} was changed since {name} was staged: {difference(found)}."
-    return Finding(
-        Status.FAIL if differ else Status.PASS,
-        each.dataset.subject,
-        message,
-        Measured(f"{differ:,} of {found.compared:,} entries differ", differ, "entries", "lower"),
-        "none differs",
-        "the source: names, sizes, times, owners and modes",
-        0,
-        each.dataset.staging("it copies what changed, and keeps the rest") if differ else None,
-    )
+    names = "the source: names, sizes, times, owners and modes"
+    cure = "it copies what changed, and keeps the rest"
+    return comparison(each, found, differ, message, names, cure)
 
 
 CHECK = Check(

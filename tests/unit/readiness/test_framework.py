@@ -200,7 +200,7 @@ def test_what_judges_the_measured_comes_after_it() -> None:
 def test_what_was_measured_meanwhile_is_read_again() -> None:
     kept = iter([("old",), ("new",)])
     context = Context()
-    context._answer = lambda name, reader, by_root: next(kept)  # type: ignore[method-assign]
+    context._answers._answer = lambda name, reader, by_root: next(kept)  # type: ignore[method-assign]
     assert context.probes == context.probes == ("old",)
     context.forget("probes")
     assert context.probes == ("new",)
