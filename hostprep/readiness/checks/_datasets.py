@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Finding, Measured, Level, Remedy, Status
+from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.manifest import Record
