@@ -28,12 +28,11 @@ def entry_term(kind: str, path: str, content: str | None) -> int:
 
 def terms_below(directory: str) -> Callable[[str, str, str], int]:
     """Return ``entry_term`` for the entries of one directory, by (kind, name, content); faster."""
-    base = os.fsencode(directory) + b"/" if directory else b""
+    base = f"{directory}/" if directory else ""
     hashed = xxhash.xxh3_128_intdigest
 
     def term(kind: str, name: str, content: str) -> int:
-        tail = f"{name}\0{content}".encode("utf-8", "surrogateescape")
-        return hashed(kind.encode() + base + tail)
+        return hashed(f"{kind}{base}{name}\0{content}".encode("utf-8", "surrogateescape"))
 
     return term
 
