@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def test_nothing_checked_is_no_pass() -> None:
 def test_a_failure_in_front_of_a_job_holds_it_back() -> None:
     for wanted, said in ((ENOUGH, "trained\n"), (TOO_MUCH, "")):
         shm(wanted)
-        command = f"{sys.executable} -m hostprep check --only HP020 >/dev/null && echo trained"
+        command = f"{shlex.quote(sys.executable)} -m hostprep check --only HP020 >/dev/null && echo trained"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.stdout == said
 
@@ -262,7 +263,7 @@ def path_with_hostprep(tmp_path: Path) -> str:
     folder.mkdir()
     tools = {
         # Whatever is asked, the two checks alone that a test can lead to every verdict.
-        "hostprep": f'exec {sys.executable} -m hostprep "$@" --only HP020',
+        "hostprep": f'exec {shlex.quote(sys.executable)} -m hostprep "$@" --only HP020',
         "torchrun": 'echo "trains: $*"',
         "logger": 'echo "$*" >>logged',
     }

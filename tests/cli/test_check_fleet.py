@@ -6,6 +6,7 @@ The booted hosts of tests/fleet are reached over SSH; here it is the collecting 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def inventory(tmp_path: Path) -> Path:
         wrapper = tmp_path / f"{name}.sh"
         wrapper.write_text(
             f"#!/bin/sh\nexport HOSTPREP_STATE_DIR={state.parent}\n"
-            f'exec {sys.executable} -m hostprep "$@"\n'
+            f'exec {shlex.quote(sys.executable)} -m hostprep "$@"\n'
         )
         wrapper.chmod(0o755)
         lines.append(f"{name} hostprep_executable={wrapper}")

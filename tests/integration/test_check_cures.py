@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -61,7 +62,7 @@ def host(safe_dir: Path, own_state: Path, tmp_path: Path, monkeypatch: pytest.Mo
     if read_headroom().available_bytes < 6 * GIB:
         pytest.skip("less than 6 GiB are available: volumes leave 4 GiB to the machine")
     command = tmp_path / "hostprep"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m hostprep "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hostprep "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (own_state / "fstab").write_text("# somebody's own\n")
@@ -173,7 +174,7 @@ def test_limits_and_affinity_are_cured_in_the_shell_that_starts_the_training(hos
     program += "for line in (each['remedy'] or {'commands': []})['commands']]"
     script = (
         f'ulimit -Sn 300; taskset --cpu-list --pid 0 $$ >&2; {check} > "$0/before"\n'
-        f'{sys.executable} -c "$1" < "$0/before" > "$0/remedies"\n'
+        f'{shlex.quote(sys.executable)} -c "$1" < "$0/before" > "$0/remedies"\n'
         f'set -e; source "$0/remedies" >&2; {check} > "$0/after"\n'
     )
     done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -84,7 +85,7 @@ def host(
     if read_headroom().available_bytes < 6 * GIB:
         pytest.skip("less than 6 GiB are available: volumes leave 4 GiB to the machine")
     command = tmp_path / "hostprep"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m hostprep "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hostprep "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LIBMOUNT_FSTAB", str(own_state / "fstab"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -92,7 +93,7 @@ def _configure(folder: Path) -> None:
     (folder / "hostprep.yml").write_text("{}")
     (folder / "check").write_text(
         f"#!/bin/sh\nHOSTPREP_STATE_DIR={folder}/hostprep"
-        f' exec {sys.executable} -m hostprep "$@" --only HP020\n'
+        f' exec {shlex.quote(sys.executable)} -m hostprep "$@" --only HP020\n'
     )
     (script,) = blocks("sh", "SLURM_JOB_ID")
     prolog = folder / "prolog.d/50-hostprep"
