@@ -104,7 +104,8 @@ def test_nothing_checked_is_no_pass() -> None:
 def test_a_failure_in_front_of_a_job_holds_it_back() -> None:
     for wanted, said in ((ENOUGH, "trained\n"), (TOO_MUCH, "")):
         shm(wanted)
-        command = f"{shlex.quote(sys.executable)} -m hostprep check --only HP020 >/dev/null && echo trained"
+        check = shlex.join([sys.executable, "-m", "hostprep", "check", "--only", "HP020"])
+        command = f"{check} >/dev/null && echo trained"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.stdout == said
 
