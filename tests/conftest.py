@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
+
+# A shell starts what runs in the background with Ctrl-C ignored, and that is inherited: the
+# commands that tests interrupt would not hear of it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
