@@ -42,8 +42,8 @@ def lab(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(host)
     here = {
         "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
-        "hostprep_install_python": sys.executable,
+        "ansible_python_interpreter": os.path.realpath(sys.executable),
+        "hostprep_install_python": os.path.realpath(sys.executable),
         "hostprep_install_dir": str(host / "opt" / "hostprep"),
         "hostprep_install_link": str(host / "hostprep"),
         "hostprep_executable": str(host / "hostprep"),
