@@ -137,7 +137,7 @@ def duration(out: Path, *words: str | Path) -> float:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("rounds", "large_bytes"), [(150, 0), (25, 65 << 20)])
+@pytest.mark.parametrize(("rounds", "large_bytes"), [(90, 0), (25, 65 << 20)])
 def test_a_first_stage_killed_anywhere_publishes_all_or_nothing(
     rounds: int,
     large_bytes: int,
@@ -316,7 +316,7 @@ def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     fresh = result(target, source)
     number = signal.Signals[name]
     interrupted = resumed = 0
-    for _ in range(60):
+    for _ in range(40):
         shutil.rmtree(target)
         shutil.rmtree(state)
         child = start(out, "stage", source, "--to", target)
