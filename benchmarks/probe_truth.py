@@ -266,35 +266,55 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--where", type=Path, default=Path("/var/tmp"))
+    parser.add_argument("--only", help="one section by a part of its title; the others are kept")
     options = parser.parse_args()
     os.environ["HOSTPREP_STATE_DIR"] = tempfile.mkdtemp(prefix="hostprep-bench-")
     loops.private_mounts()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8g", "bench", "/mnt"], check=True)
-    sections = {
-        "fio by hand, in turn, on a disk with an arm": on_arm(Path("/mnt"), options.rounds),
-        "fio by hand, in turn, on this machine's disk": against_fio(
-            options.where, 2 * options.rounds, 2
-        ),
-        "a disk with an arm, by its own clock": against_arm(Path("/mnt"), options.rounds),
-        "a source 10 ms away": against_far(Path("/mnt"), options.rounds),
-        "limits of a cgroup": against_limits(options.where, options.rounds),
+    where, rounds = options.where, options.rounds
+    sections: dict[str, Callable[[], list[Row]]] = {
+        "fio by hand, in turn, on a disk with an arm": lambda: on_arm(Path("/mnt"), rounds),
+        "fio by hand, in turn, on this machine's disk": lambda: against_fio(where, 2 * rounds, 2),
+        "a disk with an arm, by its own clock": lambda: against_arm(Path("/mnt"), rounds),
+        "a source 10 ms away": lambda: against_far(Path("/mnt"), rounds),
+        "limits of a cgroup": lambda: against_limits(where, rounds),
     }
-    head = "| what | probe | truth | unit | ratio | all rounds | margin | kept |"
-    lines = [
-        "# `hostprep probe` against the truth",
-        "",
-        f"Written by `python -m benchmarks.probe_truth --rounds {options.rounds}` on "
-        f"{time.strftime('%Y-%m-%d')}: {os.cpu_count()} cores, Linux {platform.release()}, "
-        f"{fio.version()}. Figures are medians; the ratio is the median "
-        "of the rounds' own. A control shows how much the same command differs from itself.",
-    ]
-    for title, rows in sections.items():
-        lines += ["", f"## Against {title}", "", head, "|---|---|---|---|---|---|---|---|"]
-        lines += [each.markdown() for each in rows]
-    text = "\n".join(lines) + "\n"
-    Path(__file__).with_name("README-probe.md").write_text(text)
+    page = Path(__file__).with_name("README-probe.md")
+    kept = dict(zip(sections, page.read_text().split("\n## Against ")[1:], strict=False))
+    failed = False
+    for title, measure in sections.items():
+        if options.only is None or options.only in title:
+            rows = measure()
+            failed = failed or not all(each.kept for each in rows)
+            kept[title] = section(title, rows, rounds)
+    text = "\n## Against ".join([introduction(), *(kept[title] for title in sections)])
+    page.write_text(text)
     print(text)
-    return 0 if all(each.kept for rows in sections.values() for each in rows) else 1
+    return int(failed)
+
+
+def introduction() -> str:
+    """Return the head of the page."""
+    return (
+        "# `hostprep probe` against the truth\n\n"
+        f"Written by `python -m benchmarks.probe_truth`: {os.cpu_count()} cores, Linux"
+        f" {platform.release()}, {fio.version()}. Figures are medians; the ratio is the median of"
+        " the rounds' own. A control shows how much the same command differs from itself.\n"
+    )
+
+
+def section(title: str, rows: list[Row], rounds: int) -> str:
+    """Return one section of the page, below its ``## Against``."""
+    lines = [
+        title,
+        "",
+        f"{time.strftime('%Y-%m-%d')}, `--rounds {rounds}`.",
+        "",
+        "| what | probe | truth | unit | ratio | all rounds | margin | kept |",
+        "|---|---|---|---|---|---|---|---|",
+        *(each.markdown() for each in rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
