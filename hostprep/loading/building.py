@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hostprep.loading import processes
 from hostprep.loading.opening import Opened, is_shuffled
@@ -115,9 +115,37 @@ class TimedCollate:
         return batch
 
 
+class Stamped(NamedTuple):
+    """A batch as a worker hands it over: by whom, and when it was made (``time.perf_counter``)."""
+
+    worker: int
+    at: float
+    batch: Any
+
+
+class StampingCollate:
+    """A collate function in a worker that tells who made a batch, and when.
+
+    The clock of ``time.perf_counter`` is the same in all processes of a Linux machine.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self.collate = collate
+
+    def __call__(self, samples: Any) -> Stamped:
+        from torch.utils.data import get_worker_info
+
+        batch = self.collate(samples)
+        worker = get_worker_info()
+        return Stamped(0 if worker is None else worker.id, time.perf_counter(), batch)
+
+
 @dataclass(slots=True)
 class Built:
-    """A DataLoader, the order of its samples, and the stopwatch in its collate function."""
+    """A DataLoader, the order of its samples, and the stopwatch in its collate function.
+
+    With workers its batches come ``Stamped``.
+    """
 
     loader: Any
     order: Any
@@ -139,7 +167,9 @@ def build(opened: Opened, job: ProbeJob) -> Built:
             options["multiprocessing_context"] = theirs.multiprocessing_context
     collate = opened.collate or default_collate
     timed = None
-    if not job.workers and not job.ready:
+    if job.workers:
+        collate = StampingCollate(collate)
+    elif not job.ready:
         collate = timed = TimedCollate(collate)
     dataset = opened.dataset
     order: UnseenIndices | UnseenBatches | None = None

@@ -36,6 +36,14 @@ class LoaderFailed(HostprepError):
     code = "loader_failed"
 
 
+class Hung(LoaderFailed):
+    """It had to be killed: it hung, or was slower than there was time for."""
+
+    def __init__(self, message: str, hint: str, *, first_batch_came: bool) -> None:
+        super().__init__(message, hint)
+        self.first_batch_came = first_batch_came
+
+
 class WorkersFailed(LoaderFailed):
     """The workers failed for want of something that the host limits; fewer might not."""
 
@@ -88,7 +96,7 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
     return LoaderFailed(f"{what} raised while it made a batch: {said}.", _where(event["trace"]))
 
 
-def hung(what: str, phase: str, workers: int, seconds: float) -> LoaderFailed:
+def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
     """Return the error for a child that had to be killed."""
     with_workers = f" with {workers} {'worker' if workers == 1 else 'workers'}"
     sentence = {
@@ -97,9 +105,10 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> LoaderFailed:
         "opened": f"{what} gave no batch{with_workers}",
         "first_batch": f"{what} stopped giving batches{with_workers}",
     }[phase]
-    return LoaderFailed(
+    return Hung(
         f"{sentence} within {seconds:.0f} s: it hangs, or is slower than that; it was killed.",
         "try `python -c` with its import and next(iter(...)); --seconds gives it more time",
+        first_batch_came=phase == "first_batch",
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from hostprep.errors import HostprepError
 from hostprep.loading import failures
 from hostprep.loading.model import (
     FailedProbe,
@@ -19,9 +20,12 @@ from hostprep.loading.model import (
     Subject,
     Transport,
 )
+from hostprep.loading.timing import discarded_batches, least_batches
 from hostprep.system.run import CommandFailed, Running, start
 
 _OPENING_SECONDS = 60.0
+_LONGEST_PROBE_SECONDS = 20.0
+_SHORTEST_PROBE_SECONDS = 4.0
 # A batch that is under way when time is over may still come; then the child ends by itself.
 _GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 3.0
@@ -91,16 +95,23 @@ class Measurer:
         )
 
     def with_workers(
-        self, workers: int, prefetch_factor: int, *, background: bool = False
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        background: bool = False,
+        limit_seconds: float = _LONGEST_PROBE_SECONDS,
     ) -> Probe | FailedProbe:
-        """Time the loader with workers on unseen samples.
+        """Time the loader with workers on unseen samples, for ``limit_seconds`` at most.
 
         Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
         ``LoaderFailed`` where the loader itself is at fault.
         """
         self.observer.note(f"timing {self.what} with {workers} workers")
         try:
-            result = self._ask_probe(workers, prefetch_factor, background=background)
+            result = self._ask_probe(
+                workers, prefetch_factor, background=background, limit_seconds=limit_seconds
+            )
         except failures.WorkersFailed as error:
             return FailedProbe(workers, error.binding, error.message)
         return self._probe_of(result)
@@ -118,9 +129,15 @@ class Measurer:
         return self._ask({**job, "seconds": seconds}, seconds, 0)
 
     def _ask_probe(
-        self, workers: int, prefetch_factor: int, *, ready: bool = False, background: bool = False
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        ready: bool = False,
+        background: bool = False,
+        limit_seconds: float = _LONGEST_PROBE_SECONDS,
     ) -> dict[str, Any]:
-        limit = max(4.0, min(20.0, self.left() - self.opening_seconds))
+        limit = max(_SHORTEST_PROBE_SECONDS, min(limit_seconds, self.left() - self.opening_seconds))
         job = {
             "job": "probe",
             "source": self.source,
@@ -133,10 +150,27 @@ class Measurer:
             "ready": ready,
             "background": background,
         }
-        result = self._ask(job, limit, workers)
+        try:
+            result = self._ask(job, limit, workers)
+        except HostprepError as error:
+            if not ready:
+                self._pass_over(workers, prefetch_factor, error)
+            raise
         if "next" in result and not ready:
             self.first = result["next"]
         return result
+
+    def _pass_over(self, workers: int, prefetch_factor: int, error: HostprepError) -> None:
+        """Count as seen what a probe that came to nothing may have read: it is in the page cache.
+
+        That is what its workers had in hand and, once batches came, what a probe takes at least:
+        it was too slow, or cut short, and took no more.
+        """
+        known = self.subject.batch_size if self.subject is not None else None
+        batches = workers * prefetch_factor
+        if not isinstance(error, failures.Hung) or error.first_batch_came:
+            batches += discarded_batches(workers) + least_batches(workers)
+        self.first += batches * (self.batch_size or known or 1)
 
     def _ask(self, job: dict[str, Any], limit: float, workers: int) -> dict[str, Any]:
         """Do one job in a fresh process and return its result; whatever happens, it ends."""

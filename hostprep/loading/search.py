@@ -16,9 +16,9 @@ from hostprep.loading.model import FailedProbe, Probe
 
 STOP_GAIN = 0.05
 AGREES = 0.15
-# Rates this near are the same, and noise may widen it: never beyond the 5 % of the doubling.
+# Rates this near are the same. Noise does not widen it: what is given away here comes on top of
+# what the probes could not tell, and both together are to stay below the 5 % of the doubling.
 _TIE = 0.03
-_MOST_TIE = 0.05
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 
@@ -36,12 +36,17 @@ class Point:
 
 @dataclass(slots=True)
 class Search:
-    """A search in progress: ``measure`` returns a probe, a failure, or None when time is over."""
+    """A search in progress: ``measure`` returns a probe, a failure, or None when time is over.
+
+    ``most`` are the workers that the host bears, ``affordable`` those that there is time to probe
+    even if they do not help.
+    """
 
     curve: Curve
     gpu_rate: float | None
     measure: Callable[[int], Probe | FailedProbe | None]
     most: Callable[[], int]
+    affordable: Callable[[], int]
     probes: list[Probe] = field(default_factory=list)
     failures: list[FailedProbe] = field(default_factory=list)
     agreed: bool = True
@@ -51,7 +56,8 @@ class Search:
         start = min(self.curve.proposal(self.gpu_rate), self._top())
         first = None
         while start >= 1 and (first := self._at(start)) is None:
-            start //= 2  # they failed, or the time does not suffice for so many
+            # They failed, or were so much slower than the model says that the time ran out.
+            start = start // 2 if self.failures else min(start // 2, self.affordable())
         if first is None:
             return
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
@@ -179,9 +185,7 @@ def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
             return point
     best = max(points, key=lambda point: delivered(point, gpu_rate))
     for point in points:
-        noise = math.hypot(point.relative_error, best.relative_error)
-        tie = min(max(_TIE, noise), _MOST_TIE)
-        if delivered(point, gpu_rate) >= (1 - tie) * delivered(best, gpu_rate):
+        if delivered(point, gpu_rate) >= (1 - _TIE) * delivered(best, gpu_rate):
             return point
     return best
 

@@ -12,7 +12,7 @@ from hostprep.errors import Inconclusive
 from hostprep.loading import hazards, verdict
 from hostprep.loading.bounds import MOST_WORKERS, bounds
 from hostprep.loading.curve import Curve, curve_of
-from hostprep.loading.failures import WorkersFailed
+from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
@@ -28,10 +28,13 @@ from hostprep.loading.model import (
 )
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Point, Search, choose, contenders
+from hostprep.loading.timing import discarded_batches, least_batches
 from hostprep.loading.verdict import Known
 
 DEFAULT_BATCH = 32
 PROBE_PREFETCH = 2
+# How many times longer than likely a probe may take.
+_NEWS = 3.0
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
 # The most that the model alone may ask for beyond the processors: what no probe has confirmed may
@@ -56,6 +59,7 @@ class Run:
     gpu_rate_from: str | None = None
     iterable: dict[str, Any] | None = None
     failures: list[FailedProbe] = field(default_factory=list)
+    hung: Hung | None = None
     notes: list[str] = field(default_factory=list)
 
     def measure(self) -> None:
@@ -76,10 +80,14 @@ class Run:
             except WorkersFailed as error:
                 self.failures.append(FailedProbe(ready_workers, error.binding, error.message))
         self.curve = curve_of(self.cost, self.transport, measurer.host.capacity_per_rank)
-        self.search = Search(self.curve, self.gpu_rate, self._probe, self._most, [alone])
+        self.search = Search(
+            self.curve, self.gpu_rate, self._probe, self._most, self._affordable, [alone]
+        )
         self.search.failures += self.failures
         subject = measurer.subject
         self.search.run(None if subject is None else subject.current_workers)
+        if self.hung is not None and len(self.search.probes) == 1:
+            raise self.hung
         self.search.repeat(contenders(self.search.points(), self.gpu_rate))
         if len(self.search.probes) == 1 and self._most() > 0:
             self.notes.append(
@@ -214,16 +222,47 @@ class Run:
         return found["samples_per_s"], f"measured: {words}"
 
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
-        assert self.cost is not None and self.curve is not None
-        discarded = (2 * workers + 4) * self.cost.batch_size
-        needed = 1.3 * discarded / self.curve.rate(workers) + self.measurer.window_seconds
-        if self.measurer.left() < needed + self.measurer.opening_seconds:
+        measurer = self.measurer
+        needed = self._needed_seconds(workers, self._likely_rate(workers))
+        if measurer.left() < needed + measurer.opening_seconds:
             return None
         try:
-            return self.measurer.with_workers(workers, PROBE_PREFETCH)
-        except Inconclusive as error:
+            # A rate that is a third of the likely one would be news, and takes so much longer.
+            limit = _NEWS * needed
+            return measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
+        except (Inconclusive, Hung) as error:
+            # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
             self.notes.append(error.message)
+            self.hung = error if isinstance(error, Hung) else self.hung
             return None
+
+    def _needed_seconds(self, workers: int, rate: float) -> float:
+        """Return how long a probe takes at ``rate``: what is discarded, and the clock's rounds."""
+        assert self.cost is not None
+        discarded, counted = discarded_batches(workers), least_batches(workers)
+        batch_seconds = self.cost.batch_size / rate
+        return 1.3 * discarded * batch_seconds + max(
+            counted * batch_seconds, self.measurer.window_seconds
+        )
+
+    def _likely_rate(self, workers: int) -> float:
+        """Return what the model says, or less where probes have shown that it says too much."""
+        assert self.curve is not None and self.search is not None
+        shown = [
+            probe.samples_per_s * max(1.0, workers / probe.workers)
+            for probe in self.search.probes
+            if probe.workers
+        ]
+        return min([self.curve.rate(workers), *shown])
+
+    def _affordable(self) -> int:
+        """Return how many workers a third of the time left suffices for, if they do not help."""
+        assert self.curve is not None
+        seconds = self.measurer.left() / 3 - self.measurer.opening_seconds
+        workers = 1
+        while self._needed_seconds(2 * workers, self.curve.alone) <= seconds:
+            workers *= 2
+        return workers
 
     def _bounds(self) -> tuple[Bound, ...]:
         assert self.cost is not None

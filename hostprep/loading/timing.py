@@ -1,7 +1,10 @@
 """Timing a real DataLoader, in the measuring child.
 
 The batches that workers make before anybody asks are no throughput: at least ``2 x workers + 4`` of
-them are taken before the clock is started, and it stops after whole rounds of all workers.
+them are taken before the clock is started, and it stops after whole rounds of all workers. With
+workers the rate is that at which they make batches, not that at which these arrive: on a slow
+source all workers are done at about the same time, and how many such bursts a short time holds is
+chance.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
-from hostprep.loading.building import ProbeJob, TimedCollate, build
+from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
 
@@ -25,6 +28,56 @@ _LEAST_ALONE = 3
 _LEAST_ROUNDS = 3
 _BLOCKS = 8
 _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
+
+
+def discarded_batches(workers: int) -> int:
+    """Return how many batches come before the clock is started."""
+    return 2 * workers + 4
+
+
+def least_batches(workers: int) -> int:
+    """Return how many batches the clock waits for at least.
+
+    Without workers they come one by one, and where they come slowly three tell enough.
+    """
+    return max(_LEAST_BATCHES, _LEAST_ROUNDS * workers) if workers else _LEAST_ALONE
+
+
+class Batches:
+    """Takes batches from a loader. ``made`` has, by worker, when each of its batches was made."""
+
+    def __init__(self, iterator: Iterator[Any], description: str) -> None:
+        self.came = 0
+        self.made: dict[int, list[float]] = {}
+        self._iterator = iterator
+        self._description = description
+
+    def take(self) -> Any:
+        """Return the next batch; ``Inconclusive`` where there is none."""
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            raise Inconclusive(
+                f"{self._description} ended after {self.came} batches, too few to take a rate.",
+                "give a loader with more samples, or a smaller --batch-size",
+            ) from None
+        self.came += 1
+        if isinstance(batch, Stamped):
+            self.made.setdefault(batch.worker, []).append(batch.at)
+            return batch.batch
+        return batch
+
+    def made_a_second(self, rounds: int) -> float:
+        """Return the batches a second that the workers made in their last ``rounds`` each.
+
+        Workers take turns, so all make as many: their number, over the mean time between two
+        batches of the same worker. What a worker waits for its turn is in it.
+        """
+        stamps = [made[-1 - rounds :] for made in self.made.values()]
+        between = [
+            later - earlier for some in stamps for earlier, later in itertools.pairwise(some)
+        ]
+        return len(stamps) / statistics.fmean(between)
 
 
 def time_loader(
@@ -47,17 +100,17 @@ def time_loader(
         from prefetch_generator import BackgroundGenerator
 
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
-    batch = _next(iterator, opened, 0)
+    batches = Batches(iterator, opened.description)
+    batch = batches.take()
     first_seconds = time.perf_counter() - begin
     told("first_batch")
     size_bytes, tensors = measure_batch(batch)
-    discard = 2 * job.workers + 4
-    discarded = 1
-    while discarded < discard and time.perf_counter() < deadline:
-        _next(iterator, opened, discarded)
-        discarded += 1
-        if not job.workers and discarded >= 2 and time.perf_counter() - begin > job.seconds:
+    discard = discarded_batches(job.workers)
+    while batches.came < discard and time.perf_counter() < deadline:
+        batches.take()
+        if not job.workers and time.perf_counter() - begin > job.seconds:
             break  # nothing is made ahead without workers; these only warmed up
+    discarded = batches.came
     if discarded < discard and job.workers:
         raise Inconclusive(
             f"{discarded} batches with {job.workers} workers took {job.limit_seconds:.0f} s; the"
@@ -66,13 +119,14 @@ def time_loader(
         )
     memory_before = processes.proportional_memory(workers[0]) if workers else None
     before = processes.usage(workers)
-    marks = _clock(iterator, opened, job, deadline, discarded)
+    marks = _clock(batches, job, deadline)
     after = processes.usage(workers)
     memory = processes.proportional_memory(workers[0]) if workers else None
-    batches = len(marks) - 1
     seconds = marks[-1] - marks[0]
-    samples = batches * job.batch_size
+    samples = (len(marks) - 1) * job.batch_size
     rate = samples / seconds
+    if job.workers:
+        rate = batches.made_a_second((len(marks) - 1) // job.workers) * job.batch_size
     growth = None
     if memory is not None and memory_before is not None:
         growth = (memory - memory_before) / seconds
@@ -108,7 +162,7 @@ def time_loader(
     }
     found: dict[str, Any] = {"probe": probe}
     if built.collate is not None:
-        one_thread = _on_one_thread(iterator, opened, job, built.collate, deadline)
+        one_thread = _on_one_thread(batches, job, built.collate, deadline)
         found["cost"] = asdict(
             SampleCost(
                 batch_size=job.batch_size,
@@ -124,11 +178,7 @@ def time_loader(
 
 
 def _on_one_thread(
-    iterator: Iterator[Any],
-    opened: Opened,
-    job: ProbeJob,
-    collate: TimedCollate,
-    deadline: float,
+    batches: Batches, job: ProbeJob, collate: TimedCollate, deadline: float
 ) -> dict[str, float]:
     """Return what a sample takes with torch on one thread, as workers have it.
 
@@ -141,16 +191,16 @@ def _on_one_thread(
     collate.seconds = collate.cpu_seconds = 0.0
     delay_before = processes.thread_delay_seconds()
     before = processes.usage(())
-    batches = 0
+    came_before = batches.came
     while True:
-        _next(iterator, opened, batches)
-        batches += 1
+        batches.take()
         now = time.perf_counter()
-        if batches >= _SLOW_BATCHES and (now - before.at > job.seconds / 2 or now > deadline):
+        over = now - before.at > job.seconds / 2 or now > deadline
+        if over and batches.came - came_before >= _SLOW_BATCHES:
             break
     after = processes.usage(())
     delay = processes.thread_delay_seconds() - delay_before
-    samples = batches * job.batch_size
+    samples = (batches.came - came_before) * job.batch_size
     seconds = (after.at - before.at) / samples
     cpu_seconds = (after.main_cpu - before.main_cpu) / samples
     return {
@@ -162,38 +212,24 @@ def _on_one_thread(
     }
 
 
-def _clock(
-    iterator: Iterator[Any], opened: Opened, job: ProbeJob, deadline: float, came: int
-) -> list[float]:
+def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
     """Return when each batch came, the first mark being the start of the clock."""
-    step = max(1, job.workers)
-    # Without workers batches come one by one, and where they come slowly three tell enough.
-    least = max(_LEAST_BATCHES, _LEAST_ROUNDS * step) if job.workers else _LEAST_ALONE
+    step, least = max(1, job.workers), least_batches(job.workers)
     marks = [time.perf_counter()]
     while True:
-        _next(iterator, opened, came + len(marks) - 1)
+        batches.take()
         marks.append(time.perf_counter())
-        batches, elapsed = len(marks) - 1, marks[-1] - marks[0]
-        if elapsed >= job.seconds and batches >= least and batches % step == 0:
+        count, elapsed = len(marks) - 1, marks[-1] - marks[0]
+        if elapsed >= job.seconds and count >= least and count % step == 0:
             return marks
-        if marks[-1] > deadline and batches >= _SLOW_BATCHES:
-            if batches >= step:
-                return marks[: 1 + batches // step * step]
+        if marks[-1] > deadline and count >= _SLOW_BATCHES:
+            if count >= step:
+                return marks[: 1 + count // step * step]
             raise Inconclusive(
-                f"{batches} batches with {job.workers} workers took {elapsed:.0f} s, too few to"
+                f"{count} batches with {job.workers} workers took {elapsed:.0f} s, too few to"
                 " take a rate.",
                 "give it more time (--seconds), or a smaller --batch-size",
             )
-
-
-def _next(iterator: Iterator[Any], opened: Opened, came: int) -> Any:
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise Inconclusive(
-            f"{opened.description} ended after {came} batches, too few to take a rate.",
-            "give a loader with more samples, or a smaller --batch-size",
-        ) from None
 
 
 def _relative_error(marks: list[float], step: int) -> float:
@@ -240,19 +276,18 @@ def time_iterable(opened: Opened, seconds: float, limit_seconds: float) -> dict[
 
     An item counts as as many samples as its first array has rows, one where there is none.
     """
-    iterator = iter(opened.iterable)
+    items = Batches(iter(opened.iterable), opened.description)
     begin = time.perf_counter()
     samples = 0
-    for number in range(4):
-        rows = _rows(_next(iterator, opened, number))
+    for _ in range(4):
+        rows = _rows(items.take())
     start = time.perf_counter()
     marks = [start]
     while marks[-1] - start < seconds and marks[-1] - begin < limit_seconds:
         try:
-            item = next(iterator)
-        except StopIteration:
+            rows = _rows(items.take())
+        except Inconclusive:
             break
-        rows = _rows(item)
         samples += rows
         marks.append(time.perf_counter())
     if len(marks) - 1 < _SLOW_BATCHES:

@@ -29,7 +29,7 @@ def search(
         asked.append(workers)
         return probe(workers, rate(workers)) if len(asked) <= probes else None
 
-    made = Search(curve, gpu, measure, lambda: most, [probe(0, rate(0))])
+    made = Search(curve, gpu, measure, lambda: most, lambda: 4, [probe(0, rate(0))])
     made.run(current)
     return made
 
@@ -126,11 +126,25 @@ def test_workers_that_fail_are_a_bound() -> None:
             return FailedProbe(workers, Binding.SHARED_MEMORY, "bus error")
         return probe(workers, far(workers))
 
-    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, [probe(0, 43)])
+    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
     made.run(None)
     assert made.failures
     assert 4 <= made.chosen().workers <= 10
     assert all(workers < asked[0] for workers in asked[1:])
+
+
+def test_workers_that_come_to_nothing_in_time_leave_as_many_as_there_is_time_for() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe | None:
+        asked.append(workers)
+        return probe(workers, 107) if workers <= 8 else None
+
+    curve = Curve(107, 107, 5000, True)
+    made = Search(curve, None, measure, lambda: 64, lambda: 4, [probe(0, 107)])
+    made.run(None)
+    assert asked[:3] == [64, 4, 8]
+    assert made.chosen().workers == 0
 
 
 def test_the_current_number_is_measured_too() -> None:
@@ -146,14 +160,14 @@ def test_without_workers_the_gpu_waits_for_every_batch() -> None:
     assert delivered(Point(2, 900.0, 900.0, 0.0, 1), 1000.0) == 900
 
 
-def test_noise_widens_a_tie_but_never_beyond_the_stop() -> None:
-    def points(error: float) -> list[Point]:
-        return [Point(2, 955.0, 955.0, error, 1), Point(4, 1000.0, 1000.0, error, 1)]
+@pytest.mark.parametrize("error", [0.001, 0.04])
+def test_a_tie_is_three_percent_however_noisy(error: float) -> None:
+    def chosen(fewer: float) -> int:
+        points = [Point(2, fewer, fewer, error, 1), Point(4, 1000.0, 1000.0, error, 1)]
+        return choose(points, None).workers
 
-    assert choose(points(0.001), None).workers == 4
-    assert choose(points(0.04), None).workers == 2
-    worse = [Point(2, 940.0, 940.0, 0.5, 1), Point(4, 1000.0, 1000.0, 0.5, 1)]
-    assert choose(worse, None).workers == 4
+    assert chosen(975.0) == 2
+    assert chosen(965.0) == 4
 
 
 def test_probes_of_one_number_are_taken_together_with_their_spread() -> None:

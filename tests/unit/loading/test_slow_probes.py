@@ -1,0 +1,116 @@
+"""Probes that come to nothing in time: what they read counts as seen, and fewer workers follow."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading import failures
+from hostprep.loading.curve import curve_of
+from hostprep.loading.measure import Measurer
+from hostprep.loading.report import Wish
+from hostprep.loading.search import Search
+from hostprep.loading.session import Run
+from tests.unit.loading import making
+
+LATER = 1e6
+
+
+class Silent:
+    """Hears nothing."""
+
+    def note(self, message: str) -> None:
+        """Take one sentence."""
+
+
+def measurer() -> Measurer:
+    """Return one with all the time in the world, for batches of 32."""
+    deadline = time.monotonic() + LATER
+    return Measurer({}, "mine", 32, making.share(), deadline, 1.0, Silent())
+
+
+def hung(phase: str) -> HostprepError:
+    return failures.hung("mine", phase, 8, 20)
+
+
+@pytest.mark.parametrize(
+    ("error", "batches"),
+    [
+        (hung("opened"), 8 * 2),  # what the workers had in hand
+        (hung("first_batch"), 8 * 2 + 20 + 24),
+        (Inconclusive("too slow."), 8 * 2 + 20 + 24),
+    ],
+)
+def test_what_a_probe_may_have_read_is_passed_over(
+    error: HostprepError, batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    asking = measurer()
+    monkeypatch.setattr(Measurer, "_ask", fail)
+    first = asking.first
+    with pytest.raises(type(error)):
+        asking.with_workers(8, 2)
+    assert asking.first - first == batches * 32
+
+
+class Slow(Measurer):
+    """An arm: 107 samples a second, however many workers; more than 8 give no batch in time."""
+
+    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+        if workers > 8:
+            raise failures.hung(self.what, "opened", workers, 20)
+        return making.probe(workers, 107)
+
+
+class Hanging(Slow):
+    """Gives no batch, with any number of workers."""
+
+    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+        raise failures.hung(self.what, "opened", workers, 20)
+
+
+def searching(kind: type[Slow]) -> Run:
+    """Return a run that has timed the loader without workers."""
+    share = making.share()
+    deadline = time.monotonic() + LATER
+    slow = kind({}, "mine", 32, share, deadline, 1.0, Silent())
+    wish = Wish(None, None, 60.0, 224, measure=True, compare=False)
+    run = Run(slow, wish, time.monotonic())
+    waiting = 1 / 107
+    run.cost = making.cost(
+        seconds=waiting, worker_seconds=waiting, cpu_seconds=1e-4, waiting_seconds=waiting
+    )
+    run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    run.search = Search(run.curve, None, run._probe, lambda: 64, lambda: 4, [making.probe(0, 107)])
+    return run
+
+
+def test_fewer_workers_are_tried_where_many_give_nothing_in_time() -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    run.search.run(None)
+    assert run.search.chosen().workers == 0
+    assert [probe.workers for probe in run.search.probes] == [0, 4, 8]
+    assert any("64 workers" in note for note in run.notes)
+
+
+def test_a_loader_that_hangs_with_any_number_of_workers_is_remembered() -> None:
+    run = searching(Hanging)
+    assert run.search is not None
+    run.search.run(None)
+    assert len(run.search.probes) == 1
+    assert run.hung is not None
+
+
+def test_likely_rates_fall_with_what_probes_have_shown() -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    assert run._likely_rate(8) > 500
+    run.search.probes.append(making.probe(4, 107))
+    assert run._likely_rate(8) == pytest.approx(214)
+    assert run._likely_rate(2) == pytest.approx(107)
