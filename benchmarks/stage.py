@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks import data, peers
@@ -104,20 +105,21 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
     print(f"== {scenario.name}: {scenario.title}", flush=True)
     contenders = [peer for peer in scenario.contenders if peer.installed]
     missing = [peer.name for peer in scenario.contenders if not peer.installed]
-    runs: dict[str, list[Run]] = {}
     notes: dict[str, float] = {}
     with scenario.source(work) as source:
+        entries: list[tuple[str, Callable[[], Run]]] = [
+            (f"hostprep ({mode})", partial(run_hostprep, source, scenario.size, mode))
+            for mode in scenario.verify
+        ]
+        entries += [(peer.name, partial(run_peer, peer, source)) for peer in contenders]
+        runs: dict[str, list[Run]] = {name: [] for name, _ in entries}
         for number in range(rounds):
-            for mode in scenario.verify:
+            # Each round begins with another one: who comes first is at a disadvantage.
+            first = number % len(entries)
+            for name, run in entries[first:] + entries[:first]:
                 scenario.prepare(source)
                 warm_up()
-                runs.setdefault(f"hostprep ({mode})", []).append(
-                    run_hostprep(source, scenario.size, mode)
-                )
-            for peer in contenders:
-                scenario.prepare(source)
-                warm_up()
-                runs.setdefault(peer.name, []).append(run_peer(peer, source))
+                runs[name].append(run())
             line = ", ".join(f"{name} {times[-1].seconds:.2f}" for name, times in runs.items())
             print(f"   round {number + 1}: {line}", flush=True)
         extra = PURE_SECONDS.get(scenario.name)

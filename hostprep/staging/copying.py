@@ -8,7 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, mmap
 
 import xxhash
 
@@ -17,9 +20,13 @@ from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.small import TARGET_FLAGS
 from hostprep.staging.tree import entry_of
 
-# Reads and writes of this size keep the data in the processor's cache between the read, the hash
-# and the write, and are large enough that the calls do not matter.
-BUFFER_BYTES = 1024 * 1024
+# What is written at once: a huge page, which the kernel would fill with zeros for less than all of
+# it. What is read at once stays in the processor's own cache between the read and the hash.
+BUFFER_BYTES = 2 * 1024 * 1024
+_READ_BYTES = 512 * 1024
+# The kernel reads little more than this for one hint, however much it asks for.
+_HINT_BYTES = 1024 * 1024
+_PIECES_AHEAD = 4
 _PRIVATE = MAP_PRIVATE | MAP_ANONYMOUS
 
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,15 +48,12 @@ class Differs(Exception):
     twice = "read back differently from what was written, twice"
 
 
-class Buffers:
-    """Two reusable buffers for one thread: what is read and what is read back.
+def new_buffer() -> memoryview:
+    """Return a reusable buffer of ``BUFFER_BYTES`` for one thread.
 
-    They take memory only as far as they are used: threads that scan and small files need none.
+    It takes memory only as far as it is used: threads that scan and small files need none.
     """
-
-    def __init__(self) -> None:
-        self.data = memoryview(mmap(-1, BUFFER_BYTES, _PRIVATE))
-        self.back = memoryview(mmap(-1, BUFFER_BYTES, _PRIVATE))
+    return memoryview(mmap(-1, BUFFER_BYTES, _PRIVATE))
 
 
 def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
@@ -71,24 +75,20 @@ def copy_file(
     source_dir: int,
     target_dir: int,
     style: CopyStyle,
-    buffers: Buffers,
-    opened: int | None = None,
+    buffer: memoryview,
 ) -> Copy:
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    ``opened`` is a descriptor of the source from ahead of its turn, closed here. Raises
+    Raises
     ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
     """
-    name, size = entry.name, entry.size
-    source = open_source(name, source_dir, style) if opened is None else opened
+    name = entry.name
+    source = open_source(name, source_dir, style)
     try:
         target = _create(entry, target_dir)
         try:
-            if size <= BUFFER_BYTES and entry.blocks * 512 >= size:
-                content = _copy_small(size, source, target, style.verify, buffers)
-            else:
-                content = _copy_large(entry, source, target, style.verify, buffers)
+            content = _copy_content(entry, source, target, style, buffer)
             st = os.fstat(source)
             check_unchanged(entry, st)
             if style.drop_behind:
@@ -105,7 +105,7 @@ def copy_file(
 
 
 def copy_again(
-    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffers: Buffers
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffer: memoryview
 ) -> Copy:
     """Copy an entry a second time, as it is by now; raises as ``copy_file`` does."""
     now = current(entry, source_dir)
@@ -113,7 +113,7 @@ def copy_again(
         raise Changed
     if stat.S_ISLNK(now.mode):
         return copy_symlink(now, source_dir, target_dir, style)
-    return copy_file(now, source_dir, target_dir, style, buffers)
+    return copy_file(now, source_dir, target_dir, style, buffer)
 
 
 def _create(entry: Entry, target_dir: int) -> int:
@@ -128,45 +128,27 @@ def _create(entry: Entry, target_dir: int) -> int:
         return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
 
 
-def _copy_small(
-    size: int, source: int, target: int, verify: Verify, buffers: Buffers
-) -> str | None:
-    """Copy a file that fits the buffer: one read, one write, one read back."""
-    data = buffers.data[:size]
-    _read_fully(source, data, 0)
-    _write_fully(target, data, 0)
-    if verify is Verify.NONE:
-        return None
-    digest = xxhash.xxh3_128_digest(data)
-    if verify is Verify.READBACK:
-        back = buffers.back[:size]
-        _read_fully(target, back, 0)
-        if xxhash.xxh3_128_digest(back) != digest:
-            raise Differs
-    return digest.hex()
-
-
-def _copy_large(
-    entry: Entry, source: int, target: int, verify: Verify, buffers: Buffers
+def _copy_content(
+    entry: Entry, source: int, target: int, style: CopyStyle, buffer: memoryview
 ) -> str | None:
     digests = []
-    if not entry.is_sparse:
+    sparse = entry.is_sparse
+    if not sparse:
         # The final size first: only then may the kernel use huge pages (huge=within_size). Not for
         # sparse files, whose small islands would each take a huge page.
         os.ftruncate(target, entry.size)
     for offset in range(0, entry.size, RANGE_BYTES):
         length = min(RANGE_BYTES, entry.size - offset)
-        digest = copy_range(source, target, offset, length, verify, buffers, sparse=entry.is_sparse)
-        digests.append(digest)
-    if entry.is_sparse:
+        copy = _copy_sparse_range if sparse else copy_range
+        digests.append(copy(source, target, offset, length, style, buffer))
+    if sparse:
         os.ftruncate(target, entry.size)
-        if verify is Verify.READBACK:
+        if style.verify is Verify.READBACK:
             for index, offset in enumerate(range(0, entry.size, RANGE_BYTES)):
                 length = min(RANGE_BYTES, entry.size - offset)
-                found = hash_range(target, offset, length, buffers.back, sparse=True)
-                if found != digests[index]:
+                if hash_range(target, offset, length, buffer, sparse=True) != digests[index]:
                     raise Differs
-    return None if verify is Verify.NONE else content_of(digests)
+    return None if style.verify is Verify.NONE else content_of(digests)
 
 
 def content_of(digests: list[bytes]) -> str:
@@ -177,49 +159,90 @@ def content_of(digests: list[bytes]) -> str:
 
 
 def copy_range(
-    source: int,
-    target: int,
-    offset: int,
-    length: int,
-    verify: Verify,
-    buffers: Buffers,
-    *,
-    sparse: bool = False,
+    source: int, target: int, offset: int, length: int, style: CopyStyle, buffer: memoryview
 ) -> bytes:
-    """Copy one range and return the digest of its bytes, holes counted as zeros.
+    """Copy one range of a file without holes and return the digest of its bytes.
 
-    A dense range is read back here, each piece while the processor's cache still has what was
-    written; of a sparse one the caller does it once the size is set.
+    It is read back here, from the memory that the target lies in and so without a copy of it, each
+    piece while the processor's cache still has what was written.
     """
-    hasher = None if verify is Verify.NONE else xxhash.xxh3_128()
-    again = xxhash.xxh3_128() if verify is Verify.READBACK and not sparse else None
+    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    pieces = _pieces(offset, length)
+    if style.look_ahead:
+        pieces = _asked_for(source, pieces)
+    if style.verify is not Verify.READBACK:
+        for start, size in pieces:
+            _copy_piece(source, target, start, buffer[:size], hasher)
+        return b"" if hasher is None else hasher.digest()
+    assert hasher is not None
+    again = xxhash.xxh3_128()
+    with _mapped(target, offset, length) as written:
+        for start, size in pieces:
+            _copy_piece(source, target, start, buffer[:size], hasher)
+            with written[start - offset : start - offset + size] as back:
+                again.update(back)
+    if again.digest() != hasher.digest():
+        raise Differs
+    return hasher.digest()
+
+
+def _pieces(offset: int, length: int) -> Iterator[tuple[int, int]]:
     end = offset + length
-    position = offset
+    for start in range(offset, end, BUFFER_BYTES):
+        yield start, min(BUFFER_BYTES, end - start)
+
+
+def _asked_for(source: int, pieces: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the pieces, and have the kernel read those that follow meanwhile."""
+    asked: deque[tuple[int, int]] = deque()
+    for start, size in pieces:
+        for step in range(start, start + size, _HINT_BYTES):
+            os.posix_fadvise(source, step, _HINT_BYTES, os.POSIX_FADV_WILLNEED)
+        asked.append((start, size))
+        if len(asked) > _PIECES_AHEAD:
+            yield asked.popleft()
+    yield from asked
+
+
+def _copy_piece(
+    source: int, target: int, offset: int, piece: memoryview, hasher: xxhash.xxh3_128 | None
+) -> None:
+    for start in range(0, len(piece), _READ_BYTES):
+        part = piece[start : start + _READ_BYTES]
+        _read_fully(source, part, offset + start)
+        if hasher is not None:
+            hasher.update(part)
+    _write_fully(target, piece, offset)
+
+
+@contextmanager
+def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview]:
+    """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS."""
+    pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
+    with pages, memoryview(pages) as view:
+        yield view
+
+
+def _copy_sparse_range(
+    source: int, target: int, offset: int, length: int, style: CopyStyle, buffer: memoryview
+) -> bytes:
+    """Copy the data of one range, and hash it with its holes counted as zeros.
+
+    It is not read back: beyond the last island the target has no size yet.
+    """
+    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    position, end = offset, offset + length
     while position < end:
-        data_start, data_end = _next_data(source, position, end) if sparse else (position, end)
+        data_start, data_end = _next_data(source, position, end)
         if hasher is not None:
             _hash_zeros(hasher, data_start - position)
-        position = data_start
-        while position < data_end:
-            piece = buffers.data[: min(BUFFER_BYTES, data_end - position)]
-            _read_fully(source, piece, position)
-            if hasher is not None:
-                hasher.update(piece)
-            _write_fully(target, piece, position)
-            if again is not None:
-                back = buffers.back[: len(piece)]
-                _read_fully(target, back, position)
-                again.update(back)
-            position += len(piece)
-        if sparse and data_start < data_end:
+        for start, size in _pieces(data_start, data_end - data_start):
+            _copy_piece(source, target, start, buffer[:size], hasher)
+        if data_start < data_end:
             # XFS allocates ahead of what is written, and would keep it once the file is longer.
-            os.ftruncate(target, position)
-    if hasher is None:
-        return b""
-    digest = hasher.digest()
-    if again is not None and again.digest() != digest:
-        raise Differs
-    return digest
+            os.ftruncate(target, data_end)
+        position = data_end
+    return b"" if hasher is None else hasher.digest()
 
 
 def hash_range(

@@ -72,6 +72,7 @@ def decide(
         storage.storage_class,
         sample,
         cpus=cores(),
+        files=files.copied.files,
         size_bytes=files.copied.bytes,
         available_bytes=read_headroom().available_bytes,
         readers=request.readers,

@@ -18,14 +18,16 @@ _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 class CopyStyle:
     """How one worker copies; it learns what its source and target do not allow.
 
-    ``drop_behind`` drops what was read from the page cache, for a source with so much data that
-    the cache would take the RAM that the tmpfs needs.
+    ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
+    from the page cache, for a source with so much data that the cache would take the RAM that the
+    tmpfs needs.
     """
 
     verify: Verify
     own_uid: int
     own_gid: int
     may_chown: bool
+    look_ahead: bool = False
     drop_behind: bool = False
     source_flags: int = SOURCE_FLAGS | os.O_NOATIME
     source_xattrs: bool = True

@@ -1,7 +1,8 @@
 """How a source is best read: by how many readers at once and in which order, and why.
 
 Facts: one arm wants one reader in the order of the disk; RAM wants as many processes as cores and
-no more; everything that answers late wants more requests in flight than cores (Little's law).
+no more; everything that answers late wants more requests in flight than cores (Little's law): by
+hints to the kernel where it takes them, which cost the least, else by more readers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import math
 from dataclasses import dataclass
 
 from hostprep.host.block import StorageClass
+from hostprep.staging.lookahead import WINDOW_BYTES, WINDOW_FILES
 from hostprep.staging.sampling import Sample
+from hostprep.units import format_bytes
 
 # What a core spends on a file beside waiting for it, measured on small files.
 _CPU_SECONDS_A_FILE = 60e-6
@@ -22,6 +25,18 @@ _DROP_BEHIND_SHARE = 0.25
 _ARM_SECONDS = 0.001
 # Side by side an arm does no more than one after the other; anything else gains.
 _SERIAL_GAIN = 2.0
+# Where the kernel reads ahead for hints: a local disk, if only below a container's layers.
+_BLOCK = (
+    StorageClass.ARM,
+    StorageClass.SATA_FLASH,
+    StorageClass.NVME,
+    StorageClass.VIRTUAL,
+    StorageClass.OVERLAY,
+)
+# On average: more than a hint brings is read with larger pages, and so for less, by readers.
+_HINT_BYTES = 1024 * 1024
+# A file that was just listed is opened from memory in some 10 us.
+_PROMPT_SECONDS = 200e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +44,8 @@ class Reading:
     """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
 
     ``adapts``: where more of them do not help, fewer go on. A task carries at least ``task_files``
-    files. ``look_ahead`` hints at files before their turn;
-    ``drop_behind`` drops what was read from the page cache, where the data would fill it and take
-    the memory that the tmpfs needs.
+    files. ``look_ahead`` hints at files before their turn. ``drop_behind`` drops what was read from
+    the page cache, where the data would fill it and take the memory that the tmpfs needs.
     """
 
     processes: int
@@ -54,6 +68,7 @@ def choose_reading(
     sample: Sample,
     *,
     cpus: int,
+    files: int,
     size_bytes: int,
     available_bytes: int | None,
     readers: int | None = None,
@@ -62,7 +77,7 @@ def choose_reading(
 ) -> Reading:
     """Choose concurrency and order for a source; pure.
 
-    ``cpus`` are the cores that may be used, ``size_bytes`` what is to be read,
+    ``cpus`` are the cores that may be used, ``files`` and ``size_bytes`` what is to be read,
     ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override.
     """
     drop = (
@@ -88,6 +103,12 @@ def choose_reading(
         reason = f"a disk with an arm{said}: one reader, in the order of the disk"
         return Reading(1, 1, order, True, True, _task_files(1, True), reason)
     wait_seconds = sample.seconds or 0.0
+    if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
+        reason = (
+            f"a cold file answers after {wait_seconds * 1000:.1f} ms: one process a core, each with"
+            f" up to {WINDOW_FILES} files or {format_bytes(WINDOW_BYTES)} asked for ahead"
+        )
+        return Reading(cpus, 1, order, drop, True, _task_files(cpus, True), reason, adapts=True)
     wanted = math.ceil(cpus * (1 + wait_seconds / _CPU_SECONDS_A_FILE))
     in_flight = min(max(wanted, _LEAST_COLD_READERS), _MOST_READERS)
     threads = math.ceil(in_flight / cpus)
@@ -117,8 +138,18 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
     return False
 
 
-def _task_files(readers: int, arm: bool) -> int:
-    if arm:
-        return 512  # the look ahead ends with the task
+def _takes_hints(storage_class: StorageClass, sample: Sample) -> bool:
+    """Whether hints keep a source as busy as many readers do, for less of the processors.
+
+    The kernel reads for a hint while the program goes on; for opening a file it does not, so where
+    that has to wait, as on a network, only more readers help.
+    """
+    opening = sample.open_seconds
+    return storage_class in _BLOCK and opening is not None and opening < _PROMPT_SECONDS
+
+
+def _task_files(readers: int, look_ahead: bool) -> int:
+    if look_ahead:
+        return 512  # it ends with the task
     # Many slow readers: small tasks, so that the last ones do not wait for one with a full hand.
     return 64 if readers <= 4 else 16

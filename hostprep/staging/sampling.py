@@ -30,12 +30,14 @@ class Sample:
     where the file system does not tell; ``seconds`` the median time of opening a file and reading
     its first 128 KiB, None where nothing could be read. ``parallel_gain`` is how many times sooner
     8 files were read side by side than one after the other, None where that was not tried.
+    ``open_seconds`` is what opening alone took of ``seconds``.
     """
 
     files: int
     cached_share: float | None
     seconds: float | None
     parallel_gain: float | None = None
+    open_seconds: float | None = None
 
     @property
     def is_warm(self) -> bool:
@@ -56,6 +58,7 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     chosen = _choose(scan, _ARM_FILES if arm else _FILES, phase)
     cached: list[bool] = []
     seconds: list[float] = []
+    opening: list[float] = []
     deadline = time.monotonic() + _SECONDS
     with DirCache(source_fd) as cache:
         while chosen and time.monotonic() < deadline:
@@ -63,8 +66,9 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
             answer = _read(cache, directory, name)
             if answer is None:
                 continue
-            hit, spent = answer
+            hit, opened, spent = answer
             seconds.append(spent)
+            opening.append(opened)
             if hit is not None:
                 cached.append(hit)
     if not seconds:
@@ -74,7 +78,7 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     gain = None
     if not arm and median > _SLOW_SECONDS:
         gain = _parallel_gain(source_fd, scan, median, (phase + 0.5) % 1)
-    return Sample(len(seconds), share, median, gain)
+    return Sample(len(seconds), share, median, gain, sorted(opening)[len(opening) // 2])
 
 
 def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
@@ -100,18 +104,19 @@ def _spread(items: list[_T], count: int, phase: float) -> list[_T]:
     return items if step <= 1 else [items[int((number + phase) * step)] for number in range(count)]
 
 
-def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, float] | None:
-    """Read a file's beginning: (was it cached, seconds), None where it cannot be read."""
+def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, float, float] | None:
+    """Read a file's beginning: (was it cached, seconds to open it, seconds in all), None if not."""
     started = time.monotonic()
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(name, flags, dir_fd=cache.fd(directory))
     except OSError:
         return None  # the copy will meet it again and say so
+    opened = time.monotonic() - started
     try:
         hit = _is_cached(descriptor)
         os.preadv(descriptor, [bytearray(_READ_BYTES)], 0)
-        return hit, time.monotonic() - started
+        return hit, opened, time.monotonic() - started
     except OSError:
         return None
     finally:

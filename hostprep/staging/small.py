@@ -27,19 +27,26 @@ class Unusual(Exception):
     """The file wants more care than is taken here."""
 
 
-def copy_small(item: Plain, source_dir: int, target_dir: int, style: CopyStyle) -> str | None:
+def copy_small(
+    item: Plain, source_dir: int, target_dir: int, style: CopyStyle, opened: int | None = None
+) -> str | None:
     """Copy one file and return the hex hash of its content, None without verification.
 
-    Raises ``Unusual`` or OSError for everything that is not as in most files.
+    ``opened`` is a descriptor of it from ahead of its turn, closed here. Raises ``Unusual`` or
+    OSError for everything that is not as in most files.
     """
     name, mode, size, mtime_ns, _, _, blocks, _, _, _ = item
     if size > SMALL_BYTES or mode & ~0o777 != _REGULAR or blocks * 512 < size:
+        if opened is not None:
+            os.close(opened)
         raise Unusual
-    source = os.open(name, style.source_flags, dir_fd=source_dir)
+    source = os.open(name, style.source_flags, dir_fd=source_dir) if opened is None else opened
     try:
         data = os.read(source, size)
         st = os.fstat(source)
         xattrs = os.listxattr(source) if style.source_xattrs else None
+        if style.drop_behind:
+            os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(source)
     if len(data) != size or st.st_mtime_ns != mtime_ns or st.st_size != size or st.st_mode != mode:

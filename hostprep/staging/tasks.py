@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from hostprep.staging import digest
 from hostprep.staging.batches import Batch, split_batches
@@ -13,6 +15,8 @@ from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool
 from hostprep.staging.reading import Reading
 from hostprep.staging.tree import join
+
+_T = TypeVar("_T")
 
 # How much a task may exceed its size so that it ends with a directory.
 _SLACK_FILES = 1024
@@ -56,9 +60,13 @@ class Tasks:
         self._copied = copied
 
     def all(self, plan: CopyPlan, reading: Reading) -> Iterator[tuple[str, Any, OnResult]]:
-        """Yield large files first, since their ranges keep all workers busy to the end."""
-        for directory, entry in plan.large:
-            yield from self._large(directory, entry, attempt=1)
+        """Yield large files first, since their ranges keep all workers busy to the end.
+
+        Ranges of several files take turns, for two workers that write one file wait for each
+        other. An arm reads one file after the other.
+        """
+        large = (self._large(directory, entry, attempt=1) for directory, entry in plan.large)
+        yield from _in_turns(large, 1 if reading.readers == 1 else 2 * reading.processes)
         # Two workers in one directory wait for each other's turn to create files in it. Where the
         # source answers at once, so that this is what they would wait for, tasks end with it.
         slow = reading.threads > 1
@@ -171,3 +179,16 @@ class Tasks:
                 self._copied.problems.append(Skipped(path, reasons["changed"], failed=True))
 
         self._pool.submit("discard", (directory, entry.name), on_discarded)
+
+
+def _in_turns(streams: Iterator[Iterator[_T]], at_once: int) -> Iterator[_T]:
+    """Yield from ``at_once`` streams in turn; where one ends, the next takes its place."""
+    active = deque(islice(streams, at_once))
+    while active:
+        stream = active.popleft()
+        for item in stream:
+            yield item
+            active.append(stream)
+            break
+        else:
+            active.extend(islice(streams, 1))

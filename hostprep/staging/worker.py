@@ -66,17 +66,16 @@ class Worker:
         self._journal = journal
         self._source = DirCache(job.source_fd)
         self._target = DirCache(job.target_fd, create=True) if job.target_fd is not None else None
-        self._buffers = copying.Buffers()
+        self._buffer = copying.new_buffer()
         self._style = CopyStyle(
             verify=job.verify,
+            look_ahead=job.look_ahead,
             own_uid=os.geteuid(),
             own_gid=os.getegid(),
             may_chown=os.geteuid() == 0,
             drop_behind=job.drop_behind,
         )
         self._ahead = Lookahead(job.source_fd, self._style) if job.look_ahead else None
-        # Neither hints ahead of a file nor drops behind it are for the quick way.
-        self._quick = not (job.look_ahead or job.drop_behind)
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
@@ -174,7 +173,7 @@ class Worker:
         data set, so names are looked up outside of it.
         """
         assert self._target is not None
-        quick, style, term_of = self._quick, self._style, digest.terms_below(directory)
+        ahead, style, term_of = self._ahead, self._style, digest.terms_below(directory)
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
@@ -186,12 +185,11 @@ class Worker:
             if self._stopping:
                 break
             try:
-                if not quick:
-                    raise Unusual
-                content = copy_small(item, source_dir, target_dir, style)
+                opened = None if ahead is None else ahead.take(directory, item[0])
+                content = copy_small(item, source_dir, target_dir, style, opened)
             except (Unusual, OSError):
                 try:
-                    item, content = self._copy_with_care(directory, item, source_dir, target_dir)
+                    item, content = self._copy_with_care(item, source_dir, target_dir)
                 except OSError as error:
                     if error.errno in FATAL:
                         raise
@@ -212,18 +210,15 @@ class Worker:
             mode = S_IMODE(mode)
             done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
 
-    def _copy_with_care(
-        self, directory: str, item: Plain, source_dir: int, target_dir: int
-    ) -> copying.Copy:
+    def _copy_with_care(self, item: Plain, source_dir: int, target_dir: int) -> copying.Copy:
         """Copy a file or symlink, and once more where it changed or came back differently."""
-        entry, style, buffers = Entry._make(item), self._style, self._buffers
+        entry, style, buffer = Entry._make(item), self._style, self._buffer
         try:
             if S_ISLNK(entry.mode):
                 return copying.copy_symlink(entry, source_dir, target_dir, style)
-            opened = None if self._ahead is None else self._ahead.take(directory, entry.name)
-            return copying.copy_file(entry, source_dir, target_dir, style, buffers, opened)
+            return copying.copy_file(entry, source_dir, target_dir, style, buffer)
         except (copying.Changed, copying.Differs):
-            return copying.copy_again(entry, source_dir, target_dir, style, buffers)
+            return copying.copy_again(entry, source_dir, target_dir, style, buffer)
 
     def _record(self, done: list[tuple[str, list[str]]]) -> None:
         if self._journal is not None:
@@ -244,7 +239,7 @@ class Worker:
                 target = copying.open_range_target(entry, self._target.fd(directory))
                 try:
                     found = copying.copy_range(
-                        source, target, offset, length, self._job.verify, self._buffers
+                        source, target, offset, length, self._style, self._buffer
                     )
                     if self._job.drop_behind:
                         os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
@@ -336,7 +331,7 @@ class Worker:
                         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
                     if os.fstat(descriptor).st_size != size:
                         wrong.append((name, "has another size"))
-                    elif copying.hash_file(descriptor, size, self._buffers.back) != content:
+                    elif copying.hash_file(descriptor, size, self._buffer) != content:
                         wrong.append((name, "has other content"))
                 finally:
                     os.close(descriptor)

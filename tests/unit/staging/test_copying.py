@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 from hostprep.staging import copying
-from hostprep.staging.copying import BUFFER_BYTES, Buffers, Changed
+from hostprep.staging.copying import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
@@ -30,7 +30,7 @@ class Pair:
     source_fd: int
     target_fd: int
     style: CopyStyle
-    buffers: Buffers
+    buffer: memoryview
 
     def entry(self, name: str) -> Entry:
         return entry_of(name, os.lstat(self.source / name))
@@ -40,7 +40,7 @@ class Pair:
         try:
             wanted = entry or self.entry(name)
             return copying.copy_file(
-                wanted, self.source_fd, self.target_fd, self.style, self.buffers
+                wanted, self.source_fd, self.target_fd, self.style, self.buffer
             )
         finally:
             os.umask(umask)
@@ -59,7 +59,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     target.mkdir()
     descriptors = [os.open(path, os.O_RDONLY) for path in (source, target)]
     style = CopyStyle(request.param, os.geteuid(), os.getegid(), os.geteuid() == 0)
-    yield Pair(source, target, descriptors[0], descriptors[1], style, Buffers())
+    yield Pair(source, target, descriptors[0], descriptors[1], style, new_buffer())
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -135,9 +135,7 @@ def test_another_file_than_planned_is_not_copied(name: str, size: int, pair: Pai
     with pytest.raises(Changed):
         pair.copy("file", planned)
     assert os.listdir(pair.target) == [], "what was written of it stays"
-    copied, _ = copying.copy_again(
-        planned, pair.source_fd, pair.target_fd, pair.style, pair.buffers
-    )
+    copied, _ = copying.copy_again(planned, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
     assert copied == pair.entry("file") != planned
     assert (pair.target / "file").stat().st_size == path.stat().st_size
 
@@ -155,7 +153,7 @@ def test_what_took_its_place_is_not_opened_or_waited_for(pair: Pair) -> None:
     with pytest.raises((OSError, Changed)):
         pair.copy("file", planned)
     with pytest.raises(Changed):
-        copying.copy_again(planned, pair.source_fd, pair.target_fd, pair.style, pair.buffers)
+        copying.copy_again(planned, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
     assert os.listdir(pair.target) == []
 
 

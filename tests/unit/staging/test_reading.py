@@ -8,6 +8,7 @@ from hostprep.host.block import StorageClass
 from hostprep.staging.reading import Reading, choose_reading
 from hostprep.staging.sampling import Sample
 
+PROMPT = Sample(24, 0.0, 200e-6, open_seconds=15e-6)
 WARM = Sample(24, 1.0, 30e-6)
 COLD_FLASH = Sample(24, 0.0, 200e-6)
 COLD_FAR = Sample(24, None, 20e-3, 7.5)
@@ -19,6 +20,7 @@ def choose(
     storage: StorageClass,
     sample: Sample,
     *,
+    files: int = 10_000,
     size_bytes: int = GIB,
     readers: int | None = None,
     order: str | None = None,
@@ -28,6 +30,7 @@ def choose(
         storage,
         sample,
         cpus=4,
+        files=files,
         size_bytes=size_bytes,
         available_bytes=16 * GIB,
         readers=readers,
@@ -69,6 +72,22 @@ def test_a_late_source_gets_readers_by_littles_law() -> None:
     assert choose(StorageClass.NVME, COLD_FLASH).adapts
 
 
+@pytest.mark.parametrize("storage", list(StorageClass))
+def test_small_files_of_a_local_disk_are_asked_for_ahead(storage: StorageClass) -> None:
+    reading = choose(storage, PROMPT)
+    local = ("arm", "sata_flash", "nvme", "virtual", "overlay")
+    assert reading.look_ahead is (storage in local)
+    if reading.look_ahead:
+        assert (reading.processes, reading.threads, reading.order) == (4, 1, "listed")
+        assert reading.task_files > 256
+
+
+def test_large_files_and_files_that_open_late_want_readers() -> None:
+    assert choose(StorageClass.NVME, PROMPT, files=3, size_bytes=3 * GIB).readers >= 16
+    late = Sample(24, 0.0, 20e-3, 7.5, open_seconds=10e-3)
+    assert not choose(StorageClass.OVERLAY, late).look_ahead
+
+
 def test_options_override() -> None:
     assert choose(StorageClass.ARM, COLD_ARM, readers=6).readers >= 6
     assert choose(StorageClass.ARM, COLD_ARM, order="listed").order == "listed"
@@ -85,5 +104,5 @@ def test_much_cold_data_is_dropped_behind() -> None:
 
 def test_every_choice_has_its_reason() -> None:
     for storage in StorageClass:
-        for sample in (WARM, COLD_FLASH, COLD_FAR, COLD_ARM, Sample(0, None, None)):
+        for sample in (WARM, PROMPT, COLD_FLASH, COLD_FAR, COLD_ARM, Sample(0, None, None)):
             assert choose(storage, sample).reason
