@@ -71,17 +71,12 @@ def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
 
 
 def copy_file(
-    entry: Entry,
-    source_dir: int,
-    target_dir: int,
-    style: CopyStyle,
-    buffer: memoryview,
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffer: memoryview
 ) -> Copy:
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    Raises
-    ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
+    Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
     """
     name = entry.name
     source = open_source(name, source_dir, style)
