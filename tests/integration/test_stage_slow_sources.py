@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rigs import arm, far
+from tests.kit import loops
 from tests.kit.compare import differences
+from tests.kit.hostile import make_hostile
 
 FILES = 400
 
@@ -55,6 +58,34 @@ def test_an_arm_sweeps_once(slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: 
     assert chosen.bytes < size_bytes * 1.1
     assert chosen.seek_seconds + chosen.transfer_seconds < (size_bytes / 160e6) * 2
     assert not differences(root, safe_dir / "chosen" / root.name, owners=True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("target", ["disk", "tmpfs"])
+def test_a_cold_local_disk_is_asked_for_its_files_ahead(
+    target: str, safe_dir: Path, tmp_path: Path
+) -> None:
+    """The hostile set: small files, many in a directory, large ones in ranges, holes, links."""
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, disk = tmp_path / "image", safe_dir / "disk"
+    disk.mkdir()
+    loops.make_filesystem(image, "ext4", 2 << 30)
+    with loops.loop_mount(image, disk, "ext4"):
+        make_hostile(disk / "set")
+    with loops.loop_mount(image, disk, "ext4"):  # nothing of it is cached now
+        where = safe_dir / "target" if target == "disk" else Path("/dev/shm") / safe_dir.name
+        plan, _ = stage(disk / "set", where, "--dry-run")
+        if "in RAM" in str(plan["reason"]):
+            pytest.skip("the tests' own directory is in RAM, and so a disk made in it")
+        assert "asked for ahead" in str(plan["reason"])
+        try:
+            document, _ = stage(disk / "set", where)
+            assert document["verified"]
+            assert not differences(disk / "set", where / "set", owners=True)
+        finally:
+            shutil.rmtree(where, ignore_errors=True)
+    image.unlink()
 
 
 def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
