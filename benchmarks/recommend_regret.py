@@ -2,6 +2,7 @@
 
     python -m benchmarks.recommend_regret              all workloads
     python -m benchmarks.recommend_regret --only far   one of them; the others' results are kept
+    python -m benchmarks.recommend_regret --again      recommend anew, against the sweeps as kept
 
 For each workload: the recommendation, by the command line and with its defaults; then real
 DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, and what was recommended, each in
@@ -57,17 +58,20 @@ def main() -> None:
     )
     parser.add_argument("--only", action="append", help="one workload; may be repeated")
     parser.add_argument("--passes", type=int, default=2, help="passes over the sweep")
+    parser.add_argument("--again", action="store_true", help="keep the sweeps that there are")
     parser.add_argument("--point", nargs=2, metavar=("NAME", "WORKERS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:
         print(json.dumps(time_point(options.point[0], int(options.point[1]))))
         return
+    kept = json.loads(RESULTS.read_text())["workloads"] if options.again else {}
     names = options.only or ["jpeg", "far", "npy", "arm", "text", "volume"]
     with tempfile.TemporaryDirectory(prefix="recommend-", dir="/dev/shm") as home:
         os.environ["HOSTPREP_BENCH_DATA"] = home
         for name in names:
             with prepared(name, Path(home)) as make_cold:
-                keep(name, measure(name, make_cold, options.passes))
+                sweep = kept.get(name, {}).get("sweep", {})
+                keep(name, measure(name, make_cold, options.passes, sweep))
             README.write_text(render(json.loads(RESULTS.read_text())))
 
 
@@ -156,8 +160,10 @@ def write_volumes(folder: Path) -> None:
 # Measuring -----------------------------------------------------------------------------------
 
 
-def measure(name: str, make_cold: Callable[[], None], passes: int) -> dict[str, Any]:
-    """Return the recommendation and the sweep of one workload."""
+def measure(
+    name: str, make_cold: Callable[[], None], passes: int, sweep: dict[str, list[dict[str, float]]]
+) -> dict[str, Any]:
+    """Return the recommendation and the sweep of one workload; of ``sweep`` what is missing."""
     for _ in range(2):
         make_cold()
         wait_until_quiet()
@@ -167,8 +173,10 @@ def measure(name: str, make_cold: Callable[[], None], passes: int) -> dict[str, 
         if not any("other programs" in note for note in recommended["notes"]):
             break
     say(f"{name}: {recommended['verdict']} ({seconds:.0f} s)")
-    workers = sorted({*SWEEP, recommended["num_workers"]})
-    points: dict[int, list[dict[str, float]]] = {number: [] for number in workers}
+    workers = sorted({*SWEEP, recommended["num_workers"], *map(int, sweep)})
+    points = {int(number): measured for number, measured in sweep.items()}
+    missing = [number for number in workers if number not in points]
+    points.update({number: [] for number in missing})
 
     def measure_all(numbers: list[int], *, backwards: bool) -> None:
         for number in reversed(numbers) if backwards else numbers:
@@ -178,10 +186,10 @@ def measure(name: str, make_cold: Callable[[], None], passes: int) -> dict[str, 
             say(f"  {number:2d} workers: {shown:,.0f}/s, others {others:.0%}")
 
     for rounds in range(passes):
-        measure_all(workers, backwards=rounds % 2 == 1)
+        measure_all(missing, backwards=rounds % 2 == 1)
     ranked = sorted(workers, key=lambda number: mean_rate(points[number]), reverse=True)
     finalists = sorted({*ranked[:FINALISTS], recommended["num_workers"]})
-    for rounds in range(FINAL_ROUNDS):
+    for rounds in range(FINAL_ROUNDS if missing else 0):
         measure_all(finalists, backwards=rounds % 2 == 1)
     model = recommended["evidence"]["model"]
     predicted = {row["workers"]: row["samples_per_s"] for row in model["predicted"]}

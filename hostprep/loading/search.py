@@ -19,6 +19,7 @@ AGREES = 0.15
 # Rates this near are the same. Noise does not widen it: what is given away here comes on top of
 # what the probes could not tell, and both together are to stay below the 5 % of the doubling.
 _TIE = 0.03
+_NOT_FAR = 0.5
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 
@@ -191,11 +192,15 @@ def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
 
 
 def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:
-    """Return the chosen number of workers and its closest rival, to be probed once more."""
+    """Return the chosen number of workers and its rivals, to be probed once more.
+
+    The closest one; and none at all, where that is not far off: one process alone may be slower
+    than its like by half, by where its memory came to lie, and would be passed over for that.
+    """
     points = tuple(points)
     chosen = choose(points, gpu_rate)
-    others = [point for point in points if point.workers != chosen.workers]
-    if not others:
-        return (chosen.workers,)
-    rival = max(others, key=lambda point: delivered(point, gpu_rate))
-    return chosen.workers, rival.workers
+    wanted = _NOT_FAR * delivered(chosen, gpu_rate)
+    ranked = sorted(points, key=lambda point: delivered(point, gpu_rate), reverse=True)
+    others = [point.workers for point in ranked if point.workers != chosen.workers]
+    alone = [p.workers for p in ranked if p.workers == 0 and delivered(p, gpu_rate) >= wanted]
+    return tuple(dict.fromkeys([chosen.workers, *alone, *others[:1]]))

@@ -1,10 +1,10 @@
 """Timing a real DataLoader, in the measuring child.
 
 The batches that workers make before anybody asks are no throughput: at least ``2 x workers + 4`` of
-them are taken before the clock is started, and it stops after whole rounds of all workers. With
-workers the rate is that at which they make batches, not that at which these arrive: on a slow
-source all workers are done at about the same time, and how many such bursts a short time holds is
-chance.
+them are taken before the clock is started, and it stops after whole rounds of all workers. Where
+there was time for few rounds, the rate is that at which workers make batches, not that at which
+these arrive: on a slow source all workers are done at about the same time, and how many such bursts
+a short time holds is chance.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Batches:
         """Return the batches a second that the workers made in their last ``rounds`` each.
 
         Workers take turns, so all make as many: their number, over the mean time between two
-        batches of the same worker. What a worker waits for its turn is in it.
+        batches of the same worker. What a worker waits for its turn is in it. Batches are made some
+        rounds before they are taken, so this is how it was then.
         """
         stamps = [made[-1 - rounds :] for made in self.made.values()]
         between = [
@@ -125,8 +126,9 @@ def time_loader(
     seconds = marks[-1] - marks[0]
     samples = (len(marks) - 1) * job.batch_size
     rate = samples / seconds
-    if job.workers:
-        rate = batches.made_a_second((len(marks) - 1) // job.workers) * job.batch_size
+    rounds = (len(marks) - 1) // max(1, job.workers)
+    if rounds < _LEAST_ROUNDS and job.workers:
+        rate = batches.made_a_second(rounds) * job.batch_size
     growth = None
     if memory is not None and memory_before is not None:
         growth = (memory - memory_before) / seconds

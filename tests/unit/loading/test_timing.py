@@ -81,13 +81,13 @@ def test_workers_discard_and_stop_after_whole_rounds() -> None:
     probe = found["probe"]
     assert probe["discarded_batches"] == 10
     assert probe["samples"] % (3 * 8) == 0
-    assert probe["samples"] / probe["seconds"] == pytest.approx(probe["samples_per_s"], rel=0.3)
+    assert probe["samples"] / probe["seconds"] == pytest.approx(probe["samples_per_s"])
     assert probe["worker_memory_bytes"] > 1 << 20
     assert events == ["workers", "first_batch"]
     del keep
 
 
-def test_the_rate_is_that_of_making_batches_though_they_arrive_in_bursts() -> None:
+def test_few_rounds_count_as_batches_are_made_though_they_arrive_in_bursts() -> None:
     def stamped(times: list[float]) -> list[Stamped]:
         return [Stamped(number % 4, at, None) for number, at in enumerate(times)]
 
