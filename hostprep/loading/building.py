@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from hostprep.loading.opening import Opened, is_shuffled
 
 _RANDPERM_AT_MOST = 20_000_000
 _SEED = 20_240_229
+_CHUNK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,20 @@ class UnseenIndices:
         if self.shuffled and self.length <= _RANDPERM_AT_MOST:
             generator = torch.Generator().manual_seed(_SEED)
             order = torch.randperm(self.length, generator=generator)
-        for position in itertools.count(self.first):
-            self.taken += 1
-            place = position % self.length
+        position = self.first % self.length
+        while True:
+            some: Sequence[int] = range(position, min(position + _CHUNK, self.length))
             if order is not None:
-                yield int(order[place])
-            elif self.shuffled:  # so long that none comes twice, all but surely
-                yield (place * 0x9E3779B97F4A7C15 + 1) % self.length
-            else:
-                yield place
+                # A tensor's elements one by one would cost as much as a ready sample.
+                some = order[position : position + _CHUNK].tolist()
+            for place in some:
+                self.taken += 1
+                if order is None and self.shuffled:
+                    # So long that none comes twice, all but surely.
+                    yield (place * 0x9E3779B97F4A7C15 + 1) % self.length
+                else:
+                    yield place
+            position = (position + _CHUNK) if position + _CHUNK < self.length else 0
 
 
 class UnseenBatches:

@@ -194,8 +194,9 @@ def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
 def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:
     """Return the chosen number of workers and its rivals, to be probed once more.
 
-    The closest one; and none at all, where that is not far off: one process alone may be slower
-    than its like by half, by where its memory came to lie, and would be passed over for that.
+    The closest one, and the best with fewer; and none at all, where that is not far off. A single
+    process may be slower than its like, by where its memory came to lie, and alone by half: fewer
+    workers should not be passed over for that.
     """
     points = tuple(points)
     chosen = choose(points, gpu_rate)
@@ -203,4 +204,5 @@ def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ..
     ranked = sorted(points, key=lambda point: delivered(point, gpu_rate), reverse=True)
     others = [point.workers for point in ranked if point.workers != chosen.workers]
     alone = [p.workers for p in ranked if p.workers == 0 and delivered(p, gpu_rate) >= wanted]
-    return tuple(dict.fromkeys([chosen.workers, *alone, *others[:1]]))
+    fewer = [workers for workers in others if 0 < workers < chosen.workers]
+    return tuple(dict.fromkeys([chosen.workers, *alone, *fewer[:1], *others[:1]]))

@@ -177,14 +177,14 @@ def test_probes_of_one_number_are_taken_together_with_their_spread() -> None:
     assert point.relative_error == pytest.approx(0.1, rel=0.01)
 
 
-def test_contenders_are_the_chosen_and_its_rival() -> None:
+def test_contenders_are_the_chosen_and_its_rivals() -> None:
     points = points_of([probe(0, 100), probe(2, 800), probe(4, 990), probe(8, 1000)])
-    assert contenders(points, None) == (4, 8)
+    assert contenders(points, None) == (4, 2, 8)
     assert contenders(points[:1], None) == (0,)
 
 
 def test_a_process_alone_that_is_not_far_off_gets_a_second_chance() -> None:
     points = points_of([probe(0, 600), probe(2, 800), probe(4, 990), probe(8, 1000)])
-    assert contenders(points, None) == (4, 0, 8)
+    assert contenders(points, None) == (4, 0, 2, 8)
     points = points_of([probe(0, 990), probe(2, 1000), probe(4, 800)])
     assert contenders(points, None) == (0, 2)
