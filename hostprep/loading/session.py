@@ -89,6 +89,8 @@ class Run:
         if self.hung is not None and len(self.search.probes) == 1:
             raise self.hung
         self.search.repeat(contenders(self.search.points(), self.gpu_rate))
+        # Processes differ by their luck with memory: what is promised should rest on several.
+        self.search.repeat([self.search.chosen().workers])
         if len(self.search.probes) == 1 and self._most() > 0:
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
