@@ -88,6 +88,8 @@ def private_namespace(work: Path) -> None:
     mount("-t", "tmpfs", "-o", "mode=0755,size=90%", "bench", "/mnt")
     for directory in (TARGET, SCRATCH):
         directory.mkdir()
+    # What is installed has its bytecode, and what is measured should.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     state = work / "state"
     os.environ.update(
         HOSTPREP_STATE_DIR=str(state),
