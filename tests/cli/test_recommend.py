@@ -199,7 +199,7 @@ def test_bad_loaders_end_in_a_sentence(name: str, status: int, words: str) -> No
 
         if torch.cuda.is_available():
             pytest.skip("there is a GPU here, so nothing is missing")
-    ended, found, stderr = loader(name)
+    ended, found, stderr = loader(name, "--seconds", "25")
     assert ended == status
     assert words in found["error"]["message"]
     assert words in stderr
