@@ -185,12 +185,12 @@ def measure(
             shown, others = point["samples_per_s"], point["others"]
             say(f"  {number:2d} workers: {shown:,.0f}/s, others {others:.0%}")
 
-    for rounds in range(passes):
-        measure_all(missing, backwards=rounds % 2 == 1)
+    for number in range(passes):
+        measure_all(missing, backwards=number % 2 == 1)
     ranked = sorted(workers, key=lambda number: mean_rate(points[number]), reverse=True)
     finalists = sorted({*ranked[:FINALISTS], recommended["num_workers"]})
-    for rounds in range(FINAL_ROUNDS if missing else 0):
-        measure_all(finalists, backwards=rounds % 2 == 1)
+    for number in range(FINAL_ROUNDS if missing else 0):
+        measure_all(finalists, backwards=number % 2 == 1)
     model = recommended["evidence"]["model"]
     predicted = {row["workers"]: row["samples_per_s"] for row in model["predicted"]}
     return {
@@ -417,6 +417,14 @@ def render(kept: dict[str, Any]) -> str:
     for name, result in results.items():
         cells = [cell(name, result, number) for number in numbers]
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "How often each point was measured, and when the recommendation was made, which with",
+    ]
+    lines += ["`--again` is later than the sweep:", ""]
+    lines += [
+        f"- {name}: {measurements(result)}, {result['when']}" for name, result in results.items()
+    ]
     lines += ["", *caveats(results)]
     return "\n".join(lines) + "\n"
 
@@ -430,6 +438,12 @@ def cell(name: str, result: dict[str, Any], workers: int) -> str:
     mark = "*" if any(p["others"] > limit_of(name) for p in passes) else ""
     spread = (max(rates) - min(rates)) / statistics.fmean(rates)
     return f"{statistics.fmean(rates):,.0f}{mark} ({spread:.0%})"
+
+
+def measurements(result: dict[str, Any]) -> str:
+    """Return how often the points of a sweep were measured, in words."""
+    counts = [len(measured) for measured in result["sweep"].values()]
+    return f"{min(counts)} to {max(counts)} times"
 
 
 def verdict(result: dict[str, Any], workers: int) -> str:

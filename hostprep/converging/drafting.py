@@ -22,7 +22,7 @@ from hostprep.units import GIB, KIB, MIB, format_bytes
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.options import parse_options
-from hostprep.volumes.plan import DEFAULT_MODE
+from hostprep.volumes.settings import DEFAULT_MODE
 from hostprep.volumes.status import volume_statuses
 
 _HEAD = """\

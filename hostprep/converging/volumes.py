@@ -17,7 +17,8 @@ from hostprep.volumes.fstab import OWNER_OPTION
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.options import compare_options
-from hostprep.volumes.plan import VolumePlan, default_inodes, plan_volume
+from hostprep.volumes.plan import VolumePlan, plan_volume
+from hostprep.volumes.settings import default_inodes
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
 _SAME_SIZE = 0.005

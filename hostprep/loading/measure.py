@@ -20,7 +20,7 @@ from hostprep.loading.model import (
     Subject,
     Transport,
 )
-from hostprep.loading.timing import discarded_batches, least_batches
+from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.system.run import CommandFailed, Running, start
 
 _OPENING_SECONDS = 60.0

@@ -19,6 +19,7 @@ AGREES = 0.15
 # Rates this near are the same. Noise does not widen it: what is given away here comes on top of
 # what the probes could not tell, and both together are to stay below the 5 % of the doubling.
 _TIE = 0.03
+# Of the best rate: less than this, and no luck with memory makes up for it.
 _NOT_FAR = 0.5
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1

@@ -27,8 +27,8 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.report import Report, Wish
+from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.loading.search import Point, Search, choose, contenders
-from hostprep.loading.timing import discarded_batches, least_batches
 from hostprep.loading.verdict import Known
 
 DEFAULT_BATCH = 32

@@ -22,25 +22,10 @@ from hostprep.loading import processes
 from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
+from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batches
 
-_LEAST_BATCHES = 8
-_LEAST_ALONE = 3
-_LEAST_ROUNDS = 3
 _BLOCKS = 8
 _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
-
-
-def discarded_batches(workers: int) -> int:
-    """Return how many batches come before the clock is started."""
-    return 2 * workers + 4
-
-
-def least_batches(workers: int) -> int:
-    """Return how many batches the clock waits for at least.
-
-    Without workers they come one by one, and where they come slowly three tell enough.
-    """
-    return max(_LEAST_BATCHES, _LEAST_ROUNDS * workers) if workers else _LEAST_ALONE
 
 
 class Batches:
@@ -127,7 +112,7 @@ def time_loader(
     samples = (len(marks) - 1) * job.batch_size
     rate = samples / seconds
     rounds = (len(marks) - 1) // max(1, job.workers)
-    if rounds < _LEAST_ROUNDS and job.workers:
+    if rounds < LEAST_ROUNDS and job.workers:
         rate = batches.made_a_second(rounds) * job.batch_size
     growth = None
     if memory is not None and memory_before is not None:

@@ -35,7 +35,7 @@ _BLOCK = (
 )
 # On average: more than a hint brings is read with larger pages, and so for less, by readers.
 _HINT_BYTES = 1024 * 1024
-# A file that was just listed is opened from memory in some 10 us.
+# A file that was just listed is opened from memory in a few microseconds.
 _PROMPT_SECONDS = 200e-6
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from stat import S_IFDIR, S_IFLNK, S_IFREG, S_IMODE, S_ISLNK
 from typing import Any
 
-from hostprep.staging import copying, digest
+from hostprep.staging import copying, digest, transfer
 from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.lookahead import Lookahead
@@ -66,7 +66,7 @@ class Worker:
         self._journal = journal
         self._source = DirCache(job.source_fd)
         self._target = DirCache(job.target_fd, create=True) if job.target_fd is not None else None
-        self._buffer = copying.new_buffer()
+        self._buffer = transfer.new_buffer()
         self._style = CopyStyle(
             verify=job.verify,
             look_ahead=job.look_ahead,
@@ -195,7 +195,7 @@ class Worker:
                         raise
                     tally.problems.append((join(directory, item[0]), error.strerror or str(error)))
                     continue
-                except (copying.Changed, copying.Differs) as trouble:
+                except (transfer.Changed, transfer.Differs) as trouble:
                     tally.problems.append((join(directory, item[0]), trouble.twice))
                     continue
             name, mode, size, mtime_ns, uid, gid, _, nlink, ino, dev = item
@@ -217,7 +217,7 @@ class Worker:
             if S_ISLNK(entry.mode):
                 return copying.copy_symlink(entry, source_dir, target_dir, style)
             return copying.copy_file(entry, source_dir, target_dir, style, buffer)
-        except (copying.Changed, copying.Differs):
+        except (transfer.Changed, transfer.Differs):
             return copying.copy_again(entry, source_dir, target_dir, style, buffer)
 
     def _record(self, done: list[tuple[str, list[str]]]) -> None:
@@ -238,7 +238,7 @@ class Worker:
             try:
                 target = copying.open_range_target(entry, self._target.fd(directory))
                 try:
-                    found = copying.copy_range(
+                    found = transfer.copy_range(
                         source, target, offset, length, self._style, self._buffer
                     )
                     if self._job.drop_behind:
@@ -252,9 +252,9 @@ class Worker:
             if error.errno in FATAL:
                 raise
             return b"", error.strerror or str(error)
-        except copying.Changed:
+        except transfer.Changed:
             return b"", "changed"
-        except copying.Differs:
+        except transfer.Differs:
             return b"", "differs"
 
     def _finish(self, payload: tuple[str, tuple[Any, ...], list[bytes]]) -> tuple[Any, ...]:
@@ -265,7 +265,7 @@ class Worker:
         target_dir = self._target.fd(directory)
         content = None
         if self._job.verify is not Verify.NONE:
-            content = copying.content_of(digests)
+            content = transfer.content_of(digests)
         try:
             source = copying.open_source(entry.name, self._source.fd(directory), self._style)
             try:
@@ -280,7 +280,7 @@ class Worker:
                     os.close(target)
             finally:
                 os.close(source)
-        except copying.Changed:
+        except transfer.Changed:
             return b"", None, "changed"
         except OSError as error:
             return b"", None, error.strerror or str(error)
@@ -331,12 +331,12 @@ class Worker:
                         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
                     if os.fstat(descriptor).st_size != size:
                         wrong.append((name, "has another size"))
-                    elif copying.hash_file(descriptor, size, self._buffer) != content:
+                    elif transfer.hash_file(descriptor, size, self._buffer) != content:
                         wrong.append((name, "has other content"))
                 finally:
                     os.close(descriptor)
             except OSError as error:
                 wrong.append((name, error.strerror or str(error)))
-            except copying.Changed:
+            except transfer.Changed:
                 wrong.append((name, "ends early"))
         return wrong

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hostprep.errors import Refused
-from hostprep.units import KIB, format_bytes, format_count
+from hostprep.units import format_bytes, format_count
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
@@ -20,14 +20,17 @@ from hostprep.volumes.model import (
 )
 from hostprep.volumes.options import parse_options
 from hostprep.volumes.paths import PointKind, place_refusal
+from hostprep.volumes.settings import (
+    DEFAULT_MODE,
+    FLAGS,
+    default_inodes,
+    huge_pages,
+    mount_options,
+    new_inodes,
+    new_size,
+    whole_pages,
+)
 
-DEFAULT_MODE = 0o755
-# Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
-# so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
-BYTES_PER_INODE = 16 * KIB
-LEAST_DEFAULT_INODES = 64 * 1024
-MOST_DEFAULT_INODES = 4 * 1024 * 1024
-_FLAGS = ("nosuid", "nodev", "noexec")
 _KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 
 
@@ -71,11 +74,6 @@ def plan_volume(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         return VolumePlan(request=request, refusal=refusal, live=facts.live)
 
 
-def default_inodes(size_bytes: int) -> int:
-    """Return how many inodes a volume of this size gets where nothing is known of its files."""
-    return min(max(size_bytes // BYTES_PER_INODE, LEAST_DEFAULT_INODES), MOST_DEFAULT_INODES)
-
-
 def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
     path = facts.path
     if request.size_bytes <= 0:
@@ -108,12 +106,12 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
 
 
 def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
-    size_bytes = _pages(request.size_bytes, facts.page_bytes)
+    size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
     inodes = request.inodes or default_inodes(size_bytes)
     noswap = not request.swap and facts.support.noswap is True
-    huge = _huge(request, facts)
+    huge = huge_pages(request, facts)
     budget = check_budget(request, facts, size_bytes + inodes * INODE_BYTES)
-    options = _options(
+    options = mount_options(
         size_bytes,
         inodes,
         DEFAULT_MODE if request.mode is None else request.mode,
@@ -158,9 +156,9 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     live = facts.live
     assert live is not None
     unchanged: list[Unchanged] = []
-    size_bytes = _new_size(request, facts, live, unchanged)
-    inodes = _new_inodes(request, live, size_bytes)
-    huge = live.huge if request.huge is None else _huge(request, facts)
+    size_bytes = new_size(request, facts, live, unchanged)
+    inodes = new_inodes(request, live, size_bytes)
+    huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode
     owner = (
         live.uid if request.uid is None else request.uid,
@@ -185,14 +183,14 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
         limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
         huge_option = [f"huge={huge}"] if huge is not live.huge else []
-        remount = (*dict.fromkeys([*_FLAGS, *kept]), *limits, *huge_option)
+        remount = (*dict.fromkeys([*FLAGS, *kept]), *limits, *huge_option)
     if mode != live.mode:
         changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
     if owner != (live.uid, live.gid):
         action = f"set owner {owner[0]}:{owner[1]}"
         changes.append(Change(live.path, action, f"it is {live.uid}:{live.gid}"))
-    options = _options(size_bytes, inodes, mode, owner, huge, live.noswap)
-    at_boot = _options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
+    options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
+    at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
     if not changes:
         unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
     fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
@@ -232,72 +230,10 @@ def _describe_limits(
         changes.append(Change(live.path, action, reason))
     if huge is not live.huge:
         changes.append(Change(live.path, f"set huge={huge} by a remount", f"it is {live.huge}"))
-    lost = [flag for flag in _FLAGS if not getattr(live, flag)]
+    lost = [flag for flag in FLAGS if not getattr(live, flag)]
     if lost:
         action = f"set {','.join(lost)} again by a remount"
         changes.append(Change(live.path, action, "somebody remounted it without"))
-
-
-def _new_size(
-    request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, unchanged: list[Unchanged]
-) -> int:
-    size_bytes = _pages(request.size_bytes, facts.page_bytes)
-    if size_bytes >= live.size_bytes:
-        return size_bytes
-    if not request.allow_shrink:
-        reason = f"it is {format_bytes(live.size_bytes)}, which is enough"
-        unchanged.append(Unchanged(f"size of {live.path}", reason))
-        return live.size_bytes
-    if size_bytes < live.used_bytes:
-        raise Refused(
-            f"{live.path} holds {format_bytes(live.used_bytes)} ({live.used_bytes} bytes), so it"
-            f" cannot shrink to {format_bytes(size_bytes)} ({size_bytes} bytes); nothing was"
-            " changed.",
-            "remove data from it first, for instance with `hostprep unstage`",
-        )
-    return size_bytes
-
-
-def _new_inodes(request: VolumeRequest, live: LiveVolume, size_bytes: int) -> int:
-    if live.inodes is None:
-        raise Refused(
-            f"{live.path} has no limit of inodes, though hostprep mounted it with one, and the"
-            " kernel does not set one at a remount; nothing was changed.",
-            "unmount it and mount it again",
-        )
-    least = request.inodes or (default_inodes(size_bytes) if size_bytes > live.size_bytes else 0)
-    return max(live.inodes, least)
-
-
-def _options(
-    size_bytes: int, inodes: int, mode: int, owner: tuple[int, int], huge: Huge, noswap: bool
-) -> tuple[str, ...]:
-    return (
-        *_FLAGS,
-        f"mode={mode:04o}",
-        f"uid={owner[0]}",
-        f"gid={owner[1]}",
-        f"size={size_bytes}",
-        f"nr_inodes={inodes}",
-        *((f"huge={huge}",) if huge is not Huge.NEVER else ()),
-        *(("noswap",) if noswap else ()),
-    )
-
-
-def _huge(request: VolumeRequest, facts: VolumeFacts) -> Huge:
-    if request.huge is None:
-        return Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER
-    if request.huge is not Huge.NEVER and facts.support.huge is False:
-        raise Refused(
-            f"this kernel does not take huge={request.huge} for a tmpfs; nothing was changed.",
-            "leave --huge out",
-        )
-    return request.huge
-
-
-def _pages(size_bytes: int, page_bytes: int) -> int:
-    """Round up to whole pages, as the kernel does."""
-    return -(-size_bytes // page_bytes) * page_bytes
 
 
 def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume, volume_id_for
 from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.paths import Folder, Place, PointKind
-from hostprep.volumes.plan import default_inodes
 from hostprep.volumes.records import VolumeRecord
+from hostprep.volumes.settings import default_inodes
 
 ROOT = Folder("/", 0, 0, 0o755)
 MNT = Folder("/mnt", 0, 0, 0o755)

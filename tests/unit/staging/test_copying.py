@@ -12,9 +12,9 @@ import pytest
 import xxhash
 
 from hostprep.staging import copying
-from hostprep.staging.copying import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.transfer import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.tree import entry_of
 from tests.kit.compare import differences
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostprep.staging import digest
-from hostprep.staging.copying import content_of, hash_file
 from hostprep.staging.model import RANGE_BYTES
+from hostprep.staging.transfer import content_of, hash_file
 from tests.kit.stagecraft import hostprep
 
 MIB = 1 << 20

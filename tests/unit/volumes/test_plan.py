@@ -15,8 +15,9 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
-from hostprep.volumes.plan import default_inodes, plan_volume
+from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
+from hostprep.volumes.settings import default_inodes
 
 PATH = "/mnt/data"
 ROOT = Folder("/", 0, 0, 0o755)

@@ -1,0 +1,93 @@
+"""What a volume gets: size, inodes, huge pages and the mount options that say so; pure."""
+
+from __future__ import annotations
+
+from hostprep.errors import Refused
+from hostprep.units import KIB, format_bytes
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.model import Huge, LiveVolume, Unchanged, VolumeRequest
+
+DEFAULT_MODE = 0o755
+# Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
+# so few that a set of small files stops half-way, nor more than 4 GiB of memory for inodes alone.
+BYTES_PER_INODE = 16 * KIB
+LEAST_DEFAULT_INODES = 64 * 1024
+MOST_DEFAULT_INODES = 4 * 1024 * 1024
+FLAGS = ("nosuid", "nodev", "noexec")
+
+
+def default_inodes(size_bytes: int) -> int:
+    """Return how many inodes a volume of this size gets where nothing is known of its files."""
+    return min(max(size_bytes // BYTES_PER_INODE, LEAST_DEFAULT_INODES), MOST_DEFAULT_INODES)
+
+
+def new_size(
+    request: VolumeRequest, facts: VolumeFacts, live: LiveVolume, unchanged: list[Unchanged]
+) -> int:
+    """Return the size of a volume that is mounted already, in whole pages; notes what stays.
+
+    Raises ``Refused`` where less is asked for than it holds.
+    """
+    size_bytes = whole_pages(request.size_bytes, facts.page_bytes)
+    if size_bytes >= live.size_bytes:
+        return size_bytes
+    if not request.allow_shrink:
+        reason = f"it is {format_bytes(live.size_bytes)}, which is enough"
+        unchanged.append(Unchanged(f"size of {live.path}", reason))
+        return live.size_bytes
+    if size_bytes < live.used_bytes:
+        raise Refused(
+            f"{live.path} holds {format_bytes(live.used_bytes)} ({live.used_bytes} bytes), so it"
+            f" cannot shrink to {format_bytes(size_bytes)} ({size_bytes} bytes); nothing was"
+            " changed.",
+            "remove data from it first, for instance with `hostprep unstage`",
+        )
+    return size_bytes
+
+
+def new_inodes(request: VolumeRequest, live: LiveVolume, size_bytes: int) -> int:
+    """Return the inodes of a volume that is mounted already: never fewer than it has.
+
+    Raises ``Refused`` where it has no limit, which a remount cannot set.
+    """
+    if live.inodes is None:
+        raise Refused(
+            f"{live.path} has no limit of inodes, though hostprep mounted it with one, and the"
+            " kernel does not set one at a remount; nothing was changed.",
+            "unmount it and mount it again",
+        )
+    least = request.inodes or (default_inodes(size_bytes) if size_bytes > live.size_bytes else 0)
+    return max(live.inodes, least)
+
+
+def mount_options(
+    size_bytes: int, inodes: int, mode: int, owner: tuple[int, int], huge: Huge, noswap: bool
+) -> tuple[str, ...]:
+    """Return the mount options, sizes in bytes."""
+    return (
+        *FLAGS,
+        f"mode={mode:04o}",
+        f"uid={owner[0]}",
+        f"gid={owner[1]}",
+        f"size={size_bytes}",
+        f"nr_inodes={inodes}",
+        *((f"huge={huge}",) if huge is not Huge.NEVER else ()),
+        *(("noswap",) if noswap else ()),
+    )
+
+
+def huge_pages(request: VolumeRequest, facts: VolumeFacts) -> Huge:
+    """Return the huge pages to mount with; ``Refused`` where the kernel does not take them."""
+    if request.huge is None:
+        return Huge.WITHIN_SIZE if facts.support.huge else Huge.NEVER
+    if request.huge is not Huge.NEVER and facts.support.huge is False:
+        raise Refused(
+            f"this kernel does not take huge={request.huge} for a tmpfs; nothing was changed.",
+            "leave --huge out",
+        )
+    return request.huge
+
+
+def whole_pages(size_bytes: int, page_bytes: int) -> int:
+    """Round up to whole pages, as the kernel does."""
+    return -(-size_bytes // page_bytes) * page_bytes
