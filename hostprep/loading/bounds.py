@@ -17,6 +17,9 @@ from hostprep.units import MIB, format_bytes, parse_size
 SMT_GAIN = 0.25
 MEMORY_SHARE = 0.5
 SHM_SHARE = 0.8
+# Batches of a rank in shared memory that no worker has in hand any more: the one that is trained
+# on, and the next, which comes before that is let go of.
+_TAKEN_BATCHES = 2
 # From here on a rank leaves one processor to its main process when nothing was measured.
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
@@ -121,9 +124,9 @@ def bounds(
         found.append(
             Bound(
                 Binding.SHARED_MEMORY,
-                int(SHM_SHARE * host.shm_free_bytes / host.ranks // ahead_bytes),
+                max(0, (shm_batches(host, batch_bytes) - _TAKEN_BATCHES) // prefetch_factor),
                 f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at {prefetch_factor}"
-                f" batches of {format_bytes(batch_bytes)} a worker",
+                f" batches of {format_bytes(batch_bytes)} a worker and {_TAKEN_BATCHES} taken",
             )
         )
     if host.descriptors_limit is not None:
@@ -139,6 +142,17 @@ def bounds(
     if batches is not None:
         found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
     return tuple(sorted(found, key=lambda bound: bound.workers))
+
+
+def shm_batches(host: HostShare, batch_bytes: int) -> int:
+    """Return how many batches a rank may have in ``/dev/shm`` at once; it must be mounted."""
+    assert host.shm_free_bytes is not None
+    return int(SHM_SHARE * host.shm_free_bytes / host.ranks // batch_bytes)
+
+
+def batches_in_shm(workers: int, prefetch_factor: int) -> int:
+    """Return the most batches that a loader has in shared memory at once."""
+    return workers * prefetch_factor + _TAKEN_BATCHES if workers else 0
 
 
 def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int:

@@ -91,6 +91,7 @@ def time_loader(
     first_seconds = time.perf_counter() - begin
     told("first_batch")
     size_bytes, tensors = measure_batch(batch)
+    del batch  # it would take its place in shared memory to the end
     discard = discarded_batches(job.workers)
     while batches.came < discard and time.perf_counter() < deadline:
         batches.take()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hostprep.loading.bounds import batches_in_shm, shm_batches
 from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
 from hostprep.loading.model import (
     Binding,
@@ -57,7 +58,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         ahead = _fitting_prefetch(known, workers, ahead)
     batch_bytes = known.cost.sample_bytes * known.cost.batch_size
     held = _worker_memory(known.probes, workers)
-    shm_bytes = workers * (ahead or 0) * batch_bytes * known.host.ranks
+    shm_bytes = batches_in_shm(workers, ahead or 0) * batch_bytes * known.host.ranks
     memory_bytes = workers * (held or 0) * known.host.ranks + shm_bytes
     # Pinned batches lie in memory that cannot be given back: only where that is small.
     pin = known.cuda and shm_bytes < 0.1 * known.host.memory_available_bytes
@@ -194,10 +195,10 @@ def _staging(known: Known) -> str:
 def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
     """Return the prefetch factor, lowered to what was probed where memory does not bear more."""
     batch_bytes = known.cost.sample_bytes * known.cost.batch_size
-    free = known.host.shm_free_bytes
-    while ahead > 2 and free is not None:
-        if workers * ahead * batch_bytes * known.host.ranks <= 0.8 * free:
-            break
+    if known.host.shm_free_bytes is None or not batch_bytes:
+        return ahead
+    allowed = shm_batches(known.host, batch_bytes)
+    while ahead > 2 and batches_in_shm(workers, ahead) > allowed:
         ahead -= 1
     return ahead
 

@@ -43,9 +43,9 @@ class Working(Waiting):
 
 
 class Large(Waiting):
-    """Six hundred kilobytes a sample, as an image for a network has."""
+    """Four hundred kilobytes a sample: 64 MB have room for one worker's batches of 32."""
 
-    floats = 150_528
+    floats = 100_000
 
 
 class Huge(Waiting):

@@ -99,10 +99,15 @@ def workers_by(binding: Binding, **changed: object) -> int:
     return next(bound.workers for bound in found if bound.binding is binding)
 
 
-def test_shm_of_docker_bears_one_worker_of_twenty_mib_batches() -> None:
-    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=64 * MIB) == 1
-    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=64 * MIB, ranks=2) == 0
-    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=8 * GIB) == 163
+def test_shm_holds_what_workers_have_in_hand_and_what_the_training_took() -> None:
+    docker = 64 * MIB  # of which 51 MiB count: four batches of 12 MiB
+    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=docker, batch_bytes=12 * MIB) == 1
+    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=docker, batch_bytes=13 * MIB) == 0
+    docker_of_two = workers_by(
+        Binding.SHARED_MEMORY, shm_free_bytes=docker, batch_bytes=12 * MIB, ranks=2
+    )
+    assert docker_of_two == 0
+    assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=8 * GIB) == (327 - 2) // 2
 
 
 def test_memory_counts_workers_and_their_batches() -> None:

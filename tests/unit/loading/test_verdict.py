@@ -152,7 +152,7 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
 
 
 def test_no_change_is_never_said_of_what_does_not_fit() -> None:
-    tight = share(shm_free_bytes=200 * MIB)  # bears 4 workers of 2 x 18 MiB
+    tight = share(shm_free_bytes=240 * MIB)  # bears 4 workers of 2 x 18 MiB, and 2 more
     made = judged([probe(0, 500), probe(4, 1990), probe(8, 2000)], current=8, host=tight)
     assert made.change_needed
     assert made.num_workers == 4
@@ -168,7 +168,7 @@ def test_memory_is_counted_for_all_ranks() -> None:
     made = judged([probe(0, 500), probe(4, 2000)], host=two)
     batch_bytes = 32 * 600_000
     assert made.prefetch_factor is not None
-    assert made.shm_bytes == 2 * 4 * made.prefetch_factor * batch_bytes
+    assert made.shm_bytes == 2 * (4 * made.prefetch_factor + 2) * batch_bytes
     assert made.memory_bytes == 2 * 4 * 100 * MIB + made.shm_bytes
 
 
