@@ -76,6 +76,14 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def format_count(number: int) -> str:
-    """Return a count with thousands separated: ``15,000``."""
-    return f"{number:,}"
+def format_count(number: int, noun: str = "") -> str:
+    """Return a count with thousands separated: ``15,000``; of ``noun``: ``1 entry``, ``2 entries``.
+
+    The noun may be several words, of which the last takes the plural: ``hard link``.
+    """
+    if not noun:
+        return f"{number:,}"
+    if number != 1:
+        consonant_y = noun.endswith("y") and noun[-2] not in "aeiou"
+        noun = f"{noun[:-1]}ies" if consonant_y else f"{noun}{'es' if noun.endswith('ch') else 's'}"
+    return f"{number:,} {noun}"

@@ -20,6 +20,7 @@ from hostprep.cli.host_plan import (
 from hostprep.cli.options import DryRunOption, JsonOption
 from hostprep.cli.output import emit_error, emit_json, emit_text, error_fields, printable, say
 from hostprep.errors import HostprepError, UsageError
+from hostprep.units import format_count
 
 if TYPE_CHECKING:
     from hostprep.converging.apply import Applied
@@ -122,7 +123,7 @@ def _error(applied: Applied) -> HostprepError | None:
         return None
     pending = len({(change.kind, change.subject) for change in applied.after.changes})
     return HostprepError(
-        f"the host is not as the spec says: {len(applied.failed)} objects failed, {pending} are"
-        " still to be done.",
+        f"the host is not as the spec says: {format_count(len(applied.failed), 'object')} failed,"
+        f" {pending} still to be done.",
         "mend what failed and run the same command again",
     )

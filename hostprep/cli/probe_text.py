@@ -149,7 +149,7 @@ def _small(measured: Measured, judgement: Judgement) -> str:
     if not small.metadata_cold and judgement.behaviour is not Behaviour.MEMORY:
         lines.append("  inodes were in memory: a first epoch may be slower than the cold rate")
     if small.unreadable:
-        lines.append(f"  {format_count(small.unreadable)} files could not be read")
+        lines.append(f"  {format_count(small.unreadable, 'file')} could not be read")
     return "\n".join(lines)
 
 
@@ -179,7 +179,7 @@ def _epoch(judgement: Judgement) -> str:
     if epoch is None:
         return f"no epoch is predicted: {judgement.epoch_note}" if judgement.epoch_note else ""
     about = "about " if epoch.estimated_size else ""
-    size = f"{format_count(epoch.files)} files, {about}{format_bytes(epoch.size_bytes)}"
+    size = f"{format_count(epoch.files, 'file')}, {about}{format_bytes(epoch.size_bytes)}"
     lines = [f"an epoch of the data set ({size}; {epoch.readers} at a time)"]
     for name, seconds in (
         ("cold", epoch.cold_seconds),

@@ -99,9 +99,9 @@ class ProgressReporter:
     def _words(self) -> str:
         files, size_bytes = self._done
         elapsed = time.monotonic() - self._started
-        parts = [f"{format_count(files)} files"]
+        parts = [f"{format_count(files, 'file')}"]
         if self._files:
-            parts = [f"{format_count(files)} of {format_count(self._files)} files"]
+            parts = [f"{format_count(files)} of {format_count(self._files, 'file')}"]
         if size_bytes and elapsed > 0:
             parts.append(format_bytes(size_bytes))
             parts.append(format_rate(size_bytes / elapsed))

@@ -138,7 +138,7 @@ def _volume_words(volume: VolumeSpec) -> str:
     if volume.mode is not None:
         words.append(f"mode {volume.mode:04o}")
     if volume.inodes is not None:
-        words.append(f"{format_count(volume.inodes)} inodes")
+        words.append(f"{format_count(volume.inodes, 'inode')}")
     if volume.huge is not None:
         words.append(f"huge pages {volume.huge}")
     if volume.swap:

@@ -104,7 +104,7 @@ def stage(
         raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
     if order not in (None, "listed", "inode", "physical"):
         raise UsageError(f"{order!r} is no order.", "accepted: listed, inode, physical")
-    if to_tmpfs is not None:
+    if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
     size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
     parent = os.path.realpath(to) if to is not None else os.path.abspath(at or DEFAULT_VOLUME)

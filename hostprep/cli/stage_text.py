@@ -36,19 +36,20 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             f"  volume: {change.subject}: {change.action} ({change.reason})"
             for change in plan.volume.changes
         ]
-        if not plan.volume.changes:
+        if not plan.volume.changes and plan.volume.refusal is None:
             lines.append(f"  volume: {request.parent}: as it is")
     lines.append(
-        f"  copy: {format_count(files.copied.files)} files, {format_bytes(files.copied.bytes)}"
+        f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     )
     for count, words in (
-        (files.resumed.files, "files that an interrupted run has copied and verified: taken up"),
-        (files.kept.files, "files unchanged: kept"),
-        (len(files.links), "hard links: made"),
-        (len(files.delete), "files gone from the source: deleted from the target"),
+        (files.resumed.files, "taken up: copied and verified by an interrupted run"),
+        (files.kept.files, "kept: unchanged"),
+        (len(files.delete), "deleted from the target: gone from the source"),
     ):
         if count:
-            lines.append(f"  {format_count(count)} {words}")
+            lines.append(f"  {format_count(count, 'file')} {words}")
+    if files.links:
+        lines.append(f"  {format_count(len(files.links), 'hard link')} made")
     lines.append(f"  verify: {_VERIFY_WORDS[request.verify.value]}")
     if files.copied.files:
         lines.append(
@@ -113,7 +114,7 @@ def show_stage_plan(plan: StagePlan) -> None:
     inodes = "no limit" if space.free_inodes is None else format_count(space.free_inodes)
     emit_text(
         f"  space: {format_bytes(space.needed_bytes)} of {format_bytes(space.free_bytes)} free; "
-        f"{format_count(space.needed_inodes)} inodes of {inodes}"
+        f"{format_count(space.needed_inodes, 'inode')} of {inodes}"
     )
     if budget is not None:
         after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
@@ -137,8 +138,8 @@ def conclude(
             emit_text(f"  {bound.words()}")
     if result.lost_attributes:
         say(
-            f"hostprep: warning: {format_count(result.lost_attributes)} entries have lost their "
-            "user attributes, which the target's file system cannot hold"
+            "hostprep: warning: the target's file system cannot hold user attributes; without"
+            f" theirs: {format_count(result.lost_attributes, 'entry')}"
         )
     for path in result.left[:_MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
@@ -157,8 +158,8 @@ def _summary(result: StageResult) -> list[str]:
     copy_seconds = result.phases.get("copy", 0.0)
     rate = f", {format_rate(result.copied_bytes / copy_seconds)}" if copy_seconds > 0 else ""
     lines = [
-        f"{result.target}: {format_count(result.files)} files, {format_bytes(result.bytes)}",
-        f"  copied {format_count(result.copied_files)} files "
+        f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",
+        f"  copied {format_count(result.copied_files, 'file')} "
         f"({format_bytes(result.copied_bytes)}{rate}) in {format_seconds(result.seconds)}",
     ]
     also = [

@@ -98,12 +98,12 @@ def _show_dataset(dataset: DatasetStatus) -> None:
             "%Y-%m-%d %H:%M:%S", time.localtime(record.verified_at)
         )
     emit_text(
-        f"  {format_count(record.files)} files, {format_bytes(record.bytes)}, {verified}, "
+        f"  {format_count(record.files, 'file')}, {format_bytes(record.bytes)}, {verified}, "
         f"digest {record.digest or 'none'}"
     )
     failed = sum(item.failed for item in record.skipped)
     if failed:
-        emit_text(f"  {format_count(failed)} entries of the source are not in it")
+        emit_text(f"  without {format_count(failed, 'entry')} of the source")
 
 
 def _show_comeback(comeback: Comeback) -> None:

@@ -120,7 +120,7 @@ def _conclude(
     else:
         emit_text(
             printable(
-                f"{record.target}: {format_count(result.removed_entries)} entries removed"
+                f"{record.target}: {format_count(result.removed_entries, 'entry')} removed"
                 if plan.published
                 else f"{record.target}: it was not on the target; forgotten"
             )
@@ -144,8 +144,8 @@ def _conclude(
 
 def _left_behind(result: UnstageResult) -> HostprepError:
     error = HostprepError(
-        f"{format_count(len(result.foreign))} entries are not as they were staged; they were left, "
-        "and the volume with them.",
+        "what is not as it was staged was left, and the volume with it:"
+        f" {format_count(len(result.foreign), 'entry')}.",
         "move these away and run the same command again",
     )
     error.code = "left_behind"

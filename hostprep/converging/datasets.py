@@ -178,14 +178,15 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         request,
         warnings=_warnings(plan),
         problem=_problem(plan),
-        reason="whole and fresh" + (f", but for {len(failed)} entries" if failed else ""),
+        reason="whole and fresh"
+        + (f", but for {format_count(len(failed), 'entry')}" if failed else ""),
     )
     if plan.is_fresh or look.problem is not None:
         return look
     if failed:
         named = ", ".join(f"{item.path} ({item.reason})" for item in failed[:_MOST_NAMED])
         problem = HostprepError(
-            f"{format_count(len(failed))} entries of {request.source} cannot be staged: {named};"
+            f"{format_count(len(failed), 'entry')} of {request.source} cannot be staged: {named};"
             " nothing was changed.",
             f"mend the source, or stage the rest yourself: `hostprep stage {request.source}"
             " --partial ...`",
@@ -229,23 +230,24 @@ def _device(path: str) -> int:
 
 def _action(plan: StagePlan) -> str:
     files, request = plan.files, plan.request
+    deleted = len(files.delete) + len(files.delete_directories)
     parts = [
-        f"{verb} {format_count(count)} {words}"
-        for verb, count, words in (
-            ("link", len(files.links), "hard links"),
-            ("delete", len(files.delete) + len(files.delete_directories), "that the source lacks"),
-            ("take up", files.resumed.files, "files of an interrupted run"),
+        f"{verb} {format_count(count, noun)}{words}"
+        for verb, count, noun, words in (
+            ("make", len(files.links), "hard link", ""),
+            ("delete", deleted, "entry", " that the source lacks"),
+            ("take up", files.resumed.files, "file", " of an interrupted run"),
         )
         if count
     ]
-    copied = f"{format_count(files.copied.files)} files, {format_bytes(files.copied.bytes)}"
+    copied = f"{format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     if not plan.published:
         return ", ".join([f"stage {request.source} to {request.target}: copy {copied}", *parts])
     if files.copied.files:
         parts.insert(0, f"copy {copied}")
     if files.make_directories:
-        count = format_count(len(files.make_directories))
-        parts.append(f"set mode, owner and times of {count} directories")
+        count = format_count(len(files.make_directories), "directory")
+        parts.append(f"set mode, owner and times of {count}")
     return f"bring {request.target} up to date: {', '.join(parts) or 'finish its record'}"
 
 
@@ -300,6 +302,6 @@ def _warnings(plan: StagePlan) -> tuple[str, ...]:
         return ()
     named = ", ".join(foreign[:_MOST_NAMED])
     return (
-        f"{plan.request.target} holds {format_count(len(foreign))} entries that hostprep did not"
-        f" stage ({named}); they are left alone",
+        f"{plan.request.target} holds {format_count(len(foreign), 'entry')} not staged by hostprep"
+        f" ({named}), to be left alone",
     )

@@ -129,7 +129,7 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
         plan = _foreign(plan)
     if isinstance(plan, HostprepError):
         return ObjectPlan(Kind.DATASET, target, refusal=Problem.of(Kind.DATASET, target, plan))
-    action = f"remove its {format_count(plan.files)} entries"
+    action = f"remove its {format_count(plan.files, 'entry')}"
     if not plan.published:
         action = "forget it, since it is not there"
     change = Change(Kind.DATASET, target, action, _WHY)
@@ -139,9 +139,9 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
 def _foreign(plan: UnstagePlan) -> Refused:
     named = ", ".join(plan.foreign[:_MOST_NAMED])
     return Refused(
-        f"{plan.record.target} holds {format_count(len(plan.foreign))} entries that are not as"
-        f" they were staged ({named}): they are not hostprep's to remove; nothing was changed.",
-        "move them away, or name the data set in the spec",
+        f"{plan.record.target} holds {format_count(len(plan.foreign), 'entry')} not as staged"
+        f" ({named}), which is not hostprep's to remove; nothing was changed.",
+        "move that away, or name the data set in the spec",
     )
 
 

@@ -206,8 +206,8 @@ def _summary(result: StageResult, changed: bool | None) -> str:
         True: "the source has changed since it was last staged",
     }[changed]
     return (
-        f"{format_count(result.files)} files, {format_bytes(result.bytes)}, digest {result.digest}:"
-        f" {source}"
+        f"{format_count(result.files, 'file')}, {format_bytes(result.bytes)}, digest"
+        f" {result.digest}: {source}"
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import processes
+from hostprep.units import format_count
 
 _LEAST_EPOCH_BATCHES = 4
 
@@ -113,7 +114,7 @@ def _long_enough(length: int | None, batch_size: int, kind: str, description: st
         return
     batches = -(-length // batch_size)
     raise Inconclusive(
-        f"{description} has {length} samples, {batches} {'batch' if batches == 1 else 'batches'} of"
+        f"{description} has {format_count(length, 'sample')}, {format_count(batches, 'batch')} of"
         f" {batch_size}: too few to take a rate of, and hardly worth a worker.",
         "name a larger data set, or a smaller --batch-size",
     )

@@ -9,6 +9,7 @@ from typing import Any
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.model import Binding
 from hostprep.loading.opening import TorchMissing
+from hostprep.units import format_count
 
 _CUDA_ABSENT = re.compile(
     r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
@@ -37,10 +38,17 @@ class LoaderFailed(HostprepError):
 
 
 class Hung(LoaderFailed):
-    """It had to be killed: it hung, or was slower than there was time for."""
+    """It had to be killed: it hung, or was slower than there was time for.
 
-    def __init__(self, message: str, hint: str, *, first_batch_came: bool) -> None:
-        super().__init__(message, hint)
+    ``seen`` says what was seen, without a word on what it may come from.
+    """
+
+    def __init__(self, seen: str, *, first_batch_came: bool) -> None:
+        super().__init__(
+            f"{seen}: it hangs, or is slower than that; it was killed.",
+            "try `python -c` with its import and next(iter(...)); --seconds gives it more time",
+        )
+        self.seen = seen
         self.first_batch_came = first_batch_came
 
 
@@ -92,24 +100,23 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
         (_MEMORY, Binding.MEMORY),
     ):
         if workers and pattern.search(text):
-            return WorkersFailed(f"{workers} workers of {what} failed: {said}.", binding)
+            return WorkersFailed(
+                f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
+            )
     return LoaderFailed(f"{what} raised while it made a batch: {said}.", _where(event["trace"]))
 
 
 def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
     """Return the error for a child that had to be killed."""
-    with_workers = f" with {workers} {'worker' if workers == 1 else 'workers'}"
+    with_workers = f" with {format_count(workers, 'worker')}"
     sentence = {
         "start": "the measuring process did not start",
         "opening": f"{what} was not opened",
         "opened": f"{what} gave no batch{with_workers}",
         "first_batch": f"{what} stopped giving batches{with_workers}",
     }[phase]
-    return Hung(
-        f"{sentence} within {seconds:.0f} s: it hangs, or is slower than that; it was killed.",
-        "try `python -c` with its import and next(iter(...)); --seconds gives it more time",
-        first_batch_came=phase == "first_batch",
-    )
+    seen = f"{sentence} within {seconds:.0f} s"
+    return Hung(seen, first_batch_came=phase == "first_batch")
 
 
 def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:

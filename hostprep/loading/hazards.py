@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
 from hostprep.loading.model import Bound, FailedProbe, Hazard, HostShare, Probe, Subject
-from hostprep.units import format_bytes
+from hostprep.units import format_bytes, format_count
 
 _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
@@ -69,7 +69,8 @@ def of_bounds(wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     return tuple(
         Hazard(
             f"{bound.binding}_short",
-            f"{wanted} workers would need more than there is: {bound.reason}, {bound.workers} fit.",
+            f"{format_count(wanted, 'worker')} would need more than there is:"
+            f" {bound.reason}, {bound.workers} fit.",
             cures[bound.binding],
         )
         for bound in bounds

@@ -22,6 +22,7 @@ from hostprep.loading.model import (
 )
 from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.system.run import CommandFailed, Running, start
+from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
 _LONGEST_PROBE_SECONDS = 20.0
@@ -85,7 +86,9 @@ class Measurer:
 
     def transport(self, workers: int) -> Transport:
         """Time ready samples through ``workers`` workers."""
-        self.observer.note(f"timing the way from {workers} workers to the main process")
+        self.observer.note(
+            f"timing the way from {format_count(workers, 'worker')} to the main process"
+        )
         result = self._ask_probe(workers, 2, ready=True)
         probe = self._probe_of(result)
         return Transport(
@@ -107,7 +110,7 @@ class Measurer:
         Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
         ``LoaderFailed`` where the loader itself is at fault.
         """
-        self.observer.note(f"timing {self.what} with {workers} workers")
+        self.observer.note(f"timing {self.what} with {format_count(workers, 'worker')}")
         try:
             result = self._ask_probe(
                 workers, prefetch_factor, background=background, limit_seconds=limit_seconds

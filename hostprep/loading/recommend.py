@@ -21,6 +21,7 @@ from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, PROBE_PREFETCH, Run
 from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
+from hostprep.units import format_count
 
 _STAGES_SHARE = 0.12
 # A probe's clock runs for this share of the budget, within limits: long enough for whole rounds of
@@ -43,7 +44,7 @@ def from_host(host: HostShare, *, gpus: int) -> Report:
         relative_error=None,
         confirmed=False,
         change_needed=None,
-        verdict=f"{workers} workers a rank are a starting point, not a measurement",
+        verdict=f"a starting point, not a measurement: {format_count(workers, 'worker')} a rank",
         reasons=(words, "how long a sample waits for its storage decides, and is not known"),
         memory_bytes=None,
         shm_bytes=None,

@@ -234,8 +234,9 @@ class Run:
             return measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
         except (Inconclusive, Hung) as error:
             # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
-            self.notes.append(error.message)
-            self.hung = error if isinstance(error, Hung) else self.hung
+            if isinstance(error, Hung):
+                self.hung = error
+            self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
             return None
 
     def _needed_seconds(self, workers: int, rate: float) -> float:

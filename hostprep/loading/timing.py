@@ -23,6 +23,7 @@ from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
 from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batches
+from hostprep.units import format_count
 
 _BLOCKS = 8
 _SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
@@ -100,8 +101,9 @@ def time_loader(
     discarded = batches.came
     if discarded < discard and job.workers:
         raise Inconclusive(
-            f"{discarded} batches with {job.workers} workers took {job.limit_seconds:.0f} s; the"
-            f" first {discard} do not count, so no rate could be taken.",
+            f"{discarded} batches with {format_count(job.workers, 'worker')} took"
+            f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate"
+            " could be taken.",
             "give it more time (--seconds), or a smaller --batch-size",
         )
     memory_before = processes.proportional_memory(workers[0]) if workers else None
@@ -214,8 +216,8 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
             if count >= step:
                 return marks[: 1 + count // step * step]
             raise Inconclusive(
-                f"{count} batches with {job.workers} workers took {elapsed:.0f} s, too few to"
-                " take a rate.",
+                f"{count} batches with {format_count(job.workers, 'worker')} took {elapsed:.0f} s,"
+                " too few to take a rate.",
                 "give it more time (--seconds), or a smaller --batch-size",
             )
 

@@ -14,6 +14,7 @@ from hostprep.errors import HostprepError
 from hostprep.loading import decoders
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import FailedProbe
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,11 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
     thread = _timed(lambda: _rate(measurer, 0, background=True))
     both = _timed(lambda: _rate(measurer, workers, background=True))
     return (
-        Variant(group, f"DataLoader, {workers} workers", None, own[0], own[1]),
+        Variant(group, f"DataLoader, {format_count(workers, 'worker')}", None, own[0], own[1]),
         Variant(group, "prefetch_generator, no workers", thread[0], thread[0], thread[1]),
-        Variant(group, f"prefetch_generator, {workers} workers", None, both[0], both[1]),
+        Variant(
+            group, f"prefetch_generator, {format_count(workers, 'worker')}", None, both[0], both[1]
+        ),
     )
 
 

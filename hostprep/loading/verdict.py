@@ -18,7 +18,7 @@ from hostprep.loading.model import (
     Subject,
 )
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
-from hostprep.units import format_bytes
+from hostprep.units import format_bytes, format_count
 
 # Of the processors that may be used: from here on they are what is short.
 _BUSY_SHARE = 0.85
@@ -225,18 +225,17 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     if change is False:
         return f"no change needed: {words}, {rate}{ranks}"
     with_words = f" ({words})" if words else ""
+    count = format_count(point.workers, "worker")
+    workers = f"{count}{ranks} {'is' if point.workers == 1 else 'are'}"
     if known.gpu_rate is not None and binding is Binding.GPU:
-        return (
-            f"{point.workers} workers{ranks} are enough for the GPU's {known.gpu_rate:,.0f}"
-            f" samples/s{with_words}"
-        )
+        return f"{workers} enough for the GPU's {known.gpu_rate:,.0f} samples/s{with_words}"
     if known.gpu_rate is not None:
         return (
-            f"{point.workers} workers{ranks} give {rate} of the {known.gpu_rate:,.0f} that the GPU"
-            f" takes{with_words}; what binds is {binding}"
+            f"{rate} with {count}{ranks}, of the {known.gpu_rate:,.0f} that the GPU takes"
+            f"{with_words}; what binds is {binding}"
         )
     # Without the GPU's rate nobody knows what is enough.
-    useful = f"{point.workers} workers{ranks} are most useful: {rate}{with_words}"
+    useful = f"{workers} most useful: {rate}{with_words}"
     return f"{useful}; what binds is {binding}"
 
 
@@ -252,7 +251,7 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         if tried:
             best = max(tried, key=lambda p: p.rate)
             reasons.append(
-                f"{best.workers} workers gave {best.rate:,.0f} samples/s, none gave"
+                f"{format_count(best.workers, 'worker')} gave {best.rate:,.0f} samples/s, none gave"
                 f" {point.rate:,.0f}: the samples are as good as ready"
             )
     if persistent:

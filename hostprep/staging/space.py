@@ -53,15 +53,21 @@ def volume_request(
 
 
 def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
-    """Return the arithmetic for a tmpfs volume as it will be after its own plan."""
+    """Return the arithmetic for a tmpfs volume as it will be after its own plan.
+
+    Where that is refused: as it was asked for.
+    """
+    refused = volume.refusal is not None
+    size_bytes = volume.request.size_bytes if refused else volume.size_bytes
+    inodes = (volume.request.inodes or 0) if refused else volume.inodes
     used_bytes = volume.live.used_bytes if volume.live is not None else 0
     used_inodes = volume.live.used_inodes if volume.live is not None else 0
     return Space(
         needed_bytes=files.space_needed(),
-        free_bytes=max(0, volume.size_bytes - used_bytes),
+        free_bytes=max(0, size_bytes - used_bytes),
         needed_inodes=files.inodes_needed(),
-        free_inodes=max(0, volume.inodes - used_inodes),
-        where=f"a volume of {format_bytes(volume.size_bytes)}",
+        free_inodes=max(0, inodes - used_inodes),
+        where=f"a volume of {format_bytes(size_bytes)}",
     )
 
 

@@ -29,6 +29,7 @@ from hostprep.staging.tree import (
     remove_tree,
     writable,
 )
+from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest, apply_unmount, plan_unmount
@@ -58,7 +59,9 @@ class UnstagePlan:
         """Return the steps in words."""
         record, changes = self.record, []
         if self.published:
-            changes.append(Change(record.target, f"remove {self.files} entries", "asked for"))
+            changes.append(
+                Change(record.target, f"remove {format_count(self.files, 'entry')}", "asked for")
+            )
         if self.private:
             changes.append(Change(record.target, "remove unfinished copies", "asked for"))
         if self.unmount and record.volume is not None:

@@ -32,7 +32,7 @@ def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) 
         raise Refused(
             f"{facts.path} does not fit into the memory: {_arithmetic(budget)}; nothing was"
             " changed.",
-            "choose a smaller --size, fewer --inodes or a smaller --reserve; --force mounts it"
+            "choose a smaller size, fewer inodes or a smaller --reserve; --force mounts it"
             " all the same",
         )
     return budget

@@ -126,7 +126,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     changes.append(
         Change(
             facts.path,
-            f"mount a tmpfs of {format_bytes(size_bytes)} and {format_count(inodes)} inodes"
+            f"mount a tmpfs of {format_bytes(size_bytes)} and {format_count(inodes, 'inode')}"
             f" ({','.join(options)})",
             "nothing is mounted there",
         )
@@ -225,7 +225,7 @@ def _describe_limits(
         reason = f"it is {format_bytes(live.size_bytes)}"
         changes.append(Change(live.path, action, reason))
     if inodes != live.inodes:
-        action = f"allow {format_count(inodes)} inodes by a remount"
+        action = f"allow {format_count(inodes, 'inode')} by a remount"
         reason = f"{format_count(live.inodes or 0)} are allowed"
         changes.append(Change(live.path, action, reason))
     if huge is not live.huge:

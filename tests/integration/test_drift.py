@@ -139,7 +139,7 @@ def test_a_changed_source_is_followed(spec: Path, volume: Path, safe_dir: Path) 
     (safe_dir / "data/new").write_bytes(b"new")
     (safe_dir / "data/hard").unlink()
     (change,) = plan(spec)["changes"]
-    assert "copy 1 files" in change["action"] and "delete 1" in change["action"]
+    assert "copy 1 file," in change["action"] and "delete 1" in change["action"]
     assert change["reason"] == "the source has changed since it was staged"
     (volume / "data/class-0/images/001.bin").unlink()
     assert "and files of the copy" in plan(spec)["changes"][0]["reason"]

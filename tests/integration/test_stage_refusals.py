@@ -207,6 +207,9 @@ def test_the_memory_budget_holds_and_force_overrides_it(source: Path, safe_dir: 
     before = snapshot(safe_dir)
     found = hostprep("stage", source, *at, expect=5)
     assert "reserved for the machine" in found["error"]["message"]
+    planned = hostprep("stage", source, *at, "--dry-run", expect=5)
+    assert planned["error"] == found["error"]
+    assert planned["free_bytes"] > planned["needed_bytes"]  # as it was asked for
     assert snapshot(safe_dir) == before
     assert hostprep("stage", source, *at, "--force")["published"] is True
     assert hostprep("unstage", "data")["unmounted"] is True
@@ -459,6 +462,8 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     found = hostprep("stage", source, "--to-tmpfs", "64M", prefix=NOBODY, expect=1)
     assert "needs root" in found["error"]["message"]
     assert "--to /dev/shm/" in found["error"]["hint"]
+    planned = hostprep("stage", source, "--to-tmpfs", "64M", "--dry-run", prefix=NOBODY)
+    assert planned["would_change"] and planned["copy_files"]
     assert os.listdir(home) == []
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
     try:

@@ -51,7 +51,7 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         assert dataset.record is not None
         status, remedy = Status.PASS, None
         size = format_bytes(dataset.record.bytes)
-        message = f"{target} is there: {format_count(dataset.record.files)} files, {size}."
+        message = f"{target} is there: {format_count(dataset.record.files, 'file')}, {size}."
     elif dataset.state == "partial":
         assert dataset.record is not None
         failed = sum(item.failed for item in dataset.record.skipped)

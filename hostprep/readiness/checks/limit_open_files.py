@@ -9,6 +9,7 @@ from hostprep.loading.bounds import DESCRIPTORS_OF_A_TRAINING, descriptors_of_a_
 from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_count
 
 _TENSORS = 2  # a batch of images and their labels
 _RULE_OF_THUMB = 1024
@@ -37,7 +38,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.workers:
         each = descriptors_of_a_worker(facts.prefetch_factor or 2, _TENSORS)
         needed = DESCRIPTORS_OF_A_TRAINING + facts.workers * each
-        says = f"`hostprep recommend`: {facts.workers} workers at {each}, and a training's own"
+        workers = format_count(facts.workers, "worker")
+        says = f"`hostprep recommend`: {workers} at {each}, and a training's own"
     message = f"{facts.limit.shown} open files are allowed."
     status, remedy = Status.PASS, None
     if not facts.limit.allows(needed):

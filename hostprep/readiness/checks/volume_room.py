@@ -27,7 +27,7 @@ def _judge_one(live: LiveVolume) -> Finding:
     full = max(by_bytes, by_inodes)
     free = f"{format_bytes(live.size_bytes - live.used_bytes)}"
     if live.inodes:
-        free += f" and {format_count(live.inodes - live.used_inodes)} inodes"
+        free += f" and {format_count(live.inodes - live.used_inodes, 'inode')}"
     status = Status.PASS if full < _FULL else Status.WARN
     message, remedy = f"{live.path} has {free} free.", None
     if status is Status.WARN:

@@ -102,7 +102,7 @@ def _epoch(epoch: dict[str, Any] | None) -> Plot:
             "a",
         ),
     ]
-    size = f"{format_count(epoch['files'])} files, {format_bytes(epoch['size_bytes'])}"
+    size = f"{format_count(epoch['files'], 'file')}, {format_bytes(epoch['size_bytes'])}"
     return Plot(title, _join(size, _age(epoch)), _bars([(epoch["path"], bars)], title))
 
 
@@ -183,7 +183,8 @@ def _loader(loader: dict[str, Any] | None) -> Plot:
         return Plot(
             title, "", missing="Not measured yet: hostprep recommend --dataset DIR measures it."
         )
-    chosen = f"{loader['num_workers']} workers recommended; what binds: {loader['binding']}"
+    workers = format_count(loader["num_workers"], "worker")
+    chosen = f"{workers} recommended; what binds: {loader['binding']}"
     return Plot(title, _join(chosen, _age(loader)), _curve(loader, title))
 
 

@@ -140,7 +140,7 @@ def test_enough_for_the_gpu_is_an_answer() -> None:
 def test_out_of_reach_is_said_with_what_binds() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=9000)
     assert made.binding is Binding.CPU
-    assert "3,800 samples/s of the 9,000" in made.verdict
+    assert "3,800 samples/s with 8 workers, of the 9,000" in made.verdict
 
 
 @pytest.mark.parametrize(("current", "needed", "workers"), [(8, False, 8), (2, True, 4)])
