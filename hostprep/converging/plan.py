@@ -10,6 +10,7 @@ from hostprep.converging.packages import PackageFacts, look_at_packages, plan_pa
 from hostprep.converging.prune import Leftovers, look_for_leftovers, plan_leftovers
 from hostprep.converging.services import BootLook, look_at_boot, plan_services
 from hostprep.converging.volumes import Need, VolumeLook, look_at_volume, plan_volumes, wanted_size
+from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
 from hostprep.spec import Spec
 from hostprep.staging.observer import Observer
@@ -92,5 +93,15 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
 
 
 def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:
-    """Look at this host and plan: ``gather_host`` and ``plan_host`` in one."""
+    """Look at this host and plan: ``gather_host`` and ``plan_host`` in one.
+
+    Raises ``UsageError`` where ``prune`` would clear the host for a file that is blank: it may have
+    been cut short by a full disk, or come from a template that failed.
+    """
+    if options.prune and spec.blank:
+        raise UsageError(
+            f"{spec.path} is empty, and --prune would remove all that hostprep made here; nothing"
+            " was changed.",
+            "mend the file; if all is to go, write {} into it",
+        )
     return plan_host(spec, options, gather_host(spec, options, observer))

@@ -96,6 +96,7 @@ class _Checker:
                 RequirementSpec(**entry.model_dump()) for _, entry in requirements.entries
             ),
             packages=tuple(name for _, name in packages.entries),
+            blank=self.document.value is None,
         )
 
     def _root(self) -> dict[str, Value]:

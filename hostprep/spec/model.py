@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hostprep.errors import UsageError
 from hostprep.units import parse_size
@@ -71,13 +71,17 @@ class RequirementSpec:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A whole spec file. ``path`` is absolute, without symlinks."""
+    """A whole spec file. ``path`` is absolute, without symlinks.
+
+    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does.
+    """
 
     path: str
     volumes: tuple[VolumeSpec, ...] = ()
     datasets: tuple[DatasetSpec, ...] = ()
     requirements: tuple[RequirementSpec, ...] = ()
     packages: tuple[str, ...] = ()
+    blank: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

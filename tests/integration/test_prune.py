@@ -54,6 +54,20 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
     assert snapshot(safe_dir / "state") == before
 
 
+@pytest.mark.parametrize("text", ["", "# cut short\n"])
+def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> None:
+    spec.write_text(text)
+    before = snapshot(safe_dir)
+    for words in (["plan", spec, "--prune"], ["apply", spec, "--prune", "--yes"]):
+        found = hostprep(*words, expect=2)
+        assert "is empty, and --prune would remove all" in found["error"]["message"]
+    assert snapshot(safe_dir) == before
+    assert plan(spec)["changes"] == []  # without --prune it asks for nothing
+    spec.write_text("{}")
+    goes = {change["subject"] for change in plan(spec, "--prune")["changes"]}
+    assert goes >= {str(safe_dir / path) for path in ("a", "b", "a/one", "b/two", "disk/three")}
+
+
 def test_prune_takes_it_away_and_keeps_what_the_spec_names(
     spec: Path, safe_dir: Path, own_state: Path
 ) -> None:

@@ -66,7 +66,9 @@ def test_the_example_of_the_documentation() -> None:
     "text", ["", "\n", "# nothing yet\n", "---\n", "\ufeff", "volumes:\n", "{}", "volumes: []"]
 )
 def test_an_empty_file_asks_for_nothing(text: str) -> None:
-    assert parse(text) == Spec("/srv/lab/h.yml")
+    spec = parse(text)
+    assert spec == Spec("/srv/lab/h.yml")
+    assert spec.blank == ("volumes" not in text and "{" not in text)
 
 
 @pytest.mark.parametrize(
