@@ -94,10 +94,7 @@ def stage(
     from hostprep.staging.source import check_name, real_source
 
     if (to_tmpfs is None) == (to is None):
-        raise UsageError(
-            "say where to stage to, and in one way.",
-            "either --to-tmpfs SIZE [--at PATH], or --to DIR",
-        )
+        raise UsageError("say where to stage to, and in one way.", _ways())
     if to is not None and (at is not None or fstab):
         raise UsageError("--at and --fstab go with --to-tmpfs, not with --to.")
     if verify not in list(Verify):
@@ -167,6 +164,15 @@ def _one_document(outcomes: list[_Outcome]) -> tuple[dict[str, Any], bool]:
     if len(outcomes) == 1:
         return outcomes[0].fields, ok
     return {"datasets": [{**outcome.fields, "ok": outcome.ok} for outcome in outcomes]}, ok
+
+
+def _ways() -> str:
+    """Return what to say of where to stage to."""
+    from hostprep.spec import find_spec
+
+    ways = "either --to-tmpfs SIZE [--at PATH], or --to DIR"
+    spec = find_spec()
+    return ways if spec is None else f"{ways}; or `hostprep apply`, as {spec} says"
 
 
 def need_root_for_tmpfs() -> None:

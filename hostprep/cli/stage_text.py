@@ -21,11 +21,15 @@ _MOST_LISTED = 10
 
 
 def announce(plan: StagePlan) -> None:
-    for warning in plan.volume.warnings if plan.volume is not None else ():
-        say(f"hostprep: warning: {printable(warning)}")
+    _warn_of_volume(plan)
     if plan.refusal is None and not plan.nothing_to_do:
         for line in _plan_lines(plan):
             say(printable(line))
+
+
+def _warn_of_volume(plan: StagePlan) -> None:
+    for warning in plan.volume.warnings if plan.volume is not None else ():
+        say(f"hostprep: warning: {printable(warning)}")
 
 
 def _plan_lines(plan: StagePlan) -> list[str]:
@@ -37,10 +41,16 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             for change in plan.volume.changes
         ]
         if not plan.volume.changes and plan.volume.refusal is None:
-            lines.append(f"  volume: {request.parent}: as it is")
+            size = format_bytes(plan.volume.size_bytes)
+            larger = plan.volume.size_bytes > plan.volume.request.size_bytes
+            more = ", more than was asked for" if larger else ""
+            lines.append(f"  volume: {request.parent}: as it is, {size}{more}")
     lines.append(
         f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     )
+    unverified = plan.previous is not None and plan.previous.verified_at is None
+    if unverified and plan.published and files.copied.files and request.verify.value != "none":
+        lines.append("  what was staged without verification is copied again")
     for count, words in (
         (files.resumed.files, "taken up: copied and verified by an interrupted run"),
         (files.kept.files, "kept: unchanged"),
@@ -106,22 +116,24 @@ def show_stage_plan(plan: StagePlan) -> None:
     """Render what a run would do: the whole of a dry run."""
     space = plan.space
     budget = plan.volume.budget if plan.volume is not None else None
-    if plan.nothing_to_do:
+    _warn_of_volume(plan)
+    if plan.nothing_to_do and plan.refusal is None:
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
         return
     for line in _plan_lines(plan):
         emit_text(printable(line))
     inodes = "no limit" if space.free_inodes is None else format_count(space.free_inodes)
     emit_text(
-        f"  space: {format_bytes(space.needed_bytes)} of {format_bytes(space.free_bytes)} free; "
-        f"{format_count(space.needed_inodes, 'inode')} of {inodes}"
+        f"  space: needs {format_bytes(space.needed_bytes)} and"
+        f" {format_count(space.needed_inodes, 'inode')}; free are {format_bytes(space.free_bytes)}"
+        f" and {inodes}"
     )
     if budget is not None:
         after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
         emit_text(
             f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-            f"{format_bytes(max(0, after))} left with the volume full; "
-            f"{format_bytes(budget.reserve_bytes)} are kept for the machine"
+            f"{format_bytes(max(0, after))} left with the volume full; the machine should keep "
+            f"{format_bytes(budget.reserve_bytes)}"
         )
     emit_text("dry run: nothing was changed")
 

@@ -90,19 +90,26 @@ def _create(entry: Entry, target_dir: int) -> int:
 
 
 def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyle) -> Copy:
-    """Copy a symlink as a symlink and return its entry and what it points to."""
+    """Copy a symlink as a symlink and return its entry and what it points to.
+
+    Raises ``Changed`` or OSError; what was made of the target is removed then.
+    """
     content = os.readlink(entry.name, dir_fd=source_dir)
     try:
         os.symlink(content, entry.name, dir_fd=target_dir)
     except FileExistsError:
         os.unlink(entry.name, dir_fd=target_dir)
         os.symlink(content, entry.name, dir_fd=target_dir)
-    st = os.lstat(entry.name, dir_fd=source_dir)
-    check_unchanged(entry, st)
-    if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
-        os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
-    times = (st.st_atime_ns, st.st_mtime_ns)
-    os.utime(entry.name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+    try:
+        st = os.lstat(entry.name, dir_fd=source_dir)
+        check_unchanged(entry, st)
+        if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
+            os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
+        times = (st.st_atime_ns, st.st_mtime_ns)
+        os.utime(entry.name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+    except BaseException:
+        os.unlink(entry.name, dir_fd=target_dir)
+        raise
     return entry, content
 
 

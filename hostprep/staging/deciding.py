@@ -10,8 +10,15 @@ from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
-from hostprep.staging.manifest import ManifestIndex, Record, folder_of, load_record, manifest_path
-from hostprep.staging.model import StageRequest
+from hostprep.staging.manifest import (
+    ManifestIndex,
+    Record,
+    all_records,
+    folder_of,
+    load_record,
+    manifest_path,
+)
+from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan, plan_fresh
 from hostprep.staging.planning import StagePlan, cores, purpose_of
@@ -55,7 +62,7 @@ def decide(
         if published_fd is not None:
             stack.callback(os.close, published_fd)
     published = published_fd is not None
-    refusal = _ownership_refusal(request, previous, published)
+    refusal = _nested_refusal(request) or _ownership_refusal(request, previous, published)
     if refusal is None and published:
         refusal = _emptied_refusal(request, scan, previous)
     files = (
@@ -124,6 +131,18 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         ) from None
     stack.callback(os.close, descriptor)
     return descriptor
+
+
+def _nested_refusal(request: StageRequest) -> Refused | None:
+    """Refuse to stage into the copy of another data set, to which it would be a stranger."""
+    for other in all_records():
+        if f"{request.parent}/".startswith(f"{other.target}/"):
+            return Refused(
+                f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
+                " nothing else may lie; nothing was changed.",
+                "choose a target beside it",
+            )
+    return None
 
 
 def _ownership_refusal(
@@ -203,6 +222,7 @@ def _plan_files(
                 published_fd=published_fd,
                 private_fd=tree_fd,
                 suspect=suspect,
+                verified=request.verify is not Verify.NONE or request.full_check,
             )
 
         found = plan()

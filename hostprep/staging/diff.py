@@ -38,6 +38,7 @@ def diff_directory(
     private: Mapping[str, Entry],
     subdirectories: frozenset[str] = frozenset(),
     links_stand: Callable[[Entry, Entry], bool] = lambda entry, here: True,
+    verified: bool = False,
 ) -> DirectoryDiff:
     """Compare the files and symlinks of one source directory with what is recorded and there.
 
@@ -45,6 +46,7 @@ def diff_directory(
     and ``private`` are what lies in the two trees now. A record counts only where the entry that
     it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
     ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right.
+    Where all is to be ``verified``, what was copied without a hash is copied again.
     """
     copy, keep, done, blocked = [], [], [], []
     seen = set()
@@ -53,7 +55,7 @@ def diff_directory(
         seen.add(name)
         old, new = manifest.get(name), journal.get(name)
         here, prepared = published.get(name), private.get(name)
-        if new is not None and new.same_as(entry):
+        if new is not None and new.same_as(entry) and _trusted(new, verified):
             if prepared is not None and new.present_as(prepared):
                 done.append(new)
                 continue
@@ -65,6 +67,7 @@ def diff_directory(
             old is not None
             and here is not None
             and old.same_as(entry)
+            and _trusted(old, verified)
             and old.present_as(here)
             and not _newly_linked(old, entry)
             and links_stand(entry, here)
@@ -86,6 +89,10 @@ def diff_directory(
     return DirectoryDiff(
         tuple(copy), tuple(keep), tuple(done), tuple(delete), tuple(foreign), tuple(blocked)
     )
+
+
+def _trusted(known: Recorded, verified: bool) -> bool:
+    return known.content is not None or not verified
 
 
 def _newly_linked(old: Recorded, entry: Entry) -> bool:

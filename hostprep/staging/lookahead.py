@@ -22,11 +22,13 @@ class Lookahead:
     """Opens the files of a task before their turn and asks the kernel to read them (WILLNEED).
 
     The kernel reads at most about its readahead size for a hint, so a hint serves a small file; a
-    larger one is streamed by ordinary readahead once its turn comes.
+    larger one is streamed by ordinary readahead once its turn comes. ``files`` and ``directories``
+    are the most that it may have open.
     """
 
-    def __init__(self, source_fd: int, style: CopyStyle) -> None:
-        self._cache = DirCache(source_fd, limit=64)
+    def __init__(self, source_fd: int, style: CopyStyle, *, files: int, directories: int) -> None:
+        self._cache = DirCache(source_fd, limit=directories)
+        self._most = files
         self._style = style
         self._coming: Iterator[tuple[str, tuple[Any, ...]]] = iter(())
         self._open: deque[tuple[str, str, int | None, int]] = deque()
@@ -66,7 +68,7 @@ class Lookahead:
         self._bytes = 0
 
     def _fill(self) -> None:
-        while len(self._open) < WINDOW_FILES and self._bytes < WINDOW_BYTES:
+        while len(self._open) < self._most and self._bytes < WINDOW_BYTES:
             coming = next(self._coming, None)
             if coming is None:
                 return

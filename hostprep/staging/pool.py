@@ -18,6 +18,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.staging.channel import Channel, Child
+from hostprep.staging.descriptors import share_descriptors
 from hostprep.staging.journal import Journal
 from hostprep.staging.serving import serve
 from hostprep.staging.worker import Job, Worker
@@ -64,7 +65,7 @@ class Pool:
         if self._processes == 0:
             if self._job.journal_fd is not None:
                 self._journal = Journal(self._job.journal_fd)
-            self._local = Worker(self._job, self._journal)
+            self._local = Worker(self._job, self._journal, share_descriptors(1))
 
         def main(channel: Channel) -> None:
             serve(channel, self._job, self._threads)

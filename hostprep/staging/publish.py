@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.staging.manifest import ManifestIndex, decode_line
 from hostprep.staging.model import Entry
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.private import TREE, PrivateDir
@@ -77,6 +78,27 @@ def discard(plan: CopyPlan, private: PrivateDir) -> None:
                     os.unlink(name, dir_fd=parent_fd)
             except FileNotFoundError:
                 pass
+
+
+def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
+    """Remove from the private tree every file that is in no journal: it is not known to be whole.
+
+    ``link_lines`` are the manifest lines of hard links, which no journal has. For runs that took
+    work up or met problems; any other has nothing else in its tree than what it recorded.
+    """
+    linked: dict[str, set[str]] = {}
+    for directory, records in map(decode_line, link_lines):
+        linked.setdefault(directory, set()).update(record.name for record in records)
+    journal = ManifestIndex(private.journals())
+    try:
+        with DirCache(private.tree_fd) as tree:
+            for directory, names in _prepared(private.tree_fd):
+                known = journal.records(directory).keys() | linked.get(directory, set())
+                for name in names:
+                    if name not in known:
+                        os.unlink(name, dir_fd=tree.fd(directory))
+    finally:
+        journal.close()
 
 
 def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:

@@ -16,6 +16,7 @@ import threading
 from typing import Any
 
 from hostprep.staging.channel import FORK_SIGNALS, Channel
+from hostprep.staging.descriptors import share_descriptors
 from hostprep.staging.journal import Journal
 from hostprep.staging.worker import Job, Worker
 
@@ -33,7 +34,8 @@ def serve(channel: Channel, job: Job, threads: int) -> None:
     if job.gentle:
         be_gentle()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None
-    workers = [Worker(job, journal) for _ in range(threads)]
+    may_open = share_descriptors(threads)
+    workers = [Worker(job, journal, may_open) for _ in range(threads)]
 
     def stop(signum: int, frame: object) -> None:
         for worker in workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import itertools
 import os
 import time
@@ -23,16 +24,23 @@ from hostprep.staging.manifest import (
     save_record,
     write_manifest,
 )
-from hostprep.staging.model import Skipped, StageResult, Verify
+from hostprep.staging.model import Skipped, StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare, sweep
-from hostprep.staging.publish import discard, open_published, publish_new, publish_update
+from hostprep.staging.publish import (
+    discard,
+    drop_unrecorded,
+    open_published,
+    publish_new,
+    publish_update,
+)
 from hostprep.staging.structure import directory_lines, finish_directories, make_links
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of
+from hostprep.system.state import state_dir
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume
 
@@ -55,13 +63,23 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     try:
         result = _carry_out(plan, live, observer)
     except OSError as error:
-        where = f" ({error.filename2 or error.filename})" if error.filename else ""
-        raise HostprepError(
-            f"staging failed: {error.strerror or error}{where}; the source was not touched.",
-            "mend that and run the same command again: it goes on with what was copied",
-        ) from error
+        raise _failed(error, request) from error
     result.phases["total"] = time.monotonic() - started + sum(plan.seconds.values())
     return result
+
+
+def _failed(error: OSError, request: StageRequest) -> HostprepError:
+    named = error.filename2 or error.filename
+    name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
+    where = f" ({os.path.join(request.parent, name)})" if name else ""
+    hint = "mend that and run the same command again: it goes on with what was copied"
+    if name.startswith(f"{state_dir()}"):
+        hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
+    elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+        hint = "run it with sudo, or choose a target that you may write to"
+    return HostprepError(
+        f"staging failed: {error.strerror or error}{where}; the source was not touched.", hint
+    )
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
@@ -125,6 +143,8 @@ class _Work:
             self._keep_failed(copied, manifest)
         finally:
             manifest.close()
+        if self.private.resumable or copied.problems:
+            drop_unrecorded(self.private, link_lines)
         failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
         if failed and not request.partial:
             return _result(plan, copied, None, [], live, changed=True, published=False)

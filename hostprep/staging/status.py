@@ -22,6 +22,7 @@ from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
+from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
 SOURCE_SECONDS = 10.0
@@ -67,7 +68,7 @@ def _state(record: Record) -> tuple[str, str]:
         since = "" if record.boot_id == boot_id() else " since the machine was rebooted"
         return "missing", f"its volume {record.volume} is not mounted{since}"
     if record.phase in ("copying", "publishing", "updating"):
-        return "interrupted", "a run was interrupted; the same `hostprep stage` completes it"
+        return "interrupted", "a run did not get to its end; the same `hostprep stage` goes on"
     if not os.path.isdir(record.target):
         return "missing", "it is not on the target"
     return ("partial" if record.partial else "staged"), ""
@@ -81,13 +82,14 @@ def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
     except ChildProcessError as error:
         return "unknown", str(error)
     if answer["unreadable"]:
-        return "unknown", f"{answer['unreadable']} folders of the source cannot be read"
+        count = format_count(answer["unreadable"], "folder")
+        return "unknown", f"not readable of the source: {count}"
     parts = [
         f"{answer[key]} {words}"
         for key, words in (
             ("copy", "to copy"),
             ("delete", "to delete"),
-            ("folders", "folders to bring up to date"),
+            ("folders", "to bring up to date among the folders"),
             ("foreign", "not staged by hostprep"),
         )
         if answer[key]

@@ -27,10 +27,9 @@ def make_links(
     with DirCache(private.tree_fd, create=True) as tree:
         published = DirCache(published_fd) if published_fd is not None else None
         for link in plan.links:
-            entry = link.entry
-            path = join(link.directory, entry.name)
+            path = join(link.directory, link.entry.name)
             try:
-                content = _link(link, path, copied, tree, published)
+                entry, content = _link(link, path, copied, tree, published)
             except OSError as error:
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 copied.problems.append(Skipped(path, reason, failed=True))
@@ -52,13 +51,14 @@ def _link(
     copied: Copied,
     tree: DirCache,
     published: DirCache | None,
-) -> str | None:
+) -> tuple[Entry, str | None]:
+    """Make one link; return the entry that it now has, as it was copied, and its content."""
     parent, _, name = wanted.primary.rpartition("/")
     directory, _, link = path.rpartition("/")
     # The first of the group was copied in this run, or it is in place from an earlier one. Where
     # it was to be copied and failed, what is published under its name is not what is wanted.
     kept, inode = wanted.kept, (wanted.entry.dev, wanted.entry.ino)
-    if kept is None and inode not in copied.contents:
+    if kept is None and inode not in copied.linked:
         raise OSError(errno.ENOENT, "it was not copied, or is another file by now")
     candidates = [tree, published] if kept is not None and published is not None else [tree]
     for place in candidates:
@@ -78,7 +78,10 @@ def _link(
         finally:
             os.close(source_dir)
         break
-    return copied.contents[inode] if kept is None else kept.content
+    if kept is not None:
+        return wanted.entry, kept.content
+    entry, content = copied.linked[inode]
+    return entry._replace(name=link), content
 
 
 def finish_directories(

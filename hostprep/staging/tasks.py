@@ -29,7 +29,8 @@ class Copied:
     ``digest_sum`` covers everything that was copied.
 
     ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
-    what this process and its workers spent on it.
+    what this process and its workers spent on it. ``linked`` has, by device and inode of the
+    source, each file with several names: its entry as it was copied, and its content.
     """
 
     files: int = 0
@@ -40,7 +41,7 @@ class Copied:
     lost_xattrs: int = 0
     readers: int | None = None
     cpu_seconds: float = 0.0
-    contents: dict[tuple[int, int], str | None] = field(default_factory=dict)
+    linked: dict[tuple[int, int], tuple[Entry, str | None]] = field(default_factory=dict)
 
     def add(self, more: Copied) -> None:
         """Add what came of another plan."""
@@ -49,7 +50,7 @@ class Copied:
         self.digest_sum = digest.add(self.digest_sum, more.digest_sum)
         self.problems.extend(more.problems)
         self.lost_xattrs += more.lost_xattrs
-        self.contents.update(more.contents)
+        self.linked.update(more.linked)
 
 
 class Tasks:
@@ -99,8 +100,9 @@ class Tasks:
         copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
         copied.lost_xattrs += lost
         copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)
-        for dev, ino, content in linked:
-            copied.contents[dev, ino] = content
+        for item, content in linked:
+            entry = Entry._make(item)
+            copied.linked[entry.dev, entry.ino] = entry, content
 
     def _large(
         self, directory: str, entry: Entry, *, attempt: int
@@ -128,15 +130,16 @@ class Tasks:
                 self._pool.submit("finish", (directory, tuple(entry), digests), finish_file)
 
         def finish_file(result: Any) -> None:
-            total, content, trouble = result
+            total, content, trouble, lost = result
             if trouble is not None:
                 fail(trouble)
                 return
             copied = self._copied
             copied.files += 1
             copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
+            copied.lost_xattrs += lost
             if entry.nlink > 1:
-                copied.contents[entry.dev, entry.ino] = content
+                copied.linked[entry.dev, entry.ino] = entry, content
 
         def fail(trouble: str) -> None:
             self._copied.bytes -= counted

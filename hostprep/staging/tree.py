@@ -15,6 +15,8 @@ from types import TracebackType
 
 from hostprep.staging.model import Entry
 
+# Directories that are kept open, where nothing says otherwise.
+MOST_OPEN = 64
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -25,7 +27,7 @@ class DirCache:
     sharing between threads. The root's descriptor stays the caller's.
     """
 
-    def __init__(self, root_fd: int, *, create: bool = False, limit: int = 64) -> None:
+    def __init__(self, root_fd: int, *, create: bool = False, limit: int = MOST_OPEN) -> None:
         self._root_fd = root_fd
         self._create = create
         self._limit = limit

@@ -31,10 +31,12 @@ def plan_update(
     published_fd: int | None,
     private_fd: int | None,
     suspect: frozenset[str] = frozenset(),
+    verified: bool = False,
 ) -> CopyPlan:
     """Plan a run over what is published and what an interrupted run left in its private tree.
 
-    ``suspect`` are paths that a full check found to differ: they are copied again.
+    ``suspect`` are paths that a full check found to differ: they are copied again. So is, where
+    all is to be ``verified``, what was copied without.
     """
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
@@ -53,6 +55,8 @@ def plan_update(
                     recorded["" if name == "." else join(directory, name)] = record
             if listing is None:
                 _keep_unread(plan, directory, manifest, published)
+                # Whether what was copied of it is still right, nobody can tell now.
+                plan.discard.extend(join(directory, name) for name in prepared)
             else:
                 diff = diff_directory(
                     listing.entries(),
@@ -70,6 +74,7 @@ def plan_update(
                     private=prepared,
                     subdirectories=_subdirectories(directory, here, scan),
                     links_stand=links.stand,
+                    verified=verified,
                 )
                 _apply_diff(plan, listing, diff, here, links, scan)
                 wanted = {record.name for record in diff.done}

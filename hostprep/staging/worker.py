@@ -11,21 +11,23 @@ import marshal
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from stat import S_IFDIR, S_IFLNK, S_IFREG, S_IMODE, S_ISLNK
+from stat import S_IFDIR, S_IFLNK, S_IFREG, S_IMODE, S_ISLNK, S_ISREG
 from typing import Any
 
 from hostprep.staging import copying, digest, transfer
 from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
+from hostprep.staging.descriptors import Descriptors
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.lookahead import Lookahead
 from hostprep.staging.manifest import encode_record
-from hostprep.staging.metadata import CopyStyle, copy_metadata
+from hostprep.staging.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.small import Unusual, copy_small
 from hostprep.staging.tree import DirCache, Plain, entry_of, join, list_directory
 
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+_PLENTY = Descriptors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +57,20 @@ class _Tally:
     def __init__(self) -> None:
         self.files = self.bytes = self.total = 0
         self.problems: list[tuple[str, str]] = []
-        self.linked: list[tuple[int, int, str | None]] = []
+        self.linked: list[tuple[tuple[Any, ...], str | None]] = []
 
 
 class Worker:
     """Carries out tasks for one thread; threads of a process share the journal."""
 
-    def __init__(self, job: Job, journal: Journal | None) -> None:
+    def __init__(self, job: Job, journal: Journal | None, may_open: Descriptors = _PLENTY) -> None:
         self._job = job
         self._journal = journal
-        self._source = DirCache(job.source_fd)
-        self._target = DirCache(job.target_fd, create=True) if job.target_fd is not None else None
+        limit = may_open.directories
+        self._source = DirCache(job.source_fd, limit=limit)
+        self._target = None
+        if job.target_fd is not None:
+            self._target = DirCache(job.target_fd, create=True, limit=limit)
         self._buffer = transfer.new_buffer()
         self._style = CopyStyle(
             verify=job.verify,
@@ -75,7 +80,11 @@ class Worker:
             may_chown=os.geteuid() == 0,
             drop_behind=job.drop_behind,
         )
-        self._ahead = Lookahead(job.source_fd, self._style) if job.look_ahead else None
+        self._ahead = None
+        if job.look_ahead:
+            self._ahead = Lookahead(
+                job.source_fd, self._style, files=may_open.ahead, directories=limit
+            )
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
@@ -144,7 +153,7 @@ class Worker:
     # -- copying
 
     def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
-        """Copy batches: (files, bytes, digest sum, problems, contents of linked files, lost)."""
+        """Copy batches: (files, bytes, digest sum, problems, linked files as copied, lost)."""
         tally = _Tally()
         journal: list[tuple[str, list[str]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
@@ -198,12 +207,12 @@ class Worker:
                 except (transfer.Changed, transfer.Differs) as trouble:
                     tally.problems.append((join(directory, item[0]), trouble.twice))
                     continue
-            name, mode, size, mtime_ns, uid, gid, _, nlink, ino, dev = item
+            name, mode, size, mtime_ns, uid, gid, _, nlink, _, _ = item
             kind = "l" if S_ISLNK(mode) else "f"
             group = ""
             if nlink > 1 and kind == "f":
                 group = join(directory, name)
-                tally.linked.append((dev, ino, content))
+                tally.linked.append((tuple(item), content))
             if content is not None:
                 tally.total += term_of(kind, name, content)
             tally.bytes += size
@@ -258,7 +267,10 @@ class Worker:
             return b"", "differs"
 
     def _finish(self, payload: tuple[str, tuple[Any, ...], list[bytes]]) -> tuple[Any, ...]:
-        """End a large file: check the source, set the metadata, record: (sum, content, problem)."""
+        """End a large file: check the source, set the metadata, record.
+
+        Returns (digest sum, content, problem, 1 where its attributes were lost).
+        """
         directory, item, digests = payload
         entry = Entry._make(item)
         assert self._target is not None
@@ -281,14 +293,15 @@ class Worker:
             finally:
                 os.close(source)
         except transfer.Changed:
-            return b"", None, "changed"
+            return b"", None, "changed", 0
         except OSError as error:
-            return b"", None, error.strerror or str(error)
+            return b"", None, error.strerror or str(error), 0
+        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         path = join(directory, entry.name)
         group = path if entry.nlink > 1 else ""
         self._record([(directory, [encode_record(*record(entry, "f", content, group))])])
         total = digest.entry_term("f", path, content) if content is not None else 0
-        return total.to_bytes(16, "big"), content, None
+        return total.to_bytes(16, "big"), content, None, lost
 
     def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
         """Return a source file's entry as it is now, None where it is gone."""
@@ -323,13 +336,16 @@ class Worker:
             if self._stopping:
                 break
             try:
-                descriptor = os.open(
-                    name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=cache.fd(directory)
-                )
+                # Not blocking: a fifo may have taken the file's place.
+                descriptor = os.open(name, SOURCE_FLAGS, dir_fd=cache.fd(directory))
                 try:
+                    st = os.fstat(descriptor)
+                    if not S_ISREG(st.st_mode):
+                        wrong.append((name, "is no file any more"))
+                        continue
                     if where == "target":
                         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                    if os.fstat(descriptor).st_size != size:
+                    if st.st_size != size:
                         wrong.append((name, "has another size"))
                     elif transfer.hash_file(descriptor, size, self._buffer) != content:
                         wrong.append((name, "has other content"))

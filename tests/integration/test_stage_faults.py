@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from hostprep.staging.inspection import inspect_target
+from hostprep.staging.manifest import load_record
 from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
@@ -113,6 +115,16 @@ def test_a_file_that_changed_since_the_scan_is_copied_as_it_is_then(
     assert result.digest == digest_of(target / "data")
     assert (result.files, result.bytes) == visible(target / "data")
     assert hostprep("stage", source, "--to", target)["changed"] is False
+
+
+def test_hard_links_are_on_record_as_they_were_copied(source: Path, target: Path) -> None:
+    result = stage_while(source, target, lambda: rewrite(source / "hard", os.urandom(20_000)))
+    assert result.published and failures(result) == {}
+    assert (result.files, result.bytes) == visible(target / "data")
+    record = load_record("data", str(target / "data"))
+    assert record is not None
+    found = inspect_target(record, seconds=30)
+    assert (found.changed, found.missing, found.added) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("size", [1, 3 << 20, 66 << 20, 130 << 20])
@@ -319,6 +331,52 @@ def test_partial_publishes_the_rest_and_remembers_what_is_missing(
     assert failed(mended) == set() and mended["kept_files"] == found["files"]
     assert differences(source, staged, owners=True) == []
     assert hostprep("status")["datasets"][0]["state"] == "staged"
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_what_a_killed_run_left_torn_is_never_published(
+    fs: FailingFs, source: Path, target: Path, update: bool
+) -> None:
+    """Below a folder that cannot be read any more nobody can tell what is whole."""
+    staged = target / "data"
+    if update:
+        stage_failing(fs, target)
+        rewrite(source / "class-3/images/001.bin", os.urandom(9000))
+        rewrite(source / "class-1/images/003.bin", os.urandom(9000))
+    old = (staged / "class-3/images/001.bin").read_bytes() if update else None
+    fs.tell(Rule("/class-1/images/003.bin", "open"))
+    stage_failing(fs, target, expect=1)
+    left = target / ".hostprep-data/tree/class-3/images"
+    whole = (left / "001.bin").read_bytes()
+    (left / "001.bin").write_bytes(whole[:4096])
+    (left / "deep").mkdir()
+    (left / "deep/torn").write_bytes(b"torn")
+    fs.tell(Rule("/class-3/images", "readdir"))
+    found = stage_failing(fs, target, "--partial")
+    assert failed(found) == {"class-3/images"}
+    there = staged / "class-3/images/001.bin"
+    assert there.read_bytes() == old if update else not there.exists()
+    assert not (staged / "class-3/images/deep").exists()
+    assert (found["files"], found["bytes"]) == visible(staged)
+    assert found["digest"] == digest_of(staged)
+    fs.tell()
+    stage_failing(fs, target)
+    assert differences(source, staged, owners=True) == []
+
+
+def test_a_file_that_no_journal_has_is_not_published(source: Path, target: Path) -> None:
+    locked = source / "class-1/images/003.bin"
+    result = stage_while(source, target, locked.unlink)
+    assert not result.published
+    (target / ".hostprep-data/tree/class-0/images/stranger").write_bytes(b"half of someth")
+    locked.write_bytes(b"back")
+
+    def torn_again() -> None:
+        (target / ".hostprep-data/tree/class-0/images/torn").write_bytes(b"half of someth")
+
+    result = stage_while(source, target, torn_again)
+    assert result.published
+    assert differences(source, target / "data", owners=True) == []
 
 
 def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
@@ -557,6 +615,22 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         found = hostprep("stage", source, "--to", disk / "fast")
         assert differences(source, disk / "fast/data", owners=True) == []
         assert found["digest"] == digest_of(disk / "fast/data")
+
+
+@pytest.mark.parametrize("then", [("--full-check", "--verify", "none"), ()])
+def test_what_was_staged_without_verification_is_copied_again_to_be_verified(
+    source: Path, target: Path, then: tuple[str, ...]
+) -> None:
+    first = hostprep("stage", source, "--to", target, "--verify", "none")
+    assert first["verified"] is False
+    flip_bit(target / "data/class-1/images/003.bin", 7)
+    again = hostprep("stage", source, "--to", target, "--verify", "none")
+    assert again["changed"] is False  # as it was asked for
+    assert hostprep("status")["datasets"][0]["freshness"] == "fresh"
+    mended = hostprep("stage", source, "--to", target, *then)
+    assert mended["copied_files"] == first["files"] - 1  # of a symlink all is known
+    assert mended["verified"] is (not then)
+    assert differences(source, target / "data", owners=True) == []
 
 
 def test_full_check_finds_what_lstat_cannot(source: Path, target: Path) -> None:

@@ -190,6 +190,14 @@ def test_symlinks_are_copied_as_they_are(pair: Pair) -> None:
         assert pair.differ() == []
 
 
+def test_a_symlink_that_changed_meanwhile_leaves_nothing(pair: Pair) -> None:
+    (pair.source / "link").symlink_to("first")
+    entry = pair.entry("link")._replace(mtime_ns=1)
+    with pytest.raises(Changed):
+        copying.copy_symlink(entry, pair.source_fd, pair.target_fd, pair.style)
+    assert os.listdir(pair.target) == []
+
+
 def test_attributes_arrive_and_lost_ones_are_counted(pair: Pair) -> None:
     (pair.source / "file").write_bytes(b"x")
     try:

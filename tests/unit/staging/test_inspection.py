@@ -94,3 +94,11 @@ def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
     flip_bit(Path(staged.target) / FILE)
     assert differing(inspect_target(staged, seconds=60)) == (0, 0, 0)
     assert read_through(staged, seconds=60, processes=1).wrong == ((FILE, "has other content"),)
+
+
+def test_a_fifo_in_a_files_place_is_named_and_not_waited_for(staged: Record) -> None:
+    file = Path(staged.target, FILE)
+    file.unlink()
+    os.mkfifo(file)
+    found = read_through(staged, seconds=60, processes=2)
+    assert found.wrong == ((FILE, "is no file any more"),)
