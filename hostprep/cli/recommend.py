@@ -137,6 +137,12 @@ def _expectation(report: Report) -> list[str]:
     how = "measured" if made.confirmed else "by the model, not confirmed"
     error = made.relative_error or 0.0
     lines = [f"expected: {made.expected_samples_per_s:,.0f} samples/s, ±{error:.0%}, {how}"]
+    point = next((p for p in report.points if p.workers == made.num_workers), None)
+    if report.gpu_rate is not None and point is not None and point.rate > report.gpu_rate:
+        lines = [
+            f"expected: {made.expected_samples_per_s:,.0f} samples/s, since the GPU takes no more;"
+            f" the loader gives {point.rate:,.0f}, ±{error:.0%}, {how}"
+        ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
             f"it takes {format_bytes(made.memory_bytes)} of memory, of which"

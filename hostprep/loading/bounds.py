@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostprep.host.cpu import CpuFacts, read_cpu
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, read_mounts
-from hostprep.loading.model import Binding, Bound, HostShare
+from hostprep.loading.model import Binding, Bound, HostShare, Probe
 from hostprep.units import MIB, format_bytes, parse_size
 
 # What a second thread of a core adds to the first is between a tenth and a third for decoding;
@@ -20,6 +21,9 @@ SHM_SHARE = 0.8
 # Batches of a rank in shared memory that no worker has in hand any more: the one that is trained
 # on, and the next, which comes before that is let go of.
 _TAKEN_BATCHES = 2
+# What probes ask of each worker ahead; torch's own default.
+PROBE_PREFETCH = 2
+_MAIN_DESCRIPTORS = 16
 # From here on a rank leaves one processor to its main process when nothing was measured.
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
@@ -121,10 +125,11 @@ def bounds(
             )
         )
     if host.shm_free_bytes is not None and ahead_bytes:
+        in_shm = int(SHM_SHARE * host.shm_free_bytes / host.ranks // batch_bytes)
         found.append(
             Bound(
                 Binding.SHARED_MEMORY,
-                max(0, (shm_batches(host, batch_bytes) - _TAKEN_BATCHES) // prefetch_factor),
+                max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
                 f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at {prefetch_factor}"
                 f" batches of {format_bytes(batch_bytes)} a worker and {_TAKEN_BATCHES} taken",
             )
@@ -144,10 +149,9 @@ def bounds(
     return tuple(sorted(found, key=lambda bound: bound.workers))
 
 
-def shm_batches(host: HostShare, batch_bytes: int) -> int:
-    """Return how many batches a rank may have in ``/dev/shm`` at once; it must be mounted."""
-    assert host.shm_free_bytes is not None
-    return int(SHM_SHARE * host.shm_free_bytes / host.ranks // batch_bytes)
+def main_descriptors(probes: Sequence[Probe]) -> int:
+    """Return the descriptors that the main process of a loader has without workers."""
+    return max((probe.main_descriptors for probe in probes[:1]), default=_MAIN_DESCRIPTORS)
 
 
 def batches_in_shm(workers: int, prefetch_factor: int) -> int:

@@ -19,6 +19,7 @@ from hostprep.loading import processes
 from hostprep.units import format_count
 
 _LEAST_EPOCH_BATCHES = 4
+_MOST_CAUSES = 10
 
 
 class _Events:
@@ -65,9 +66,19 @@ def main() -> None:
             where=where[0],
             type=type(error).__name__,
             message=str(error),
+            causes=_causes(error),
             trace="".join(traceback.format_exception(error))[-8000:],
         )
     del keep  # now that all is told, the workers may end, each in its time
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Return what the errors that led to this one say."""
+    found: list[str] = []
+    while (cause := error.__cause__ or error.__context__) is not None and len(found) < _MOST_CAUSES:
+        found.append(str(cause))
+        error = cause
+    return found
 
 
 def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:

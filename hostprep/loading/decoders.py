@@ -42,10 +42,13 @@ def decode(data: bytes, decoder: str) -> Any:
         if image is None:
             raise ValueError("OpenCV cannot decode it")
         return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
-    with Image.open(io.BytesIO(data)) as opened:
-        return np.asarray(opened.convert("RGB"))
+    try:
+        with Image.open(io.BytesIO(data)) as opened:
+            return np.asarray(opened.convert("RGB"))
+    except UnidentifiedImageError:  # its text names the buffer
+        raise ValueError("Pillow cannot identify it as an image") from None
 
 
 def resize(image: Any, side: int, decoder: str) -> Any:

@@ -16,8 +16,9 @@ _CUDA_ABSENT = re.compile(
     r"torch\.cuda\.is_available\(\) is False"
 )
 _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
-_SHARED_MEMORY = re.compile(r"Bus error|shared memory|/torch_|No space left on device", re.I)
-_DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata|file descriptor", re.I)
+_DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
+# Not every "No space left on device": the loader may write to a disk of its own.
+_SHARED_MEMORY = re.compile(r"Bus error|shared memory|/torch_", re.I)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"pickle|local object", re.I)
 
@@ -72,8 +73,9 @@ def refused(event: dict[str, Any]) -> HostprepError:
 
 def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
     """Return the error for an exception of the user's code, or of torch on its behalf."""
-    text = event["message"]
-    said = _essence(event["type"], text)
+    # Of a worker that was killed torch says so only in the cause of the error that it raises.
+    text = "\n".join([event["message"], *event["causes"]])
+    said = _essence(event["type"], event["message"])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
             f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
@@ -94,9 +96,10 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
             "define its classes and functions at the top of a module, without lambda; or"
             " multiprocessing_context='fork'",
         )
+    # Descriptors first: where they are used up, torch speaks of shared memory, too.
     for pattern, binding in (
-        (_SHARED_MEMORY, Binding.SHARED_MEMORY),
         (_DESCRIPTORS, Binding.DESCRIPTORS),
+        (_SHARED_MEMORY, Binding.SHARED_MEMORY),
         (_MEMORY, Binding.MEMORY),
     ):
         if workers and pattern.search(text):

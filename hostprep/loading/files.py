@@ -21,6 +21,7 @@ _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
 _IN_MEMORY = 64
 _REPEATS = 1000
+_MOST_BROKEN = 50
 # What lies beside samples and is none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
@@ -144,7 +145,18 @@ class FileSamples:
         return len(self.names)
 
     def __getitem__(self, index: int) -> Any:
-        return self.finish(self.unpack(read_whole(self.names[index])))
+        """Return the sample of a file; of the next one where it cannot be read or decoded.
+
+        Raises ``ValueError`` with the name of the last of many such files.
+        """
+        problem = ""
+        for number in range(index, index + _MOST_BROKEN):
+            name = self.names[number % len(self.names)]
+            try:
+                return self.finish(self.unpack(read_whole(name)))
+            except (OSError, ValueError) as error:
+                problem = f"{name}: {error}"
+        raise ValueError(f"many files in a row cannot be read or decoded, such as {problem}")
 
     def unpack(self, data: bytes) -> Any:
         """Return the decoded sample of a file's bytes."""

@@ -95,6 +95,7 @@ class Measurer:
             workers=workers,
             samples_per_s=probe.undisturbed_samples_per_s,
             cpu_seconds=probe.own_cpus / probe.samples_per_s,
+            worker_memory_bytes=probe.worker_memory_bytes,
         )
 
     def with_workers(

@@ -78,11 +78,15 @@ class SampleCost:
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """What handing ready batches from workers to the main process costs: the host's ceiling."""
+    """What handing ready batches from workers to the main process costs: the host's ceiling.
+
+    ``worker_memory_bytes`` is what a worker held that makes no samples of its own.
+    """
 
     workers: int
     samples_per_s: float
     cpu_seconds: float
+    worker_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +181,15 @@ class Stages:
 
     ``stages`` are ``read_cold`` (after the file was taken out of the page cache), ``read_warm``,
     ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
-    ``storage`` is the kernel's word on what the files lie on.
+    ``storage`` is the kernel's word on what the files lie on. ``problem`` names one of the
+    ``unreadable`` files, and what is wrong with it.
     """
 
     kind: str
     decoder: str | None
     samples: int
     unreadable: int
+    problem: str
     mean_file_bytes: float
     sample_bytes: int
     stages: tuple[Stage, ...]

@@ -14,12 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 from hostprep.loading import decoders, hazards, verdict
-from hostprep.loading.bounds import starting_point
+from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
 from hostprep.loading.files import Listing, list_samples
 from hostprep.loading.measure import Measurer, Observer, share_of_cpus
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.report import Report, Wish
-from hostprep.loading.session import DEFAULT_BATCH, PROBE_PREFETCH, Run
+from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
 from hostprep.units import format_count
 
@@ -72,7 +72,11 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
         # Each sample takes two files there: one is read as it is, and one cold.
         run.measurer.first = 2 * run.stages.samples
         if run.stages.unreadable:
-            run.notes.append(f"{run.stages.unreadable} files could not be read or decoded")
+            count = format_count(run.stages.unreadable, "file")
+            run.notes.append(
+                f"not among the samples, as it cannot be read or decoded: {count}, such as"
+                f" {run.stages.problem}"
+            )
         if wish.measure and importlib.util.find_spec("torch") is not None:
             run.measure()
         else:
@@ -141,7 +145,7 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
     usable = decoders.installed()
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
-        notes.append(f"{listing.others} files of other kinds were left out")
+        notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
     if listing.kind == "image":
         fitting = [name for name in usable if listing.jpeg or name != "simplejpeg"]
         if fitting:

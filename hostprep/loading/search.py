@@ -63,6 +63,11 @@ class Search:
         if first is None:
             return
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
+        if start > self._top():
+            # What a worker holds was not known before; so many would hold too much.
+            start = self._top()
+            if start < 1 or self._at(start) is None:
+                return
         more = self.curve.rate(2 * start) > (1 + STOP_GAIN) * self.curve.rate(start)
         if not self.agreed or more:
             self._climb(start)
@@ -82,8 +87,20 @@ class Search:
         return points_of(self.probes)
 
     def chosen(self) -> Point:
-        """Return the point to recommend among those measured; there is at least one."""
-        return choose(self.points(), self.gpu_rate)
+        """Return the point to recommend among those measured that the host bears."""
+        return choose(self.borne(), self.gpu_rate)
+
+    def borne(self) -> tuple[Point, ...]:
+        """Return what was measured with no more workers than the host bears; at least one point.
+
+        A probe with more may have been made before it was known what a worker holds.
+        """
+        most = self.most()
+        return tuple(point for point in self.points() if point.workers <= most)
+
+    def unfailed(self) -> int:
+        """Return how many workers the host bears and no probe has failed with."""
+        return self._top()
 
     def _climb(self, workers: int) -> None:
         while not self._enough(workers):
@@ -99,7 +116,7 @@ class Search:
         workers = self.chosen().workers
         while workers > 1:
             fewer = workers // 2
-            best = max(point.rate for point in self.points())
+            best = max(point.rate for point in self.borne())
             rate = self._at(fewer)
             if rate is None or not (self._enough(fewer) or rate >= (1 - _TIE) * best):
                 return

@@ -10,7 +10,7 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards, verdict
-from hostprep.loading.bounds import MOST_WORKERS, bounds
+from hostprep.loading.bounds import MOST_WORKERS, PROBE_PREFETCH, bounds, main_descriptors
 from hostprep.loading.curve import Curve, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
@@ -32,9 +32,10 @@ from hostprep.loading.search import Point, Search, choose, contenders
 from hostprep.loading.verdict import Known
 
 DEFAULT_BATCH = 32
-PROBE_PREFETCH = 2
 # How many times longer than likely a probe may take.
 _NEWS = 3.0
+# A cold read that takes so many times longer is worth a word.
+_MUCH_COLDER = 3.0
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
 # The most that the model alone may ask for beyond the processors: what no probe has confirmed may
@@ -88,10 +89,10 @@ class Run:
         self.search.run(None if subject is None else subject.current_workers)
         if self.hung is not None and len(self.search.probes) == 1:
             raise self.hung
-        self.search.repeat(contenders(self.search.points(), self.gpu_rate))
+        self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
         # Processes differ by their luck with memory: what is promised should rest on several.
         self.search.repeat([self.search.chosen().workers])
-        if len(self.search.probes) == 1 and self._most() > 0:
+        if len(self.search.probes) == 1 and self.search.unfailed() > 0:
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
                 f" {_MOST_UNCONFIRMED} workers or one a processor: --seconds gives more"
@@ -131,10 +132,12 @@ class Run:
             cuda=subject is not None and subject.cuda,
             data_bytes=self._data_bytes(),
         )
-        candidates = points
-        if not any(point.workers for point in points):
+        candidates = self.search.borne() if self.search else ()
+        if not any(point.workers for point in candidates):
             # Without workers at least it was measured, if at all; for the rest the model speaks.
-            candidates += tuple(p for p in self._modelled(found_bounds) if p.workers or not points)
+            candidates += tuple(
+                p for p in self._modelled(found_bounds) if p.workers or not candidates
+            )
         chosen = choose(candidates, self.gpu_rate)
         made = verdict.recommend(known, chosen)
         epoch = (
@@ -273,7 +276,10 @@ class Run:
         length = subject.length if subject else len(self.listing.names) if self.listing else None
         batch_size = self.cost.batch_size
         probes = self.search.probes if self.search else []
-        held = [probe.worker_memory_bytes for probe in probes if probe.worker_memory_bytes]
+        seen = [probe.worker_memory_bytes for probe in probes if probe.workers]
+        if not seen and self.transport is not None:
+            seen = [self.transport.worker_memory_bytes]  # without samples, and so at least that
+        held = [size_bytes for size_bytes in seen if size_bytes]
         return bounds(
             self.measurer.host,
             batch_bytes=self.cost.sample_bytes * batch_size,
@@ -281,7 +287,7 @@ class Run:
             prefetch_factor=PROBE_PREFETCH,
             batches=None if length is None else math.ceil(length / batch_size),
             worker_memory_bytes=max(held, default=None),
-            main_descriptors=max((probe.main_descriptors for probe in probes[:1]), default=16),
+            main_descriptors=main_descriptors(probes),
         )
 
     def _most(self) -> int:
@@ -291,10 +297,12 @@ class Run:
         """Return the model's points, where nothing was measured with workers."""
         assert self.curve is not None
         capacity = math.ceil(self.measurer.host.capacity_per_rank)
+        failed = self.search.failures if self.search else ()
         most = min(
             max(_MOST_UNCONFIRMED, capacity),
             *(bound.workers for bound in found_bounds),
             MOST_WORKERS,
+            *(failure.workers - 1 for failure in failed),
         )
         top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
         rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
@@ -314,6 +322,13 @@ class Run:
                 " remains without them, and less certain for it"
             )
         in_memory = self.stages is not None and self.stages.storage == "ram"
+        if self.stages is not None and not in_memory:
+            as_is, cold = (self.stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
+            if cold > _MUCH_COLDER * as_is:
+                notes.append(
+                    f"the files came from the page cache, {1e3 * as_is:.2g} ms each; from the"
+                    f" storage it is {1e3 * cold:.2g} ms, and will be for what memory cannot hold"
+                )
         if self.measurer.seen_before and not in_memory:
             notes.append(
                 "the data is too short, or comes in a stream: some samples were read more than"

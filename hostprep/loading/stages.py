@@ -75,7 +75,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         if time.perf_counter() - begin > seconds and done >= _LEAST_SAMPLES:
             break
     if not done:
-        raise Inconclusive(f"no file could be read and decoded; the last was {problem}")
+        raise Inconclusive(f"no file could be read and decoded; the last was {problem}.")
     if not batches:
         watches["collate"].run(collate_arrays, batch)
     collated = batches * batch_size if batches else len(batch)
@@ -85,6 +85,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         decoder=samples.decoder,
         samples=done,
         unreadable=unreadable,
+        problem=problem,
         mean_file_bytes=read_bytes / done,
         sample_bytes=_size_bytes(ready),
         stages=tuple(

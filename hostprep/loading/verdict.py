@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hostprep.loading.bounds import batches_in_shm, shm_batches
+from hostprep.loading.bounds import (
+    PROBE_PREFETCH,
+    batches_in_shm,
+    bounds,
+    main_descriptors,
+)
 from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
 from hostprep.loading.model import (
     Binding,
@@ -193,12 +198,27 @@ def _staging(known: Known) -> str:
 
 
 def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
-    """Return the prefetch factor, lowered to what was probed where memory does not bear more."""
-    batch_bytes = known.cost.sample_bytes * known.cost.batch_size
-    if known.host.shm_free_bytes is None or not batch_bytes:
-        return ahead
-    allowed = shm_batches(known.host, batch_bytes)
-    while ahead > 2 and batches_in_shm(workers, ahead) > allowed:
+    """Return the prefetch factor, lowered as far as to what was probed where a bound forbids more.
+
+    A batch whose size nobody could see gets no more than what was probed.
+    """
+    cost = known.cost
+    if not cost.sample_bytes:
+        return PROBE_PREFETCH
+
+    def fits(ahead: int) -> bool:
+        found = bounds(
+            known.host,
+            batch_bytes=cost.sample_bytes * cost.batch_size,
+            tensors_per_batch=cost.tensors_per_batch,
+            prefetch_factor=ahead,
+            batches=None,
+            worker_memory_bytes=_worker_memory(known.probes, workers),
+            main_descriptors=main_descriptors(known.probes),
+        )
+        return all(bound.workers >= workers for bound in found)
+
+    while ahead > PROBE_PREFETCH and not fits(ahead):
         ahead -= 1
     return ahead
 
@@ -244,7 +264,7 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     cpu_ms, wait_ms = 1e3 * cost.cpu_seconds, 1e3 * cost.waiting_seconds
     reasons = [
         f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
-        f"{known.host.capacity_per_rank:.3g} processors a rank ({known.host.cpus_from})",
+        f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
     if point.workers == 0 and known.points:
         tried = [p for p in known.points if p.workers]

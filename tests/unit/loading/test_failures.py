@@ -9,12 +9,20 @@ from hostprep.loading.failures import LoaderFailed, WorkersFailed, died, hung, r
 from hostprep.loading.model import Binding
 
 
-def failure(message: str, *, kind: str = "RuntimeError", where: str = "iterate") -> HostprepError:
+def failure(
+    message: str, *causes: str, kind: str = "RuntimeError", where: str = "iterate"
+) -> HostprepError:
     trace = (
         'Traceback:\n  File "/usr/lib/torch/utils/data/x.py", line 9, in next\n'
         '  File "/home/u/train.py", line 12, in __getitem__\n'
     )
-    event = {"where": where, "type": kind, "message": message, "trace": trace}
+    event = {
+        "where": where,
+        "type": kind,
+        "message": message,
+        "causes": list(causes),
+        "trace": trace,
+    }
     return raised(event, "mine:data", 4)
 
 
@@ -33,6 +41,11 @@ def failure(message: str, *, kind: str = "RuntimeError", where: str = "iterate")
         ),
         ("received 0 items of ancdata", Binding.DESCRIPTORS),
         ("[Errno 24] Too many open files", Binding.DESCRIPTORS),
+        (
+            "unable to open shared memory object </torch_1> in read-write mode: Too many open"
+            " files (24)",
+            Binding.DESCRIPTORS,
+        ),
         ("DataLoader worker (pid 8) is killed by signal: Killed.", Binding.MEMORY),
         ("[Errno 12] Cannot allocate memory", Binding.MEMORY),
     ],
@@ -45,6 +58,23 @@ def test_what_the_host_limits_is_told_from_what_the_loader_does(
     assert error.binding is binding
     assert error.hint
     assert error.exit_code == 1
+
+
+def test_a_killed_worker_is_told_from_the_cause_alone() -> None:
+    error = failure(
+        "DataLoader worker (pid(s) 71) exited unexpectedly",
+        "DataLoader worker (pid 71) is killed by signal: Killed. ",
+    )
+    assert isinstance(error, WorkersFailed)
+    assert error.binding is Binding.MEMORY
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["[Errno 9] Bad file descriptor", "[Errno 28] No space left on device: '/var/cache/x'"],
+)
+def test_what_the_loader_does_to_its_own_files_is_no_limit_of_the_host(message: str) -> None:
+    assert not isinstance(failure(message, kind="OSError"), WorkersFailed)
 
 
 @pytest.mark.parametrize(

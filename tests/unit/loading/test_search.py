@@ -133,6 +133,34 @@ def test_workers_that_fail_are_a_bound() -> None:
     assert all(workers < asked[0] for workers in asked[1:])
 
 
+def test_where_all_workers_fail_none_are_left() -> None:
+    def measure(workers: int) -> FailedProbe:
+        return FailedProbe(workers, Binding.MEMORY, "killed")
+
+    made = Search(Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
+    made.run(None)
+    assert made.unfailed() == 0
+    assert made.chosen().workers == 0
+
+
+def test_a_bound_that_the_first_probe_teaches_holds_for_that_probe_too() -> None:
+    """What a worker holds is known only once one has run."""
+    asked: list[int] = []
+
+    def measure(workers: int) -> Probe:
+        asked.append(workers)
+        return probe(workers, far(workers))
+
+    def most() -> int:
+        return 10 if asked else 64
+
+    made = Search(Curve(43, 43, 1000, True), None, measure, most, lambda: 4, [probe(0, 43)])
+    made.run(None)
+    assert asked[0] > 10 and all(workers <= 10 for workers in asked[1:])
+    assert made.chosen().workers == 10
+    assert all(point.workers <= 10 for point in made.borne())
+
+
 def test_workers_that_come_to_nothing_in_time_leave_as_many_as_there_is_time_for() -> None:
     asked = []
 

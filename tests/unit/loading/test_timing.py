@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import time
+import weakref
+from collections import UserDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,6 +18,20 @@ from hostprep.errors import Inconclusive
 from hostprep.loading.building import ProbeJob, Stamped, UnseenBatches, UnseenIndices, build
 from hostprep.loading.opening import Opened
 from hostprep.loading.timing import Batches, measure_batch, time_iterable, time_loader
+
+
+@dataclass
+class Boxes:
+    """A batch of a class of one's own."""
+
+    corners: torch.Tensor
+
+
+@dataclass(slots=True)
+class Slots:
+    """The same without a ``__dict__``."""
+
+    values: torch.Tensor
 
 
 class Sleepy:
@@ -186,3 +203,27 @@ def test_bytes_of_nested_batches() -> None:
     batch = {"x": torch.zeros(4, 10), "y": [torch.zeros(3), ("name", torch.zeros(1))]}
     assert measure_batch(batch) == (4 * 44, 3)
     assert measure_batch(b"abc") == (3, 0)
+    wrapped = UserDict(
+        x=torch.zeros(4, 10), boxes=Boxes(torch.zeros(3)), slots=Slots(torch.ones(2))
+    )
+    assert measure_batch([wrapped, "name", 7]) == (160 + 12 + 8, 3)
+    wrapped["itself"] = wrapped
+    assert measure_batch(wrapped)[1] >= 3
+
+
+def test_a_batch_is_held_until_the_next_has_come_as_a_training_holds_it() -> None:
+    made = []
+
+    def batches() -> Iterator[torch.Tensor]:
+        while True:
+            held = [ref for ref in made if ref() is not None]
+            assert len(held) <= 1
+            batch = torch.zeros(3)
+            made.append(weakref.ref(batch))
+            yield batch
+            del batch
+
+    taken = Batches(batches(), "mine")
+    for number in range(4):
+        taken.take()
+        assert [ref() is not None for ref in made] == [False] * number + [True]

@@ -47,7 +47,7 @@ def subject(current: int | None) -> Subject:
 def stages(**seconds: float) -> Stages:
     names = ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
     made = [Stage(name, seconds.get(name, 1e-5), seconds.get(name, 1e-5), 1e-5) for name in names]
-    return Stages("image", "pillow", 100, 0, 1e5, 600_000, tuple(made), "arm", "sda rotates")
+    return Stages("image", "pillow", 100, 0, "", 1e5, 600_000, tuple(made), "arm", "sda rotates")
 
 
 def judged(
@@ -200,3 +200,26 @@ def test_code_can_be_pasted() -> None:
     loader = eval(text, {"DataLoader": DataLoader, "dataset": list(range(64))})
     assert (loader.num_workers, loader.prefetch_factor, loader.batch_size) == (3, 2, 16)
     assert loader.persistent_workers
+
+
+UNEVEN = cost(batch_p99_over_mean=3.0)
+
+
+def test_more_is_made_ahead_where_batches_are_uneven() -> None:
+    assert judged([probe(0, 500), probe(4, 2000)], sample=UNEVEN).prefetch_factor == 4
+
+
+@pytest.mark.parametrize(
+    ("host", "sample", "fits"),
+    [
+        (share(descriptors_limit=400), cost(batch_p99_over_mean=3.0, tensors_per_batch=20), 2),
+        (share(memory_available_bytes=1300 * MIB), UNEVEN, 3),
+        (share(shm_free_bytes=340 * MIB), UNEVEN, 3),
+        (share(), cost(batch_p99_over_mean=3.0, sample_bytes=0), 2),
+    ],
+)
+def test_no_more_is_made_ahead_than_every_bound_allows(
+    host: HostShare, sample: SampleCost, fits: int
+) -> None:
+    made = judged([probe(0, 500), probe(4, 2000)], host=host, sample=sample)
+    assert (made.num_workers, made.prefetch_factor) == (4, fits)
