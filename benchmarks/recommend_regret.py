@@ -17,6 +17,7 @@ other programs got into it nevertheless. Writes ``recommend-results.json`` and, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -270,14 +271,15 @@ def time_point(name: str, workers: int) -> dict[str, float]:
 
     loader = DataLoader(WORKLOADS[name](), batch_size=32, num_workers=workers, shuffle=True)
     batches = iter(loader)
-    for _ in range(2 * workers + 4):
-        next(batches)
+    # A loop holds a batch until the next has come, as a training does.
+    for _ in itertools.islice(batches, 2 * workers + 4):
+        pass
     busy, idle = processor_ticks()
     mine = own_ticks(batches)
     begin, count, step = time.perf_counter(), 0, max(1, workers)
     while True:
-        for _ in range(step):
-            next(batches)
+        for _ in itertools.islice(batches, step):
+            pass
         count += step
         elapsed = time.perf_counter() - begin
         if elapsed >= WINDOW_SECONDS and count >= max(8, 3 * step):
