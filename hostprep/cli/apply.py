@@ -104,9 +104,9 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
         for change in applied.done:
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
     for problem in (*applied.failed, *applied.after.refusals):
-        say(f"failed: {problem.kind} {problem.subject}: {printable(problem.message)}")
+        say(f"failed: {problem.kind} {problem.subject}: {printable(problem.message, lines=True)}")
         if problem.hint:
-            say(f"  -> {printable(problem.hint)}")
+            say(f"  -> {printable(problem.hint, lines=True)}")
     for each in applied.not_tried:
         say(printable(f"not done: {each.kind} {each.subject}: {each.reason}"))
     for change in applied.after.changes:

@@ -175,7 +175,7 @@ def _write(path: Path, text: str, verdict: str) -> None:
         write_named(path, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
         raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
-    say(f"{verdict}: the report is in {path}")
+    say(f"the verdict is {verdict}; the report is in {path}")
 
 
 class _Progress:

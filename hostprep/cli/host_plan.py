@@ -63,9 +63,9 @@ def show_plan(plan: HostPlan) -> None:
     for each in plan.unchanged:
         emit_text(printable(f"unchanged: {each.kind} {each.subject}: {each.reason}"))
     for refusal in plan.refusals:
-        say(f"refused: {refusal.kind} {refusal.subject}: {printable(refusal.message)}")
+        say(f"refused: {refusal.kind} {refusal.subject}: {printable(refusal.message, lines=True)}")
         if refusal.hint:
-            say(f"  -> {printable(refusal.hint)}")
+            say(f"  -> {printable(refusal.hint, lines=True)}")
     if plan.refusals:
         emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
     elif plan.changes:

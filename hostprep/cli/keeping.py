@@ -15,4 +15,4 @@ def keep(command: str, fields: dict[str, Any]) -> None:
     try:
         keep_last(command, fields)
     except (OSError, HostprepError) as error:
-        say(f"the result could not be kept for `hostprep check`: {error}")
+        say(f"hostprep: the result could not be kept for `hostprep check`: {error}")

@@ -92,7 +92,7 @@ def mount(
         return
     show_plan(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
     if live is not None:
-        emit_text(volume_line(live))
+        emit_text(f"now: {volume_line(live)}" if dry_run else volume_line(live))
 
 
 def _fields(plan: VolumePlan, live: LiveVolume | None, *, dry_run: bool) -> dict[str, Any]:

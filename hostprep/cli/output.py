@@ -55,9 +55,9 @@ def _print(text: str, stream: TextIO) -> None:
 
 def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     """Print an error: a sentence and a hint on stderr, and with ``--json`` the document too."""
-    say(f"hostprep: {printable(error.message)}")
+    say(f"hostprep: {printable(error.message, lines=True)}")
     if error.hint:
-        say(f"  -> {printable(error.hint)}")
+        say(f"  -> {printable(error.hint, lines=True)}")
     if as_json:
         emit_json(command, {"error": error_fields(error)}, ok=False)
 
@@ -67,15 +67,18 @@ def error_fields(error: HostprepError) -> dict[str, str | None]:
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
-def printable(text: str) -> str:
+def printable(text: str, *, lines: bool = False) -> str:
     """Return ``text`` with control characters and undecodable bytes as escapes.
 
-    File names come from strangers: printed raw, they could rewrite what the terminal shows.
+    File names come from strangers: printed raw, they could rewrite what the terminal shows, or add
+    a line to it. ``lines`` lets line ends pass, for a message of several lines.
     """
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode()
+        char
+        if char.isprintable() or (lines and char == "\n")
+        else char.encode("unicode_escape").decode()
         for char in text
     )
 

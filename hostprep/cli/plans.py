@@ -36,16 +36,18 @@ def show_plan(
     *,
     dry_run: bool,
 ) -> None:
-    """Print a plan for people: the steps on stdout, the warnings on stderr."""
+    """Print a plan, or what was done, for people: the steps on stdout, the warnings on stderr."""
     for warning in warnings:
         say(f"hostprep: warning: {printable(warning)}")
-    would = "would: " if dry_run else ""
     for change in changes:
-        emit_text(printable(f"{would}{change.subject}: {change.action} ({change.reason})"))
+        words = f"{change.subject}: {change.action}"
+        emit_text(printable(f"would: {words} ({change.reason})" if dry_run else f"done: {words}"))
     for each in unchanged:
         emit_text(printable(f"unchanged: {each.subject}: {each.reason}"))
     if not changes:
         emit_text("nothing to do")
+    elif dry_run:
+        emit_text("dry run: nothing was changed")
 
 
 def volume_fields(live: LiveVolume) -> dict[str, Any]:

@@ -79,7 +79,9 @@ def probe(
     try:
         results.keep(fields)
     except OSError as error:
-        say(f"the result could not be kept: {error.strerror} ({error.filename})")
+        say(f"hostprep: the result could not be kept: {error.strerror} ({error.filename})")
+        say("  -> HOSTPREP_STATE_DIR names another place for it")
+        fields.pop("id", None)
     changes: tuple[results.Difference, ...] = ()
     if before is not None:
         results.refuse_unlike(before, fields["settings"])

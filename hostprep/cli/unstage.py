@@ -118,11 +118,12 @@ def _conclude(
             ok=not result.foreign,
         )
     else:
+        unfinished = " its unfinished copies were removed, and it is" if plan.private else ""
         emit_text(
             printable(
                 f"{record.target}: {format_count(result.removed_entries, 'entry')} removed"
                 if plan.published
-                else f"{record.target}: it was not on the target; forgotten"
+                else f"{record.target}: it was not on the target;{unfinished} forgotten"
             )
         )
         if result.unmounted:

@@ -7,12 +7,12 @@ import stat
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.host.processes import users_of
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
     all_records,
     folder,
+    folder_of,
     forget,
     manifest_path,
 )
@@ -32,7 +32,7 @@ from hostprep.staging.tree import (
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
-from hostprep.volumes.removal import UnmountPlan, UnmountRequest, apply_unmount, plan_unmount
+from hostprep.volumes.removal import unmount_volume
 
 # Where a data set waits, inside its private directory, to be removed once nobody can see it.
 _GONE = "removing"
@@ -104,8 +104,13 @@ def find_record(name_or_path: str) -> Record:
 def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
-    Raises ``Refused`` where something is mounted on the data set or inside it.
+    Raises ``Refused`` where something is mounted on the data set or inside it, and
+    ``HostprepError`` where the data set is on the machine's record, and not on this user's own.
     """
+    if folder_of(record) != folder(record.name, record.target):
+        raise HostprepError(
+            f"{record.target} was staged by root; nothing was changed.", "run it with sudo"
+        )
     parent_fd = _open_parent(record)
     if parent_fd is None:
         return UnstagePlan(record, 0, (), False, False, False, fstab)
@@ -169,23 +174,17 @@ def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
     facts = gather(volume)
     if facts.live is None:
         if plan.fstab:
-            _apply(UnmountRequest(volume, fstab=True))
-        return False, "it is not mounted"
+            unmount_volume(volume, fstab=True)
+        return None, None
     if not facts.is_ours:
         return False, "it was not mounted by hostprep"
     if facts.place.entries:
         return False, f"it still holds {', '.join(facts.place.entries[:3])}"
     try:
-        _apply(UnmountRequest(volume, fstab=plan.fstab))
+        unmount_volume(volume, fstab=plan.fstab)
     except HostprepError as error:
         return False, error.message
     return True, None
-
-
-def _apply(request: UnmountRequest) -> UnmountPlan:
-    facts = gather(request.path)
-    users = users_of(facts.path) if facts.is_ours else ()
-    return apply_unmount(plan_unmount(request, facts, users))
 
 
 def _open_parent(record: Record) -> int | None:

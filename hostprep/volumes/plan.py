@@ -168,7 +168,9 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     if noswap_wanted != live.noswap:
         unchanged.append(
             Unchanged(
-                "noswap", "the kernel changes it only at a mount, and nothing is unmounted for it"
+                "noswap",
+                "not as was asked for: the kernel changes it only at a mount. Unmount the volume"
+                " and mount it again for that",
             )
         )
     budget = None
@@ -191,7 +193,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         changes.append(Change(live.path, action, f"it is {live.uid}:{live.gid}"))
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
-    if not changes:
+    if not changes and noswap_wanted == live.noswap:
         unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
     fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
     return VolumePlan(

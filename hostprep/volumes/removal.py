@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 from dataclasses import dataclass
 
@@ -67,8 +69,7 @@ def unmount_volume(
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
     """Read the facts and plan; changes nothing."""
     facts = gather(request.path)
-    users = users_of(facts.path) if facts.is_ours else ()
-    return plan_unmount(request, facts, users)
+    return plan_unmount(request, facts, _users(facts.path) if facts.is_ours else ())
 
 
 def plan_unmount(
@@ -150,6 +151,11 @@ def apply_unmount(plan: UnmountPlan, observer: Observer | None = None) -> Unmoun
     return fresh
 
 
+def _users(path: str) -> tuple[PathUser, ...]:
+    """Return who else uses a volume; our own working directory we can leave."""
+    return tuple(user for user in users_of(path) if user.pid != os.getpid())
+
+
 def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]) -> None:
     path, mount = facts.path, facts.mount
     if mount is None:
@@ -192,10 +198,13 @@ def _without_line(request: UnmountRequest, facts: VolumeFacts) -> bytes | None:
 
 
 def _unmount(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if f"{os.getcwd()}/".startswith(f"{path}/"):
+            os.chdir("/")  # our own working directory would keep it busy
     try:
         unmount(path)
     except CommandFailed as error:
-        users = "; ".join(map(str, users_of(path)))
+        users = "; ".join(map(str, _users(path)))
         raise HostprepError(
             f"{path} could not be unmounted: {users or error.completed.stderr.strip()}.",
             "end what uses it, and run the same command again",

@@ -56,6 +56,22 @@ def test_by_name_or_by_path(
     hostprep("unstage", "data", expect=2)
 
 
+def test_what_root_staged_is_not_a_users_to_remove(
+    source: Path, target: Path, state: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    before = snapshot(target)
+    monkeypatch.setattr("hostprep.system.state.SYSTEM_STATE_DIR", state)
+    monkeypatch.delenv("HOSTPREP_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(safe_dir / "home"))
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    for words in (["data"], ["data", "--dry-run"]):
+        found = hostprep("unstage", *words, expect=1)
+        assert "was staged by root; nothing was changed" in found["error"]["message"]
+        assert "sudo" in found["error"]["hint"]
+    assert snapshot(target) == before
+
+
 def test_two_of_one_name_need_the_path(source: Path, target: Path, safe_dir: Path) -> None:
     hostprep("stage", source, "--to", target)
     hostprep("stage", source, "--to", safe_dir / "slow")
