@@ -33,7 +33,7 @@ SCRATCH = Path("/mnt/rig")
 HOSTPREP = str(Path(sys.executable).with_name("hostprep"))
 VERIFY = ("readback", "inflight", "none")
 
-_TOUCHED_BYTES = 4 * 2**30
+_TOUCHED_BYTES = 8 * 2**30  # as much as the largest set takes, a million inodes included
 _ZEROS = bytes(2 * 2**20)
 
 # Makes a source below the working directory and takes away what must not stay.
@@ -132,7 +132,7 @@ def run_scenario(scenario: Scenario, rounds: int, work: Path) -> dict[str, objec
         "title": scenario.title,
         "machine": machine(),
         "date": time.strftime("%Y-%m-%d"),
-        "memory": "compacted, and touched by a fill of 4 GiB",
+        "memory": "compacted, and touched by a fill of 8 GiB",
         "missing": missing,
         "notes": notes,
         "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
@@ -174,7 +174,7 @@ def warm_up() -> None:
     some seconds goes back to the host: the first fill after that is several times slower.
     """
     compact()
-    mount("-t", "tmpfs", "-o", "size=8G,huge=within_size", "warm", str(TARGET))
+    mount("-t", "tmpfs", "-o", "size=9G,huge=within_size", "warm", str(TARGET))
     try:
         with (TARGET / "zeros").open("wb") as file:
             file.truncate(_TOUCHED_BYTES)

@@ -194,13 +194,14 @@ class BytesSamples(FileSamples):
 def in_memory(samples: FileSamples, form: str, decoder: str) -> BytesSamples:
     """Return a few of the samples with their bytes in memory, as they are or in another form.
 
-    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Those that are unreadable are left
+    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Unreadable ones are left
     out; the others come many times over, so that they last for a measurement.
     """
     contents = []
     for name in samples.names[:_IN_MEMORY]:
         try:
             data = read_whole(name)
+            samples.unpack(data)  # those that cannot be decoded are left out
             if form != "as_is":
                 data = decoders.encode(decoders.decode(data, "pillow"), form)
         except (OSError, ValueError):

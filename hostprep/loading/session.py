@@ -93,9 +93,12 @@ class Run:
         # Processes differ by their luck with memory: what is promised should rest on several.
         self.search.repeat([self.search.chosen().workers])
         if len(self.search.probes) == 1 and self.search.unfailed() > 0:
+            most = "one worker a processor"
+            if not self.search.failures:
+                most = f"{_MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
-                f" {_MOST_UNCONFIRMED} workers or one a processor: --seconds gives more"
+                f" {most}: --seconds gives more"
             )
 
     def model(self, batch_size: int) -> None:
@@ -299,7 +302,8 @@ class Run:
         capacity = math.ceil(self.measurer.host.capacity_per_rank)
         failed = self.search.failures if self.search else ()
         most = min(
-            max(_MOST_UNCONFIRMED, capacity),
+            # What failed with more has shown that the host is short of something.
+            capacity if failed else max(_MOST_UNCONFIRMED, capacity),
             *(bound.workers for bound in found_bounds),
             MOST_WORKERS,
             *(failure.workers - 1 for failure in failed),

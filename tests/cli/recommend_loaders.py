@@ -59,6 +59,16 @@ class Raises(Waiting):
         raise KeyError("label")
 
 
+class KilledWhenMany(Waiting):
+    """Where there are more than two workers, one is killed, as when memory runs out."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        info = torch.utils.data.get_worker_info()
+        if info is not None and info.id > 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
 class RaisesInWorkers(Waiting):
     def __getitem__(self, index: int) -> torch.Tensor:
         if torch.utils.data.get_worker_info() is not None:

@@ -151,6 +151,14 @@ def test_a_loader_that_waits_gets_more_workers_than_there_are_processors() -> No
     assert found["expected_samples_per_s"] == pytest.approx(at_best[0]["rate"])
 
 
+def test_workers_that_the_kernel_kills_are_a_bound() -> None:
+    status, found, _ = loader("KilledWhenMany", "--seconds", "14")
+    assert status == 0
+    assert found["num_workers"] <= 2
+    assert {each["binding"] for each in found["evidence"]["failed_probes"]} == {"memory"}
+    assert "workers_failed" in {hazard["code"] for hazard in found["hazards"]}
+
+
 def test_ready_samples_get_none_and_what_is_set_already_may_stay() -> None:
     status, found, _ = loader("good_already")
     assert status == 0
@@ -316,9 +324,13 @@ def test_side_by_side(tmp_path: Path) -> None:
 
     for number in range(140):
         Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"{number}.jpg")
+    for number in range(20):  # as a broken download leaves them: left out, and named
+        (tmp_path / f"broken-{number}.jpg").write_bytes(b"\xff\xd8\xff\xe0 half of one")
     done = hostprep("--dataset", str(tmp_path), "--seconds", "5", "--compare", "--json")
     assert done.returncode == 0
-    found = json.loads(done.stdout)["evidence"]
+    document = json.loads(done.stdout)
+    found, notes = document["evidence"], document["notes"]
+    assert any("cannot be read or decoded" in note and "broken-" in note for note in notes)
     rows = {(row["group"], row["name"]): row for row in found["comparison"]}
     assert rows["decoder", "pillow"]["peak_samples_per_s"] > 0
     assert rows["decoder", "opencv"]["peak_samples_per_s"] > 0

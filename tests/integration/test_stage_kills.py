@@ -137,7 +137,7 @@ def duration(out: Path, *words: str | Path) -> float:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("rounds", "large_bytes"), [(90, 0), (25, 65 << 20)])
+@pytest.mark.parametrize(("rounds", "large_bytes"), [(60, 0), (25, 65 << 20)])
 def test_a_first_stage_killed_anywhere_publishes_all_or_nothing(
     rounds: int,
     large_bytes: int,
@@ -227,7 +227,7 @@ def versions(safe_dir: Path) -> Iterator[Versions]:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("rounds", [150])
+@pytest.mark.parametrize("rounds", [90])
 def test_an_update_killed_anywhere_shows_each_file_old_or_new(
     rounds: int, safe_dir: Path, dice: random.Random, out: Path, versions: Versions
 ) -> None:
@@ -280,7 +280,7 @@ def test_an_unstage_killed_anywhere_leaves_all_or_nothing(
     wanted = entries(source)
     seconds = 0.0
     hidden = 0
-    for number in range(50):
+    for number in range(40):
         result(target, source)
         if not seconds:
             seconds = duration(out, "unstage", "data")
@@ -316,7 +316,7 @@ def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     fresh = result(target, source)
     number = signal.Signals[name]
     interrupted = resumed = 0
-    for _ in range(40):
+    for _ in range(30):
         shutil.rmtree(target)
         shutil.rmtree(state)
         child = start(out, "stage", source, "--to", target)
