@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
 from hostprep.cli.output import emit_json
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import HostprepError, Interrupted, Refused, UsageError
 
 if TYPE_CHECKING:
     from hostprep.staging.model import StageRequest
@@ -232,7 +233,14 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
             return _Outcome(plan_fields(plan), plan.refusal is None, False, plan.refusal)
         if not as_json:
             announce(plan)
-        result = carry_out(plan, reporter)
+        try:
+            result = carry_out(plan, reporter)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "interrupted.",
+                "the same command goes on with what was copied; to remove that: hostprep unstage"
+                f" {shlex.quote(request.target)}",
+            ) from None
         bound = bound_of(result, plan, cores())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)

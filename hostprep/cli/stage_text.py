@@ -166,7 +166,8 @@ def conclude(
 
 def _summary(result: StageResult) -> list[str]:
     if not result.changed:
-        return [f"nothing to do: {result.target} is whole and fresh ({_digest(result)})"]
+        digest = "not verified" if result.digest is None else f"digest {result.digest}"
+        return [f"nothing to do: {result.target} is whole and fresh; {digest}"]
     copy_seconds = result.phases.get("copy", 0.0)
     rate = f", {format_rate(result.copied_bytes / copy_seconds)}" if copy_seconds > 0 else ""
     lines = [

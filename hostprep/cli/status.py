@@ -88,7 +88,10 @@ def _show_volume(volume: VolumeStatus) -> None:
 def _show_dataset(dataset: DatasetStatus) -> None:
     record = dataset.record
     reason = f": {dataset.reason}" if dataset.reason else ""
-    emit_text(printable(f"data set {record.name}: {dataset.state}, {dataset.freshness}{reason}"))
+    # Of what is not there nobody asks whether it is fresh.
+    there = dataset.state in ("staged", "partial")
+    state = f"{dataset.state}, {dataset.freshness}" if there else dataset.state
+    emit_text(printable(f"data set {record.name}: {state}{reason}"))
     emit_text(printable(f"  {record.source} -> {record.target}"))
     if dataset.state == "copying" or record.phase == "copying":
         return

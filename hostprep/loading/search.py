@@ -59,7 +59,8 @@ class Search:
         first = None
         while start >= 1 and (first := self._at(start)) is None:
             # They failed, or were so much slower than the model says that the time ran out.
-            start = start // 4 if self.failures else min(start // 2, self.affordable())
+            fewer = start // 4 if self.failures else min(start // 2, self.affordable())
+            start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES

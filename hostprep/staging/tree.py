@@ -74,6 +74,11 @@ class DirCache:
     def _open_below(self, parent_fd: int, name: str) -> int:
         try:
             return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+        except PermissionError:
+            if not self._create:
+                raise
+            _open_to_owner(parent_fd, name)
+            return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
         except FileNotFoundError:
             if not self._create:
                 raise
@@ -94,6 +99,18 @@ def writable(directory_fd: int) -> int:
         if mode & 0o300 != 0o300:
             os.fchmod(directory_fd, mode | 0o300)
     return directory_fd
+
+
+def _open_to_owner(parent_fd: int, name: str) -> None:
+    """Let an ordinary user into a directory of theirs that was staged without a mode for them."""
+    descriptor = os.open(
+        name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd
+    )
+    try:
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
+    finally:
+        os.close(descriptor)
 
 
 def join(directory: str, name: str) -> str:

@@ -79,7 +79,7 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
     if request.size_bytes <= 0:
         raise Refused(
             "a volume of size 0 would have no limit at all; nothing was changed.",
-            "give it a size, such as --size 30G",
+            "give it a size, such as 30G",
         )
     if request.inodes is not None and request.inodes <= 0:
         raise Refused("a volume needs at least one inode; nothing was changed.")

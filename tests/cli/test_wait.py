@@ -71,7 +71,7 @@ def test_what_is_gone_fails_at_once(source: Path, fast: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "instead", "words"),
     [
-        (b'"phase": "staged"', b'"phase": "updating"', "a run was interrupted"),
+        (b'"phase": "staged"', b'"phase": "updating"', "a run did not get to its end"),
         (b'"partial": false', b'"partial": true', "entries are not in it"),
         (b'"volume": null', b'"volume": "/mnt/none"', "its volume /mnt/none is not mounted"),
     ],

@@ -479,6 +479,23 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
         shutil.rmtree(shm, ignore_errors=True)
 
 
+def test_a_folder_closed_to_its_owner_is_taken_up_again_once_it_is_open(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = safe_dir / "theirs"
+    source = make_source(home / "data")
+    subprocess.run(["chown", "-R", "65534:65534", home], check=True)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(home / "state"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(home / "run"))
+    closed = source / "class-1"
+    closed.chmod(0)
+    staged = hostprep("stage", source, "--to", home / "fast", "--partial", prefix=NOBODY)
+    assert [item["path"] for item in staged["skipped"]] == ["class-1"]
+    closed.chmod(0o755)
+    hostprep("stage", source, "--to", home / "fast", prefix=NOBODY)
+    assert differences(source, home / "fast/data", owners=False) == []
+
+
 # -- locks
 
 
