@@ -7,7 +7,7 @@
 For each workload: the recommendation, by the command line and with its defaults; then real
 DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, and what was recommended, each in
 a fresh process, by a timing loop that shares no code with hostprep. The sweep is gone through
-twice, in opposite orders; then the three best of it and what was recommended three times more, in
+twice, in opposite orders; then the three best of it and what was recommended five times more, in
 turn, since the best of a dozen noisy figures owes its place to the noise as well. Each measurement
 waits for the machine to be quiet, ten seconds at most, and is taken again, twice at most, where
 other programs got into it nevertheless. Writes ``recommend-results.json`` and, from it,
@@ -46,7 +46,7 @@ DISTURBED_WITH_A_SERVER = 0.25
 SERVED = ("far", "arm")
 TRIES = 3
 FINALISTS = 3
-FINAL_ROUNDS = 3
+FINAL_ROUNDS = 5
 QUIET_SECONDS = 10.0
 IMAGES, ARRAYS, TEXTS, VOLUMES, ARM_FILES = 800, 400, 400, 60, 12_000
 ARM_MEAN_BYTES = 40_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hostprep.loading.curve import Curve
@@ -21,13 +21,19 @@ AGREES = 0.15
 _TIE = 0.03
 # Of the best rate: less than this, and no luck with memory makes up for it.
 _NOT_FAR = 0.5
+# Of the mean of several processes: what is promised should not be far off for their luck.
+_SETTLED = 0.04
+_MOST_SETTLING = 5
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """All probes with one number of workers, taken together."""
+    """All probes with one number of workers, taken together.
+
+    ``relative_error`` is that of the rate as a forecast for one more process: a training is one.
+    """
 
     workers: int
     rate: float
@@ -81,6 +87,18 @@ class Search:
         """Probe once more at each of ``workers``, while there is time."""
         for number in workers:
             if not self._try(number):
+                return
+
+    def settle(self) -> None:
+        """Probe once more what is chosen, and again until its mean is known well enough.
+
+        Or until there is no more time.
+        """
+        for _ in range(_MOST_SETTLING):
+            workers = self.chosen().workers
+            if not self._try(workers):
+                return
+            if _mean_error([p for p in self.probes if p.workers == workers]) <= _SETTLED:
                 return
 
     def points(self) -> tuple[Point, ...]:
@@ -161,19 +179,31 @@ class Search:
 
 
 def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
-    """Take the probes of each number of workers together: the mean, and its relative error."""
+    """Take the probes of each number of workers together: the mean, and its relative error.
+
+    Processes differ by where their memory comes to lie, by a tenth and more where samples are as
+    good as ready, so the error is the wider one: of the clock within a process, or of one process
+    against the mean of ``n``, ``s sqrt(1 + 1/n)``.
+    """
     by_workers: dict[int, list[Probe]] = {}
     for probe in probes:
         by_workers.setdefault(probe.workers, []).append(probe)
     points = []
     for workers, some in sorted(by_workers.items()):
-        rates = [probe.undisturbed_samples_per_s for probe in some]
-        mean = statistics.fmean(rates)
-        inner = statistics.fmean(probe.relative_error for probe in some) / math.sqrt(len(some))
-        outer = statistics.stdev(rates) / mean / math.sqrt(len(rates)) if len(rates) > 1 else 0.0
+        mean = statistics.fmean(probe.undisturbed_samples_per_s for probe in some)
+        inner = statistics.fmean(probe.relative_error for probe in some)
+        outer = _mean_error(some) * math.sqrt(len(some) + 1)
         clock = statistics.fmean(probe.samples_per_s for probe in some)
         points.append(Point(workers, mean, clock, max(inner, outer), len(some)))
     return tuple(points)
+
+
+def _mean_error(probes: Sequence[Probe]) -> float:
+    """Return the standard error of the mean of probes over that mean; 0 of a single one."""
+    rates = [probe.undisturbed_samples_per_s for probe in probes]
+    if len(rates) < 2:
+        return 0.0
+    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates))
 
 
 def feeds(point: Point, gpu_rate: float | None) -> bool:

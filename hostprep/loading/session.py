@@ -91,7 +91,7 @@ class Run:
             raise self.hung
         self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
         # Processes differ by their luck with memory: what is promised should rest on several.
-        self.search.repeat([self.search.chosen().workers])
+        self.search.settle()
         if len(self.search.probes) == 1 and self.search.unfailed() > 0:
             most = "one worker a processor"
             if not self.search.failures:

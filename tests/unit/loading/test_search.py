@@ -202,7 +202,26 @@ def test_probes_of_one_number_are_taken_together_with_their_spread() -> None:
     one, two = probe(4, 900.0), probe(4, 1100.0)
     (point,) = points_of([one, two])
     assert (point.rate, point.probes) == (1000.0, 2)
-    assert point.relative_error == pytest.approx(0.1, rel=0.01)
+    # Of one more process: the deviation is 141, and the mean itself is not known better than 100.
+    assert point.relative_error == pytest.approx((141.4**2 + 100**2) ** 0.5 / 1000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rates", "probes"), [([500.0] * 9, 2), ([500, 560, 530, 530], 3), ([500, 900] * 9, 6)]
+)
+def test_what_is_promised_rests_on_more_processes_the_more_these_differ(
+    rates: list[float], probes: int
+) -> None:
+    coming = iter(rates)
+
+    def measure(workers: int) -> Probe:
+        return probe(workers, next(coming))
+
+    made = Search(
+        Curve(43, 43, 1000, True), None, measure, lambda: 64, lambda: 4, [measure(2), probe(0, 1)]
+    )
+    made.settle()
+    assert [point.probes for point in made.points()] == [1, probes]
 
 
 def test_contenders_are_the_chosen_and_its_rivals() -> None:
