@@ -188,7 +188,7 @@ def measure(
 
     for number in range(passes):
         measure_all(missing, backwards=number % 2 == 1)
-    ranked = sorted(workers, key=lambda number: mean_rate(points[number]), reverse=True)
+    ranked = sorted(workers, key=lambda number: median_rate(points[number]), reverse=True)
     finalists = sorted({*ranked[:FINALISTS], recommended["num_workers"]})
     for number in range(FINAL_ROUNDS if missing else 0):
         measure_all(finalists, backwards=number % 2 == 1)
@@ -362,13 +362,13 @@ def processor_model() -> str:
 
 
 def rate(result: dict[str, Any], workers: int) -> float:
-    """Return the mean of all measurements with a number of workers."""
-    return mean_rate(result["sweep"][str(workers)])
+    """Return the median of all measurements with a number of workers."""
+    return median_rate(result["sweep"][str(workers)])
 
 
-def mean_rate(measured: list[dict[str, float]]) -> float:
-    """Return the mean rate of some measurements."""
-    return statistics.fmean(point["samples_per_s"] for point in measured)
+def median_rate(measured: list[dict[str, float]]) -> float:
+    """Return the median rate of some measurements."""
+    return statistics.median(point["samples_per_s"] for point in measured)
 
 
 def regret(result: dict[str, Any], workers: int) -> float:
@@ -410,7 +410,7 @@ def render(kept: dict[str, Any]) -> str:
     for rule, workers in kept["rules"].items():
         cells = [f"{regret(result, workers):.1%}" for result in results.values()]
         lines.append(f"| {rule} ({workers}) | {' | '.join(cells)} |")
-    lines += ["", "The sweeps, samples/s, means (spread in brackets):", ""]
+    lines += ["", "The sweeps, samples/s, medians (spread in brackets):", ""]
     numbers = sorted({int(number) for result in results.values() for number in result["sweep"]})
     lines += [
         f"| workload | {' | '.join(map(str, numbers))} |",
@@ -432,14 +432,14 @@ def render(kept: dict[str, Any]) -> str:
 
 
 def cell(name: str, result: dict[str, Any], workers: int) -> str:
-    """Return one cell of the sweep: the mean, how far the passes lie apart, and a mark."""
+    """Return one cell of the sweep: the median, how far the passes lie apart, and a mark."""
     passes = result["sweep"].get(str(workers))
     if passes is None:
         return ""
     rates = [p["samples_per_s"] for p in passes]
     mark = "*" if any(p["others"] > limit_of(name) for p in passes) else ""
     spread = (max(rates) - min(rates)) / statistics.fmean(rates)
-    return f"{statistics.fmean(rates):,.0f}{mark} ({spread:.0%})"
+    return f"{statistics.median(rates):,.0f}{mark} ({spread:.0%})"
 
 
 def measurements(result: dict[str, Any]) -> str:

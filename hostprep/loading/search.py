@@ -179,22 +179,22 @@ class Search:
 
 
 def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
-    """Take the probes of each number of workers together: the mean, and its relative error.
+    """Take the probes of each number of workers together: the median, and its relative error.
 
     Processes differ by where their memory comes to lie, by a tenth and more where samples are as
-    good as ready, so the error is the wider one: of the clock within a process, or of one process
-    against the mean of ``n``, ``s sqrt(1 + 1/n)``.
+    good as ready, and a few by half, which the median leaves out. The error is the wider one: of
+    the clock within a process, or of one process against ``n`` others, ``s sqrt(1 + 1/n)``.
     """
     by_workers: dict[int, list[Probe]] = {}
     for probe in probes:
         by_workers.setdefault(probe.workers, []).append(probe)
     points = []
     for workers, some in sorted(by_workers.items()):
-        mean = statistics.fmean(probe.undisturbed_samples_per_s for probe in some)
+        rate = statistics.median(probe.undisturbed_samples_per_s for probe in some)
         inner = statistics.fmean(probe.relative_error for probe in some)
         outer = _mean_error(some) * math.sqrt(len(some) + 1)
-        clock = statistics.fmean(probe.samples_per_s for probe in some)
-        points.append(Point(workers, mean, clock, max(inner, outer), len(some)))
+        clock = statistics.median(probe.samples_per_s for probe in some)
+        points.append(Point(workers, rate, clock, max(inner, outer), len(some)))
     return tuple(points)
 
 
