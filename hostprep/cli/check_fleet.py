@@ -59,7 +59,7 @@ def fleet_text(fleet: dict[str, Any]) -> str:
         f"{fleet['verdict']}: {hosts} host{'' if hosts == 1 else 's'}, {counts};"
         f" took {format_seconds(fleet['seconds'])}",
     ]
-    return "\n".join(printable(line).replace("\n", " ") for line in lines)
+    return "\n".join(printable(line.replace("\n", " ")) for line in lines)
 
 
 def render_fleet(form: Format, fleet: dict[str, Any]) -> str:

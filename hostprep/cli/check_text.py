@@ -71,7 +71,7 @@ def _state(side: dict[str, Any]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return printable(text).replace("\n", " ")
+    return printable(text.replace("\n", " "))
 
 
 def _painted(text: str, status: str, colours: bool) -> str:

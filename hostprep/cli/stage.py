@@ -100,6 +100,11 @@ def stage(
         raise UsageError("--at and --fstab go with --to-tmpfs, not with --to.")
     if verify not in list(Verify):
         raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
+    if full_check and verify == Verify.NONE:
+        raise UsageError(
+            "--full-check compares by hashes, which --verify none does not take.",
+            "leave one of them out",
+        )
     if order not in (None, "listed", "inode", "physical"):
         raise UsageError(f"{order!r} is no order.", "accepted: listed, inode, physical")
     if to_tmpfs is not None and not dry_run:
@@ -236,11 +241,10 @@ def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: 
         try:
             result = carry_out(plan, reporter)
         except KeyboardInterrupt:
-            raise Interrupted(
-                "interrupted.",
-                "the same command goes on with what was copied; to remove that: hostprep unstage"
-                f" {shlex.quote(request.target)}",
-            ) from None
+            hint = "the same command goes on with what was copied"
+            if not plan.published:  # else unstage would remove what is published as well
+                hint += f"; to remove that: hostprep unstage {shlex.quote(request.target)}"
+            raise Interrupted("interrupted.", hint) from None
         bound = bound_of(result, plan, cores())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)

@@ -51,9 +51,9 @@ def wait(
         if each.ready and not as_json:
             emit_text(printable(f"{each.name} is ready: {each.target}"))
     for error in errors:
-        say(f"hostprep: {printable(error.message)}")
+        say(f"hostprep: {printable(error.message, lines=True)}")
         if error.hint:
-            say(f"  -> {printable(error.hint)}")
+            say(f"  -> {printable(error.hint, lines=True)}")
     if errors:
         raise typer.Exit(HostprepError.exit_code)
 

@@ -19,6 +19,7 @@ _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
 # Not every "No space left on device": the loader may write to a disk of its own.
 _SHARED_MEMORY = re.compile(r"Bus error|shared memory|/torch_", re.I)
+_NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"pickle|local object", re.I)
 
@@ -96,6 +97,9 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
             "define its classes and functions at the top of a module, without lambda; or"
             " multiprocessing_context='fork'",
         )
+    if workers and _NO_ROOM.search(event["message"]):
+        # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
+        text = f"{text}\nshared memory"
     # Descriptors first: where they are used up, torch speaks of shared memory, too.
     for pattern, binding in (
         (_DESCRIPTORS, Binding.DESCRIPTORS),

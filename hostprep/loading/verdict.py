@@ -97,7 +97,10 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     allowed = min((bound.workers for bound in known.bounds), default=current)
     if point is None or current > max(allowed, 0):
         return chosen.workers, current != chosen.workers, f"{current} now"
-    best = max(delivered(p, known.gpu_rate) for p in known.points)
+    if current == chosen.workers:
+        return current, False, f"{current} now"
+    borne = [p for p in known.points if p.workers <= allowed]
+    best = max(delivered(p, known.gpu_rate) for p in borne)
     if feeds(point, known.gpu_rate) or delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best:
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
         return current, False, f"{current} now{fewer}"

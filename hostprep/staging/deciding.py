@@ -13,7 +13,6 @@ from hostprep.staging.checking import check_kept
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
-    all_records,
     folder_of,
     load_record,
     manifest_path,
@@ -28,6 +27,7 @@ from hostprep.staging.reading import choose_reading
 from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan
 from hostprep.staging.space import (
+    Space,
     check_space,
     directory_space,
     fits,
@@ -62,7 +62,7 @@ def decide(
         if published_fd is not None:
             stack.callback(os.close, published_fd)
     published = published_fd is not None
-    refusal = _nested_refusal(request) or _ownership_refusal(request, previous, published)
+    refusal = _nested_refusal(request, previous) or _ownership_refusal(request, previous, published)
     if refusal is None and published:
         refusal = _emptied_refusal(request, scan, previous)
     files = (
@@ -96,7 +96,7 @@ def decide(
         space = directory_space(request, files)
     if parent_fd is not None and not fits(space):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
-    refusal = refusal or check_space(request, space)
+    refusal = refusal or _room_refusal(request, space, previous)
     return StagePlan(
         request=request,
         source_fd=source_fd,
@@ -133,15 +133,22 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
     return descriptor
 
 
-def _nested_refusal(request: StageRequest) -> Refused | None:
-    """Refuse to stage into the copy of another data set, to which it would be a stranger."""
-    for other in all_records():
-        if f"{request.parent}/".startswith(f"{other.target}/"):
+def _nested_refusal(request: StageRequest, previous: Record | None) -> Refused | None:
+    """Refuse to stage into the copy of another data set, to which it would be a stranger.
+
+    Not where it lies there from before: then it must be possible to bring it up to date.
+    """
+    ancestor = request.parent
+    while previous is None and ancestor != "/":
+        other = load_record(os.path.basename(ancestor), ancestor)
+        if other is not None and other.phase != "copying" and os.path.isdir(ancestor):
             return Refused(
                 f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
                 " nothing else may lie; nothing was changed.",
-                "choose a target beside it",
+                "choose a target beside it; if it is no longer that: hostprep unstage"
+                f" {other.target}",
             )
+        ancestor = os.path.dirname(ancestor)
     return None
 
 
@@ -174,6 +181,14 @@ def _emptied_refusal(request: StageRequest, scan: Scan, previous: Record | None)
         "mount the source again; if nothing is meant to be left of it: "
         f"hostprep unstage {request.name}",
     )
+
+
+def _room_refusal(request: StageRequest, space: Space, previous: Record | None) -> Refused | None:
+    refusal = check_space(request, space)
+    unverified = previous is not None and previous.verified_at is None
+    if refusal is not None and unverified and request.verify is not Verify.NONE:
+        refusal.hint = f"{refusal.hint}; or --verify none, which keeps what was staged so before"
+    return refusal
 
 
 def _plan_files(
@@ -222,7 +237,7 @@ def _plan_files(
                 published_fd=published_fd,
                 private_fd=tree_fd,
                 suspect=suspect,
-                verified=request.verify is not Verify.NONE or request.full_check,
+                verified=request.verify is not Verify.NONE,
             )
 
         found = plan()

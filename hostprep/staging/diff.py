@@ -56,11 +56,17 @@ def diff_directory(
         old, new = manifest.get(name), journal.get(name)
         here, prepared = published.get(name), private.get(name)
         if new is not None and new.same_as(entry) and _trusted(new, verified):
-            if prepared is not None and new.present_as(prepared):
+            linked = _newly_linked(new, entry)
+            if prepared is not None and new.present_as(prepared) and not linked:
                 done.append(new)
                 continue
             # An update that was killed while it published has moved it to its place already.
-            if here is not None and new.present_as(here) and links_stand(entry, here):
+            if (
+                here is not None
+                and new.present_as(here)
+                and not linked
+                and links_stand(entry, here)
+            ):
                 keep.append(new)
                 continue
         if (
@@ -96,5 +102,8 @@ def _trusted(known: Recorded, verified: bool) -> bool:
 
 
 def _newly_linked(old: Recorded, entry: Entry) -> bool:
-    """Whether the source has become a hard link since it was staged as a file of its own."""
-    return entry.nlink > 1 and not old.group
+    """Whether the source has become a hard link since it was staged as a file of its own.
+
+    Symlinks with several names are staged one by one.
+    """
+    return old.kind == "f" and entry.nlink > 1 and not old.group

@@ -94,8 +94,8 @@ def _explain(error: TaskFailed) -> HostprepError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return HostprepError(
             "the target is full; nothing was published, and the copies so far are kept.",
-            "make room or give the volume a larger size and run the same command again, "
-            "or remove the copies with hostprep unstage",
+            "make room or give the volume a larger size and run the same command again: it goes on"
+            " with the copies",
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostprepError(

@@ -56,7 +56,10 @@ def publish_update(plan: CopyPlan, private: PrivateDir, published_fd: int) -> li
                 pass
             except OSError:
                 left.append(path)
-    with DirCache(published_fd, create=True) as tree, DirCache(private.tree_fd) as prepared:
+    with (
+        DirCache(published_fd, create=True) as tree,
+        DirCache(private.tree_fd, create=True) as prepared,
+    ):
         for directory, names in _prepared(private.tree_fd):
             target_dir = writable(tree.fd(directory))
             for name in names:
@@ -66,10 +69,10 @@ def publish_update(plan: CopyPlan, private: PrivateDir, published_fd: int) -> li
 
 def discard(plan: CopyPlan, private: PrivateDir) -> None:
     """Remove from the private tree what an interrupted run left and this one does not want."""
-    with DirCache(private.tree_fd) as tree:
+    with DirCache(private.tree_fd, create=True) as tree:
         for path in plan.discard:
             parent, _, name = path.rpartition("/")
-            parent_fd = tree.fd(parent)
+            parent_fd = writable(tree.fd(parent))
             try:
                 mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
                 if stat.S_ISDIR(mode):
@@ -91,19 +94,19 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
         linked.setdefault(directory, set()).update(record.name for record in records)
     journal = ManifestIndex(private.journals())
     try:
-        with DirCache(private.tree_fd) as tree:
+        with DirCache(private.tree_fd, create=True) as tree:
             for directory, names in _prepared(private.tree_fd):
                 known = journal.records(directory).keys() | linked.get(directory, set())
                 for name in names:
                     if name not in known:
-                        os.unlink(name, dir_fd=tree.fd(directory))
+                        os.unlink(name, dir_fd=writable(tree.fd(directory)))
     finally:
         journal.close()
 
 
 def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the directories of the private tree, with the names of what is no directory."""
-    for directory, entries in walk(tree_fd):
+    for directory, entries in walk(tree_fd, ours=True):
         yield directory, [entry.name for entry in entries if not stat.S_ISDIR(entry.mode)]
 
 

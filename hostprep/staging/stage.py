@@ -71,14 +71,17 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
 def _failed(error: OSError, request: StageRequest) -> HostprepError:
     named = error.filename2 or error.filename
     name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
-    where = f" ({os.path.join(request.parent, name)})" if name else ""
+    where = ""
+    if name:
+        where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
     hint = "mend that and run the same command again: it goes on with what was copied"
     if name.startswith(f"{state_dir()}"):
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
     return HostprepError(
-        f"staging failed: {error.strerror or error}{where}; the source was not touched.", hint
+        f"staging failed: {error.strerror or error}{where}; the source was not touched.",
+        hint,
     )
 
 

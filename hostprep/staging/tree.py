@@ -23,7 +23,8 @@ DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class DirCache:
     """Descriptors of the directories last used below ``root_fd``, closed when they age.
 
-    With ``create`` missing directories are made, with mode 0700 until they get their own. Not for
+    With ``create`` missing directories are made, with mode 0700 until they get their own, and those
+    that are closed to their owner are opened: for trees of ours, whose modes are set last. Not for
     sharing between threads. The root's descriptor stays the caller's.
     """
 
@@ -188,13 +189,14 @@ def entry_of(name: str, st: os.stat_result) -> Entry:
     )
 
 
-def walk(root_fd: int) -> Iterator[tuple[str, list[Entry]]]:
+def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, list[Entry]]]:
     """Yield each directory below ``root_fd`` with its entries, parents before children.
 
-    Raises OSError with the directory's path as its filename where one cannot be read.
+    In a tree that is ``ours`` alone, directories that are closed to their owner are opened. Raises
+    OSError with the directory's path as its filename where one cannot be read.
     """
     pending = [""]
-    with DirCache(root_fd) as cache:
+    with DirCache(root_fd, create=ours) as cache:
         while pending:
             directory = pending.pop()
             try:

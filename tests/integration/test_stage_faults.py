@@ -617,7 +617,7 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         assert found["digest"] == digest_of(disk / "fast/data")
 
 
-@pytest.mark.parametrize("then", [("--full-check", "--verify", "none"), ()])
+@pytest.mark.parametrize("then", [("--full-check",), ("--verify", "inflight"), ()])
 def test_what_was_staged_without_verification_is_copied_again_to_be_verified(
     source: Path, target: Path, then: tuple[str, ...]
 ) -> None:
@@ -629,8 +629,9 @@ def test_what_was_staged_without_verification_is_copied_again_to_be_verified(
     assert hostprep("status")["datasets"][0]["freshness"] == "fresh"
     mended = hostprep("stage", source, "--to", target, *then)
     assert mended["copied_files"] == first["files"] - 1  # of a symlink all is known
-    assert mended["verified"] is (not then)
+    assert mended["verified"] is True
     assert differences(source, target / "data", owners=True) == []
+    assert hostprep("stage", source, "--to", target, *then)["changed"] is False
 
 
 def test_full_check_finds_what_lstat_cannot(source: Path, target: Path) -> None:
@@ -650,3 +651,21 @@ def test_full_check_finds_what_lstat_cannot(source: Path, target: Path) -> None:
     assert mended["digest"] == digest_of(source) != first["digest"]
     assert differences(source, staged, owners=True) == []
     assert hostprep("stage", source, "--to", target, "--full-check")["changed"] is False
+
+
+def test_ctrl_c_says_how_to_go_on_and_never_to_remove_what_is_published(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> StageResult:
+        raise KeyboardInterrupt
+
+    def hint() -> str:
+        with monkeypatch.context() as patched:
+            patched.setattr("hostprep.staging.stage.carry_out", interrupted)
+            found = hostprep("stage", source, "--to", target, expect=130)
+        return str(found["error"]["hint"])
+
+    assert "goes on" in hint() and "hostprep unstage" in hint()
+    hostprep("stage", source, "--to", target)
+    rewrite(source / "hard", b"new")
+    assert "goes on" in hint() and "unstage" not in hint()

@@ -607,3 +607,15 @@ def test_nothing_is_staged_into_the_copy_of_another_data_set(
         assert "staged copy of data" in refused("stage", other, "--to", where)
     assert snapshot(target) == before
     hostprep("stage", other, "--to", target / "data-2")  # beside it, whatever the name
+    shutil.rmtree(target / "data")
+    hostprep("stage", other, "--to", target / "data")  # nothing is there any more
+    # What no version can read of others is no obstacle.
+    (target.parent / "third").mkdir()
+    rewrite(next((safe_dir / "state/datasets").glob("data-*/dataset.json")), b"{}")
+    hostprep("stage", other, "--to", target.parent / "third")
+
+
+def test_a_full_check_without_hashes_is_no_check(source: Path, target: Path) -> None:
+    words = ("stage", source, "--to", target, "--full-check", "--verify", "none")
+    found = hostprep(*words, expect=2)
+    assert "leave one of them out" in found["error"]["hint"]

@@ -39,6 +39,7 @@ def failure(
             "unable to open shared memory object </torch_1> in read-write mode",
             Binding.SHARED_MEMORY,
         ),
+        ("[Errno 28] No space left on device", Binding.SHARED_MEMORY),  # of a queue's semaphore
         ("received 0 items of ancdata", Binding.DESCRIPTORS),
         ("[Errno 24] Too many open files", Binding.DESCRIPTORS),
         (
@@ -71,7 +72,11 @@ def test_a_killed_worker_is_told_from_the_cause_alone() -> None:
 
 @pytest.mark.parametrize(
     "message",
-    ["[Errno 9] Bad file descriptor", "[Errno 28] No space left on device: '/var/cache/x'"],
+    [
+        "[Errno 9] Bad file descriptor",
+        "[Errno 28] No space left on device: '/var/cache/x'",
+        "Caught OSError in DataLoader worker process 0.\nOSError: No space left on device",
+    ],
 )
 def test_what_the_loader_does_to_its_own_files_is_no_limit_of_the_host(message: str) -> None:
     assert not isinstance(failure(message, kind="OSError"), WorkersFailed)

@@ -60,6 +60,7 @@ def judged(
     staged: Stages | None = None,
     cuda: bool = False,
     data_bytes: float | None = None,
+    chosen: int | None = None,
 ) -> Recommendation:
     host, sample = host or share(), sample or cost()
     points = points_of(probes)
@@ -85,7 +86,10 @@ def judged(
         cuda=cuda,
         data_bytes=data_bytes,
     )
-    return recommend(known, choose(points, gpu))
+    point = choose(points, gpu)
+    if chosen is not None:
+        point = next(p for p in points if p.workers == chosen)
+    return recommend(known, point)
 
 
 BUSY: dict[str, Any] = {"own_cpus": 7.8, "main_cpus": 0.3}
@@ -149,6 +153,15 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     made = judged(probes, current=current)
     assert (made.change_needed, made.num_workers) == (needed, workers)
     assert ("no change needed" in made.verdict) is not needed
+
+
+def test_what_the_host_does_not_bear_is_no_reason_for_a_change() -> None:
+    tight = share(shm_free_bytes=480 * MIB)  # bears 9 workers of 2 x 18 MiB, and 2 batches more
+    probes = [probe(0, 100), probe(6, 780), probe(8, 800), probe(16, 1500)]
+    for current in (6, 8):
+        made = judged(probes, current=current, host=tight, chosen=8)
+        assert (made.num_workers, made.change_needed) == (current, False)
+    assert judged(probes, current=16, host=tight, chosen=8).change_needed
 
 
 def test_no_change_is_never_said_of_what_does_not_fit() -> None:

@@ -121,6 +121,24 @@ def test_links_that_do_not_stand_are_copied() -> None:
     assert found.copy == (A,) and not found.keep
 
 
+LINKED = entry(nlink=2)
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted"),
+    [(recorded(LINKED), "copy"), (recorded(LINKED, group="a/x"), "done")],
+)
+def test_what_became_a_hard_link_since_it_was_copied_is_copied_again(
+    known: Recorded, wanted: str
+) -> None:
+    assert decide(LINKED, journal=known, private=LINKED) == wanted
+
+
+def test_a_symlink_with_several_names_is_staged_once() -> None:
+    link = entry(kind=stat.S_IFLNK, mode=0o777, nlink=2)
+    assert decide(link, manifest=recorded(link), published=link) == "keep"
+
+
 def test_subdirectories_are_nobody_s_to_delete() -> None:
     found = diff_directory(
         [],
