@@ -214,7 +214,7 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         named = "" if need.bytes_per_s is None else f" ({need.text})"  # "1800" says nothing more
         held = (
             f"{judged.of} give {amount(judged.measured)}, {judged.share:,.0%} of the required "
-            f"{amount(judged.required)}{named}; PASS from 90% on"
+            f"{amount(judged.required)}{named}; 90% of it suffices"
         )
         lines.append(f"  {held}" if lines else f"{judgement.verdict}: {held}")
         if need.source != "--need":

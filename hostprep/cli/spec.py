@@ -69,6 +69,7 @@ def check(
         raise typer.Exit(error.exit_code) from None
     if as_json:
         fields = asdict(spec)
+        del fields["blank"]
         for volume in fields["volumes"]:
             volume["mode"] = None if volume["mode"] is None else f"{volume['mode']:04o}"
         emit_json("spec", {**fields, "problems": []})

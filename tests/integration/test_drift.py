@@ -152,7 +152,7 @@ def test_files_of_others_are_named_and_left(spec: Path, volume: Path) -> None:
     planned = plan(spec)
     assert "mine" in planned["warnings"][0]
     (change,) = planned["changes"]
-    assert "times of 1 directories" in change["action"], "the new file changed its folder's time"
+    assert "times of 1 directory" in change["action"], "the new file changed its folder's time"
     assert "other times or modes" in change["reason"]
     (volume / "data/class-0/images/001.bin").unlink()
     apply(spec)
