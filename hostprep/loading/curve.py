@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hostprep.loading.model import SampleCost, Transport
+from hostprep.loading.model import SampleCost, Stage, Stages, Transport
 
 KNEE = 3.5
 # Of the curve's ceiling: beyond it, further workers add less than the stop of the search.
@@ -97,3 +97,23 @@ def prefetch_factor(p99_over_mean: float, wanted: float | None, reached: float) 
     """
     share = 1.0 if wanted is None else min(1.0, wanted / reached)
     return min(4, max(2, math.ceil(p99_over_mean * share - 0.25) + 1))
+
+
+def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
+    """Return what a sample takes by the stages: as read now, decoded, resized and collated."""
+    read, collate = stages.stage("read_as_is"), stages.stage("collate")
+    parts: tuple[Stage, ...] = (read, stages.stage("decode"), stages.stage("resize"), collate)
+    seconds = sum(part.seconds for part in parts)
+    cpu_seconds = min(seconds, sum(part.cpu_seconds for part in parts))
+    return SampleCost(
+        batch_size=batch_size,
+        seconds=seconds,
+        worker_seconds=seconds,
+        cpu_seconds=cpu_seconds,
+        waiting_seconds=max(0.0, read.seconds - read.cpu_seconds),
+        collate_seconds=collate.seconds,
+        collate_cpu_seconds=collate.cpu_seconds,
+        sample_bytes=stages.sample_bytes,
+        tensors_per_batch=1,
+        batch_p99_over_mean=1.0,
+    )

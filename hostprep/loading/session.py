@@ -11,18 +11,15 @@ from typing import Any
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards, verdict
 from hostprep.loading.bounds import MOST_WORKERS, PROBE_PREFETCH, bounds, main_descriptors
-from hostprep.loading.curve import Curve, curve_of
+from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
-    Binding,
     Bound,
     FailedProbe,
     Probe,
-    Recommendation,
     SampleCost,
-    Stage,
     Stages,
     Transport,
 )
@@ -179,30 +176,7 @@ class Run:
     def _report_iterable(self, mode: str) -> Report:
         assert self.iterable is not None
         rate, error = self.iterable["samples_per_s"], self.iterable["relative_error"]
-        enough = self.gpu_rate is not None and rate >= self.gpu_rate
-        if self.gpu_rate is None:
-            words = "how it works inside is its own; whether that is enough --gpu-rate tells"
-        elif enough:
-            words = f"enough for the GPU's {self.gpu_rate:,.0f}"
-        else:
-            words = f"the GPU takes {self.gpu_rate:,.0f}: tune it by its own settings"
-        made = Recommendation(
-            num_workers=None,
-            prefetch_factor=None,
-            pin_memory=False,
-            persistent_workers=False,
-            binding=Binding.GPU if enough else Binding.PIPELINE,
-            remedy=None if enough else "its own settings: threads, parallel reads, prefetching",
-            expected_samples_per_s=rate,
-            relative_error=error,
-            confirmed=True,
-            change_needed=False if enough else None,
-            verdict=f"it gives {rate:,.0f} samples/s as it is; {words}",
-            reasons=("it is no DataLoader, so it was timed as it is",),
-            memory_bytes=None,
-            shm_bytes=None,
-            code="",
-        )
+        made = verdict.of_iterable(rate, error, self.gpu_rate)
         return Report(
             mode=mode,
             host=self.measurer.host,
@@ -344,23 +318,3 @@ class Run:
                 " processors; the ranks' contention for the storage is not in the figures"
             )
         return notes
-
-
-def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
-    """Return what a sample takes by the stages: as read now, decoded, resized and collated."""
-    read, collate = stages.stage("read_as_is"), stages.stage("collate")
-    parts: tuple[Stage, ...] = (read, stages.stage("decode"), stages.stage("resize"), collate)
-    seconds = sum(part.seconds for part in parts)
-    cpu_seconds = min(seconds, sum(part.cpu_seconds for part in parts))
-    return SampleCost(
-        batch_size=batch_size,
-        seconds=seconds,
-        worker_seconds=seconds,
-        cpu_seconds=cpu_seconds,
-        waiting_seconds=max(0.0, read.seconds - read.cpu_seconds),
-        collate_seconds=collate.seconds,
-        collate_cpu_seconds=collate.cpu_seconds,
-        sample_bytes=stages.sample_bytes,
-        tensors_per_batch=1,
-        batch_p99_over_mean=1.0,
-    )

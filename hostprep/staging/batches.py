@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from stat import S_IFDIR, S_IFLNK, S_IFREG
+from typing import Any, NamedTuple
 
-from hostprep.staging.model import Entry, space_on_target
+from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
+from hostprep.staging.tree import DirCache, list_directory
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024
@@ -57,3 +59,40 @@ def pack_batches(
     if chunk:
         end()
     return batches
+
+
+def list_batches(source: DirCache, directory: str, *, by_inode: bool) -> tuple[Any, ...]:
+    """List a directory of the source in batches; see ``scan.Listing`` for what is returned.
+
+    Plain tuples, as a worker sends them: this runs once for each entry of a data set.
+    """
+    try:
+        entries = list_directory(source.fd(directory), by_inode=by_inode)
+    except OSError as error:
+        return directory, [], [], [], [], error.strerror or str(error)
+    subdirectories, specials, singles, batches = [], [], [], []
+    batch: list[tuple[Any, ...]] = []
+    size_bytes = space_bytes = 0
+    for entry in entries:
+        mode, size = entry[1], entry[2]
+        kind = mode & 0o170000
+        if kind == S_IFDIR:
+            subdirectories.append(entry)
+            continue
+        if kind == S_IFREG:
+            if entry[7] > 1 or size > RANGE_BYTES:
+                singles.append(entry)
+                continue
+            allocated = entry[6] * 512
+            space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
+        elif kind != S_IFLNK:
+            specials.append((entry[0], mode))
+            continue
+        batch.append(entry)
+        size_bytes += size
+        if len(batch) >= BATCH_FILES or size_bytes >= BATCH_BYTES:
+            batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
+            batch, size_bytes, space_bytes = [], 0, 0
+    if batch:
+        batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
+    return directory, subdirectories, specials, singles, batches, None

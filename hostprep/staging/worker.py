@@ -11,19 +11,20 @@ import marshal
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from stat import S_IFDIR, S_IFLNK, S_IFREG, S_IMODE, S_ISLNK, S_ISREG
+from stat import S_IMODE, S_ISLNK
 from typing import Any
 
 from hostprep.staging import copying, digest, transfer
-from hostprep.staging.batches import BATCH_BYTES, BATCH_FILES
+from hostprep.staging.batches import list_batches
 from hostprep.staging.descriptors import Descriptors
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.lookahead import Lookahead
 from hostprep.staging.manifest import encode_record
-from hostprep.staging.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
-from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.metadata import CopyStyle, copy_metadata
+from hostprep.staging.model import Entry, Verify
+from hostprep.staging.rereading import difference
 from hostprep.staging.small import Unusual, copy_small
-from hostprep.staging.tree import DirCache, Plain, entry_of, join, list_directory
+from hostprep.staging.tree import DirCache, Plain, entry_of, join
 
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
@@ -116,39 +117,10 @@ class Worker:
 
     def _scan(self, directories: list[str]) -> list[tuple[Any, ...]]:
         """List directories; see ``scan.Listing`` for the fields of each result."""
-        return [self._scan_one(directory) for directory in directories]
-
-    def _scan_one(self, directory: str) -> tuple[Any, ...]:
-        try:
-            entries = list_directory(self._source.fd(directory), by_inode=self._job.by_inode)
-        except OSError as error:
-            return directory, [], [], [], [], error.strerror or str(error)
-        subdirectories, specials, singles, batches = [], [], [], []
-        batch: list[tuple[Any, ...]] = []
-        size_bytes = space_bytes = 0
-        for entry in entries:
-            mode, size = entry[1], entry[2]
-            kind = mode & 0o170000
-            if kind == S_IFDIR:
-                subdirectories.append(entry)
-                continue
-            if kind == S_IFREG:
-                if entry[7] > 1 or size > RANGE_BYTES:
-                    singles.append(entry)
-                    continue
-                allocated = entry[6] * 512
-                space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
-            elif kind != S_IFLNK:
-                specials.append((entry[0], mode))
-                continue
-            batch.append(entry)
-            size_bytes += size
-            if len(batch) >= BATCH_FILES or size_bytes >= BATCH_BYTES:
-                batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
-                batch, size_bytes, space_bytes = [], 0, 0
-        if batch:
-            batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
-        return directory, subdirectories, specials, singles, batches, None
+        by_inode = self._job.by_inode
+        return [
+            list_batches(self._source, directory, by_inode=by_inode) for directory in directories
+        ]
 
     # -- copying
 
@@ -323,36 +295,18 @@ class Worker:
     # -- checking what is there already
 
     def _check(self, payload: tuple[str, list[tuple[str, int, str]], str]) -> list[tuple[str, str]]:
-        """Hash files and compare: payload (directory, [(name, size, content)], "source"|"target").
+        """Compare files with their hashes: payload (directory, files, "source" or "target").
 
-        Files of the target are dropped from the page cache first, so that a disk is really read.
-        Returns (name, reason) for those that differ or cannot be read.
+        See ``rereading`` for the files and for what is returned.
         """
         directory, files, where = payload
         cache = self._source if where == "source" else self._target
         assert cache is not None
         wrong = []
-        for name, size, content in files:
+        for file in files:
             if self._stopping:
                 break
-            try:
-                # Not blocking: a fifo may have taken the file's place.
-                descriptor = os.open(name, SOURCE_FLAGS, dir_fd=cache.fd(directory))
-                try:
-                    st = os.fstat(descriptor)
-                    if not S_ISREG(st.st_mode):
-                        wrong.append((name, "is no file any more"))
-                        continue
-                    if where == "target":
-                        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-                    if st.st_size != size:
-                        wrong.append((name, "has another size"))
-                    elif transfer.hash_file(descriptor, size, self._buffer) != content:
-                        wrong.append((name, "has other content"))
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                wrong.append((name, error.strerror or str(error)))
-            except transfer.Changed:
-                wrong.append((name, "ends early"))
+            reason = difference(cache, directory, file, self._buffer, cold=where == "target")
+            if reason is not None:
+                wrong.append((file[0], reason))
         return wrong

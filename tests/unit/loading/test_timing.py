@@ -194,9 +194,10 @@ def test_any_iterable_is_timed_by_its_rows() -> None:
             yield {"image": torch.zeros(16, 3), "label": [1] * 16}
 
     iterable = Opened(None, None, batches(), None, 1, "iterable", "mine")
-    found = time_iterable(iterable, 0.3, 5.0)
+    # Long enough that a machine which stands still for a moment makes no difference.
+    found = time_iterable(iterable, 1.5, 20.0)
     assert found["rows"] == 16
-    assert 100 < found["samples_per_s"] < 1600
+    assert 50 < found["samples_per_s"] <= 1600
 
 
 def test_bytes_of_nested_batches() -> None:
