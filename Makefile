@@ -41,7 +41,8 @@ test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	$(PY) -m pytest
 
 test-gpu: $(DEV)  ## The prefetcher and `hostprep verify` on a real GPU; writes a transcript
-	$(PY) -m pytest tests/gpu
+	$(PY) -m pytest tests/gpu/test_verify_gpu.py
+	$(PY) -m pytest tests/gpu --ignore tests/gpu/test_verify_gpu.py
 
 bench: $(DEV)  ## Compare staging with its peers; writes benchmarks/README.md (takes long)
 	@scripts/setup.sh --bench-tools

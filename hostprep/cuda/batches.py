@@ -52,8 +52,10 @@ def replaced(batch: Any, replace: Callable[[Any], Any]) -> Any:
 def _parts(batch: Any) -> Any:
     """Return what a container holds, or None for a leaf."""
     if isinstance(batch, type) or callable(getattr(batch, "to", None)):
-        # A mapping may have one as well (transformers' BatchEncoding): its values can be copied.
-        return batch.values() if isinstance(batch, Mapping) else None
+        # A mapping may have one as well (transformers' BatchEncoding): its values can be copied,
+        # but where it has a device of its own (TensorDict), on which it keeps all of them.
+        whole = getattr(batch, "device", None) is not None
+        return batch.values() if isinstance(batch, Mapping) and not whole else None
     if isinstance(batch, Mapping):
         return batch.values()
     if isinstance(batch, (list, tuple)):

@@ -9,16 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from hostprep.cuda.traces import CopyPoint, OverlapTrace
 from hostprep.units import KIB, MIB
 
 Work = Callable[[], Any]
+Answer = TypeVar("Answer")
 
 COPY_SECONDS = 0.0075
 _GATE_SECONDS = 0.005
 _REPEATS = 7
+_PAGEABLE_REPEATS = 3  # a control, which nothing is judged by to a hundredth
+_CLOCK_SECONDS = 0.02
+_LEAST_CLOCK_SPINS = 5
+_CLOCK_DIFFERS = 0.02
+_MOST_CLOCK_SECONDS = 1.0
 _LOOP_BATCHES = 10
 _MOST_BYTES = 256 * MIB
 SWEEP = tuple(4 * KIB * 4**power for power in range(9))  # 4 KiB to 256 MiB
@@ -35,9 +41,21 @@ class Bench:
         self.device = torch.device("cuda", index)
         self.side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self._cycles_per_s = 1e9
-        for _ in range(3):  # the clocks rise meanwhile
-            seconds, _ = self.timed(main=lambda: self.spin(0.02), gated=False)
-            self._cycles_per_s *= 0.02 / seconds
+        self.calibrate()
+
+    def calibrate(self) -> None:
+        """Learn how fast the clock of the multiprocessors goes, which spinning is counted by.
+
+        An idle device goes at a sixth of its clock and takes its time to rise, so this lasts until
+        two figures agree. Before everything whose length matters: it sinks again.
+        """
+        until = time.monotonic() + _MOST_CLOCK_SECONDS
+        spins, agrees = 0, False
+        while spins < _LEAST_CLOCK_SPINS or (not agrees and time.monotonic() < until):
+            spins += 1
+            seconds, _ = self.timed(main=lambda: self.spin(_CLOCK_SECONDS), gated=False)
+            self._cycles_per_s *= _CLOCK_SECONDS / seconds
+            agrees = abs(seconds / _CLOCK_SECONDS - 1) < _CLOCK_DIFFERS
 
     def spin(self, seconds: float) -> None:
         """Queue a kernel that does nothing for about ``seconds``, on one thread of the device."""
@@ -100,7 +118,7 @@ class Bench:
             )
         return tuple(points)
 
-    def under_load(self, bytes_per_s: float, ask: Callable[[], Any]) -> Any:
+    def under_load(self, bytes_per_s: float, ask: Callable[[], Answer]) -> Answer:
         """Return what ``ask`` answers while about half a second of copies is under way."""
         size_bytes = 64 * MIB
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
@@ -112,6 +130,7 @@ class Bench:
 
     def overlaps(self, bytes_per_s: float) -> tuple[OverlapTrace, ...]:
         """Time copies beside compute in each arrangement of the checklist."""
+        self.calibrate()
         size_bytes = max(MIB, min(_MOST_BYTES, int(bytes_per_s * COPY_SECONDS)))
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
         copy = _copies(source, target, max(1, round(bytes_per_s * COPY_SECONDS / size_bytes)))
@@ -128,12 +147,20 @@ class Bench:
         found = [
             self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other)),
             self._overlap("spin", copy, spin),
-            self._overlap("matmul", copy, self._products(seconds)),
+            self._overlap("matmul", copy, self.products(seconds)),
         ]
         pageable = _copies(self.torch.ones(size_bytes, dtype=self.torch.uint8), target, 1)
         # Not gated: the call itself may wait, and would wait for the gate.
         slow = median(self.timed(side=pageable, gated=False)[0] for _ in range(3))
-        found.append(self._overlap("pageable", pageable, lambda: self.spin(slow), gated=False))
+        found.append(
+            self._overlap(
+                "pageable",
+                pageable,
+                lambda: self.spin(slow),
+                gated=False,
+                repeats=_PAGEABLE_REPEATS,
+            )
+        )
         found.append(self._prefetcher(source, target))
         return tuple(found)
 
@@ -145,6 +172,7 @@ class Bench:
         both: Callable[[], tuple[float, float]] | None = None,
         *,
         gated: bool = True,
+        repeats: int = _REPEATS,
     ) -> OverlapTrace:
         """Time copy, compute and both in turns, so that a drift meets all three."""
         both = both or (lambda: self.timed(side=copy, main=compute, gated=gated))
@@ -152,15 +180,15 @@ class Bench:
         self.timed(main=compute, gated=gated)
         both()
         rows = []
-        for _ in range(_REPEATS):
+        for _ in range(repeats):
             alone, _ = self.timed(side=copy, gated=gated)
             computed, _ = self.timed(main=compute, gated=gated)
             rows.append((alone, computed, *both()))
         copies, computes, boths, calls = zip(*rows, strict=True)
         return OverlapTrace(kind, copies, computes, boths, calls)
 
-    def _products(self, seconds: float) -> Work:
-        """Return matrix products that take about ``seconds``."""
+    def products(self, seconds: float) -> Work:
+        """Return matrix products that take about ``seconds``, in few launches."""
         torch = self.torch
         side = 4096
         while True:
@@ -189,6 +217,7 @@ class Bench:
 
         prefetcher = CudaPrefetcher([source] * _LOOP_BATCHES, self.device.index)
         copies = _copies(source, target, _LOOP_BATCHES)
+        self.calibrate()
         self.timed(side=copies)
         one = median(self.timed(side=copies)[0] for _ in range(3)) / _LOOP_BATCHES
 

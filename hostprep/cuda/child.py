@@ -18,17 +18,21 @@ from typing import Any
 from hostprep.cuda.starting import TorchFacts
 from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.errors import Inconclusive
-from hostprep.host.gpu import Gpu, Nvml, read_nvml
+from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, read_nvml, watch_gpu
 from hostprep.host.gpu_driver import read_driver
+from hostprep.system.parent import die_with_parent
 
 MARK = "hostprep-verify:"
+_SETTLE_SECONDS = 2.5
+_LOOKS = 5
 
 
 def main(argument: str) -> None:
     """Survey, then run the stages on the device that was asked for, or on each in turn."""
     settings = json.loads(argument)
     began = time.monotonic()
-    nvml = read_nvml()  # before torch, so that nothing of ours is on the devices
+    # Before torch, so that nothing of ours is on the devices.
+    nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
     asked = settings["device"]
     torch_facts = _torch(asked)
     _say(
@@ -70,7 +74,7 @@ def _torch(asked: int | None) -> TorchFacts:
         for index in range(devices):
             if asked in (None, index):
                 torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-    except (RuntimeError, AssertionError) as error:
+    except Exception as error:  # torch has several kinds; why it does not start is judged later
         devices, problem = 0, str(error).partition("\n")[0]
     return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
 
@@ -119,8 +123,9 @@ class _Run:
         except (OSError, self._torch.cuda.OutOfMemoryError) as error:
             why = f"{type(error).__name__}: {error}"
             self._trace = replace(self._trace, missing=(*missing, (name, why)))
-        except RuntimeError as error:
-            self._trace = replace(self._trace, failed=(*failed, (name, str(error))))
+        except Exception as error:  # the other stages still have something to say
+            kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+            self._trace = replace(self._trace, failed=(*failed, (name, f"{kind}{error}")))
         _say("trace", trace=asdict(self._trace))
 
     def _copies(self) -> dict[str, Any]:
@@ -135,9 +140,10 @@ class _Run:
     def _device(self) -> dict[str, Any]:
         bench, before = self._known(), self._before
         properties = self._torch.cuda.get_device_properties(self._index)
-        loaded = bench.under_load(
-            self._bytes_per_s, lambda: _of(read_nvml(), self._torch, self._index)
+        seen = bench.under_load(
+            self._bytes_per_s, lambda: () if before is None else watch_gpu(before.index, _LOOKS)
         )
+        loaded = seen[-1] if seen else None
         source = bench.pinned(4096)
         trace = DeviceTrace(
             name=properties.name,
@@ -149,7 +155,7 @@ class _Run:
             link_width=None if loaded is None else loaded.link_width,
             max_link_generation=None if loaded is None else loaded.max_link_generation,
             max_link_width=None if loaded is None else loaded.max_link_width,
-            clock_reasons=None if loaded is None else loaded.clock_reasons,
+            clock_reasons=lasting_reasons(seen),
             persistence=None if loaded is None else loaded.persistence,
             ecc_uncorrected=None if loaded is None else loaded.ecc_uncorrected,
             pinned=source.is_pinned(),
@@ -180,7 +186,9 @@ class _Run:
 
         folder = self._folder or _roomy(2 * training.needed_bytes(self._quick))
         storage = f"{folder} ({locate(folder).storage_class.value})"
-        trace = training.train(self._known(), folder, storage, self._bytes_per_s, self._quick)
+        trace = training.train(
+            self._known(), folder, storage, self._bytes_per_s, self._quick, self._until
+        )
         return {"training": trace}
 
     def _left(self) -> float:
@@ -219,4 +227,5 @@ def _roomy(size_bytes: int) -> str:
 
 
 if __name__ == "__main__":
+    die_with_parent()
     main(sys.argv[1])

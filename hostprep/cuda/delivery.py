@@ -142,6 +142,8 @@ def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefet
             wrong += (paper != _POISON).sum()
             values += paper.numel()
         torch.cuda.synchronize(bench.device)
+    except torch.cuda.OutOfMemoryError:
+        raise  # no fault of the delivery
     except RuntimeError as error:
         return DeliveryTrace(case.name, came, expected, values, None, str(error))
     return DeliveryTrace(case.name, came, expected, values, int(wrong.item()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from hostprep.cuda.judge_device import BUSY_PERCENT, judge_bandwidth, judge_device
+from hostprep.cuda.judge_device import judge_bandwidth, judge_device
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import (
     ControlTrace,
@@ -14,6 +14,7 @@ from hostprep.cuda.traces import (
     Trace,
     TrainingTrace,
 )
+from hostprep.host.gpu import BUSY_PERCENT
 from hostprep.units import MIB
 
 PHI_PASS, PHI_FAIL = 0.6, 0.2
@@ -209,7 +210,7 @@ def _call(trace: Trace) -> Check:
         threshold=Threshold(f"< {CALL_PASS:.0%}; {CALL_FAIL:.0%} fails", _OWN),
         remedy=None
         if status is Status.PASS
-        else "unset CUDA_LAUNCH_BLOCKING; see that the memory is page-locked (ulimit -l)",
+        else "unset CUDA_LAUNCH_BLOCKING; see that the host has memory free to page-lock",
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import CopyPoint, DeviceTrace
+from hostprep.host.gpu import BUSY_PERCENT
 from hostprep.units import format_bytes, format_rate
 
-BUSY_PERCENT = 10
 BANDWIDTH_SHARE = 0.5
 # PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -42,8 +42,8 @@ def judge_bandwidth(
         return Check(
             "copy.bandwidth",
             subject,
-            Status.INCONCLUSIVE,
-            f"{words}; NVML does not say what link that is over",
+            Status.WARN,
+            f"{words}; NVML does not say what link that is over, to hold it against",
             measured=round(rate),
             unit="bytes/s",
             threshold=threshold,
@@ -84,7 +84,7 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
         or f"{device.name}, {format_bytes(device.total_bytes)}, compute capability"
         f" {device.capability}; page-locked source, a stream of its own",
         threshold=Threshold("page-locked, contiguous, not the default stream", "CUDA's guide"),
-        remedy="page-locking may be bounded: ulimit -l" if wrong else None,
+        remedy="see that the host has memory free, and report it with --json" if wrong else None,
     )
 
 
@@ -113,10 +113,10 @@ def _busy(subject: str, device: DeviceTrace) -> Check:
 
 
 def _link(subject: str, device: DeviceTrace) -> Check:
-    now = (device.link_generation, device.link_width)
-    most = (device.max_link_generation, device.max_link_width)
+    now = _both(device.link_generation, device.link_width)
+    most = _both(device.max_link_generation, device.max_link_width)
     threshold = Threshold("the generation and width that card and slot can do", _NVML)
-    if None in now or None in most:
+    if now is None or most is None:
         return Check(
             "device.link",
             subject,
@@ -125,7 +125,8 @@ def _link(subject: str, device: DeviceTrace) -> Check:
             threshold=threshold,
             remedy="lspci -vv shows LnkSta, as root",
         )
-    full = now == most
+    # Some virtual machines name a link as the most that is less than what they have.
+    full = all(part >= bound for part, bound in zip(now, most, strict=True))
     return Check(
         "device.link",
         subject,
@@ -139,6 +140,10 @@ def _link(subject: str, device: DeviceTrace) -> Check:
         else "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
         " with an NVMe drive in the board's manual",
     )
+
+
+def _both(generation: int | None, width: int | None) -> tuple[int, int] | None:
+    return None if generation is None or width is None else (generation, width)
 
 
 def _clocks(subject: str, device: DeviceTrace) -> Check:

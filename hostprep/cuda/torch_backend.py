@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from hostprep.errors import UsageError
@@ -98,11 +99,13 @@ class TorchCudaBackend:
 
     def is_host_tensor(self, value: Any) -> bool:
         torch = self._torch
+        # Subclasses carry more than their values (torchvision's boxes), which `place` keeps.
         return (
-            isinstance(value, torch.Tensor)
+            type(value) in (torch.Tensor, torch.nn.Parameter)
             and value.device.type == "cpu"
             and value.layout == torch.strided
             and not value.is_quantized
+            and not value.is_nested
         )
 
     def place(self, value: Any) -> Any:
@@ -124,36 +127,46 @@ class TorchCudaBackend:
     def stage(self, tensor: Any, buffer: Any | None) -> tuple[Any, Any]:
         torch = self._torch
         size_bytes = tensor.numel() * tensor.element_size()
-        if buffer is None or buffer.numel() < size_bytes:
-            buffer = torch.empty(size_bytes, dtype=torch.uint8, pin_memory=True)
-        place = (
-            buffer[:size_bytes].view(tensor.dtype).as_strided(tensor.size(), self._strides(tensor))
-        )
-        with torch.no_grad():
+        with self._plain():
+            if buffer is None or buffer.numel() < size_bytes:
+                # Said, since the program may have set another device as the default.
+                buffer = torch.empty(size_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+            flat = buffer[:size_bytes].view(tensor.dtype)
+            place = flat.as_strided(tensor.size(), self._strides(tensor))
             place.copy_(tensor)
         return place, buffer
 
     def allocate(self, tensor: Any) -> tuple[Any, Any]:
         torch = self._torch
-        landing = torch.empty_strided(
-            tensor.size(), self._strides(tensor), dtype=tensor.dtype, device=self._device
-        )
-        dtype = self._dtypes.get(tensor.dtype, tensor.dtype)
-        keep = torch.preserve_format
-        if self._channels_last and tensor.dim() == 4:
-            keep = torch.channels_last
-        if dtype == tensor.dtype and (
-            keep == torch.preserve_format or landing.is_contiguous(memory_format=keep)
-        ):
-            return landing, landing
-        return landing, torch.empty_like(landing, dtype=dtype, memory_format=keep)
+        with self._plain():
+            landing = torch.empty_strided(
+                tensor.size(), self._strides(tensor), dtype=tensor.dtype, device=self._device
+            )
+            dtype = self._dtypes.get(tensor.dtype, tensor.dtype)
+            keep = torch.preserve_format
+            if self._channels_last and tensor.dim() == 4:
+                keep = torch.channels_last
+            if dtype == tensor.dtype and (
+                keep == torch.preserve_format or landing.is_contiguous(memory_format=keep)
+            ):
+                return landing, landing
+            return landing, torch.empty_like(landing, dtype=dtype, memory_format=keep)
 
     def copy(self, target: Any, source: Any, stream: Any) -> None:
-        with self._torch.cuda.stream(stream), self._torch.no_grad():
+        with self._torch.cuda.stream(stream), self._plain():
             target.copy_(source, non_blocking=True)
 
     def keep_for(self, tensor: Any, stream: Any) -> None:
         tensor.record_stream(stream)
+
+    @contextmanager
+    def _plain(self) -> Iterator[None]:
+        """Make tensors that any later step may use, in whatever mode the consumer is by then.
+
+        Under ``inference_mode`` they would be of its own kind, which training must not touch.
+        """
+        with self._torch.inference_mode(False), self._torch.no_grad():
+            yield
 
     def _strides(self, tensor: Any) -> Any:
         """Return the strides of a copy of ``tensor`` in one piece, in its own memory format."""

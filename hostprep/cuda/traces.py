@@ -97,7 +97,7 @@ class EpochTrace:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTrace:
-    """An end-to-end pass, and its parts alone, in samples a second.
+    """An end-to-end pass, and its parts alone, in samples a second; medians of ``rounds`` passes.
 
     ``gaps_seconds`` is how long the device had nothing to do between the steps, of
     ``seconds``; ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that
@@ -106,6 +106,7 @@ class TrainingTrace:
 
     storage: str
     samples: int
+    rounds: int
     seconds: float
     gaps_seconds: float
     resident_seconds: float

@@ -1,4 +1,9 @@
-"""An end-to-end pass: files, DataLoader, prefetcher, a small convolutional step; and its parts."""
+"""An end-to-end pass: files, DataLoader, prefetcher, a small convolutional step; and its parts.
+
+The step of a small network is launched in less time than its batch is loaded, and then nothing can
+hide the loading. Matrix products beside it make it somewhat longer than that, as a real step is:
+then a rate near the slowest part's shows that loading was hidden.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from hostprep.cuda.bench import Bench
@@ -19,6 +25,10 @@ _SAMPLE_BYTES = 3 * _SIDE * _SIDE
 _BATCH = 64
 _BATCHES, _QUICK_BATCHES = 64, 24
 _MOST_WORKERS = 4
+_ROUNDS, _QUICK_ROUNDS = 5, 3
+# How much longer than its batch's loading a step is to take, and how long at most.
+_STEP_OVER_LOADING = 1.5
+_MOST_STEP_SECONDS = 0.02
 
 
 class RawFiles:
@@ -43,10 +53,13 @@ def needed_bytes(quick: bool) -> int:
     return _SAMPLE_BYTES * _BATCH * (_QUICK_BATCHES if quick else _BATCHES) + 16 * MIB
 
 
-def train(bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick: bool) -> Any:
-    """Return the ``TrainingTrace`` of a pass over sample files that are written below ``folder``.
+def train(
+    bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick: bool, until: float
+) -> TrainingTrace:
+    """Return the trace of passes over sample files that are written below ``folder``.
 
-    The files are removed again. ``storage`` says in words what ``folder`` is on.
+    The files are removed again. ``storage`` says in words what ``folder`` is on. No round of passes
+    begins that would not end by ``until`` (``time.monotonic()``), beside the first.
     """
     import torch
     from torch.utils.data import DataLoader
@@ -68,20 +81,32 @@ def train(bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick
         prefetcher = CudaPrefetcher(
             loader, bench.device.index, depth=2, dtypes=dtypes, channels_last=True
         )
-        step = _step(bench)
-        _timed_pass(bench, prefetcher, step)  # workers start, cuDNN chooses, memory is reserved
-        began = time.perf_counter()
-        for _ in loader:
-            pass
-        loading = time.perf_counter() - began
-        seconds, gaps = _timed_pass(bench, prefetcher, step)
+        network = _step(bench)
+        _timed_pass(bench, prefetcher, network)  # workers start, cuDNN chooses, memory is reserved
+        longer = _STEP_OVER_LOADING * _loading_seconds(loader) / len(loader)
+        ballast = bench.products(min(_MOST_STEP_SECONDS, longer))
+
+        def step(batch: Any) -> None:
+            network(batch)
+            ballast()
+
         resident = next(iter(prefetcher))
-        stay, stay_gaps = _timed_pass(bench, _again(resident, len(loader)), step)
+        rows: list[tuple[float, ...]] = []
+        most, round_seconds = _QUICK_ROUNDS if quick else _ROUNDS, 0.0
+        # In turns, so that a hiccup or a drift does not meet one of the three alone.
+        while not rows or (len(rows) < most and time.monotonic() + round_seconds < until):
+            round_began = time.monotonic()
+            loaded = _loading_seconds(loader)
+            fed = _timed_pass(bench, prefetcher, step)
+            rows.append((loaded, *fed, *_timed_pass(bench, _again(resident, len(loader)), step)))
+            round_seconds = time.monotonic() - round_began
         del loader, prefetcher
+    loading, seconds, gaps, stay, stay_gaps = map(median, zip(*rows, strict=True))
     samples = len(files)
     return TrainingTrace(
         storage=storage,
         samples=samples,
+        rounds=len(rows),
         seconds=seconds,
         gaps_seconds=gaps,
         resident_seconds=stay,
@@ -91,6 +116,14 @@ def train(bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick
         step_samples_per_s=samples / stay,
         bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
     )
+
+
+def _loading_seconds(loader: Iterable[Any]) -> float:
+    """Return how long the loader takes for all its batches, when nobody uses them."""
+    began = time.perf_counter()
+    for _ in loader:
+        pass
+    return time.perf_counter() - began
 
 
 def _again(batch: Any, times: int) -> Iterator[Any]:

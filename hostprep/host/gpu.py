@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 # NVML's return codes (nvml.h, nvmlReturn_t), as far as something follows from them.
@@ -12,6 +13,10 @@ DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
+
+# What is busier than this is at somebody's work.
+BUSY_PERCENT = 10
+_PAUSE_SECONDS = 0.08
 
 # nvml.h, nvmlClocksEventReasons: why the clocks are below what they could be.
 _CLOCK_REASONS = (
@@ -112,8 +117,13 @@ def read_gpus() -> GpuFacts:
         pynvml.nvmlShutdown()
 
 
-def read_nvml() -> Nvml:
-    """Ask NVML for all that it says; never raises for what it does not say."""
+def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
+    """Ask NVML for all that it says; never raises for what it does not say.
+
+    A GPU that seems busy while no process is seen on it is looked at again, for at most
+    ``settle_seconds``: the driver that starts for us, with ECC, keeps it busy for a moment too
+    (NVML's manual, nvmlDeviceGetUtilizationRates), and what has just ended still counts.
+    """
     try:
         import pynvml
     except ImportError:
@@ -130,9 +140,11 @@ def read_nvml() -> Nvml:
         code: int | None = None
         trouble: str | None = None
         gpus = []
+        until = time.monotonic() + settle_seconds
         try:
             for index in range(pynvml.nvmlDeviceGetCount()):
-                gpus.append(_gpu(index, pynvml.nvmlDeviceGetHandleByIndex(index)))
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                gpus.append(_settled(_gpu(index, handle), handle, until))
         except pynvml.NVMLError as error:
             code, trouble = int(error.value), f"NVML does not answer: {error}"
         return Nvml(
@@ -147,6 +159,57 @@ def read_nvml() -> Nvml:
         pynvml.nvmlShutdown()
 
 
+def watch_gpu(index: int, times: int) -> tuple[Gpu, ...]:
+    """Return what NVML says of one GPU, so many times in turn, some 0.1 s apart; () where nothing.
+
+    ``index`` is NVML's own.
+    """
+    import pynvml
+
+    found = []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        for _ in range(times):
+            found.append(_gpu(index, handle))
+            time.sleep(_PAUSE_SECONDS)
+    except pynvml.NVMLError:
+        pass
+    finally:
+        pynvml.nvmlShutdown()
+    return tuple(found)
+
+
+def lasting_reasons(seen: Sequence[Gpu]) -> tuple[str, ...] | None:
+    """Return what held the clocks down most of the time; None where NVML never said.
+
+    NVIDIA has the hardware's slowdown reported for a moment when the clocks change as well.
+    """
+    told = [gpu.clock_reasons for gpu in seen if gpu.clock_reasons is not None]
+    if not told:
+        return None
+    return tuple(
+        words for _, words in _CLOCK_REASONS if 2 * sum(words in each for each in told) > len(told)
+    )
+
+
+def _settled(gpu: Gpu, handle: Any, until: float) -> Gpu:
+    """Return the GPU with the least utilisation seen until it is idle, where nobody is on it."""
+    import pynvml
+
+    used = gpu.utilisation_percent
+    while used is not None and used >= BUSY_PERCENT and not gpu.processes:
+        if time.monotonic() >= until:
+            break
+        time.sleep(_PAUSE_SECONDS)
+        now = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        used = used if now is None else min(used, int(now.gpu))
+    return replace(gpu, utilisation_percent=used)
+
+
 def _gpu(index: int, handle: Any) -> Gpu:
     import pynvml as nvml
 
@@ -155,10 +218,11 @@ def _gpu(index: int, handle: Any) -> Gpu:
     uuid = _ask(nvml.nvmlDeviceGetUUID, handle)
     pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
     utilisation = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-    # Renamed in 2023; drivers before that know the old name alone.
+    # Renamed in 2023; drivers before that know the old name alone, which is to be removed.
     reasons = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-    if reasons is None:
-        reasons = _ask(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    old_name = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    if reasons is None and old_name is not None:
+        reasons = _ask(old_name, handle)
     persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, handle)
     ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
     errors = None
@@ -206,9 +270,11 @@ def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
     """Return NVML's answer, or None where this GPU, driver or user gets none."""
     import pynvml
 
+    # The second is none of the first: what the library of an older driver has not.
+    missing = getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)
     try:
         return question(*arguments)
-    except pynvml.NVMLError:
+    except (pynvml.NVMLError, missing):
         return None
 
 

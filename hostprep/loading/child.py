@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
-from hostprep.loading import processes
+from hostprep.system.parent import die_with_parent
 from hostprep.units import format_count
 
 _LEAST_EPOCH_BATCHES = 4
@@ -38,8 +38,8 @@ class _Events:
 
 def main() -> None:
     """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
-    processes.die_with_parent()
-    os.register_at_fork(after_in_child=processes.die_with_parent)
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
     events = _Events()
     job = json.loads(sys.argv[1])
     where = ["start"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,6 +53,12 @@ class HostShare:
     def capacity_per_rank(self) -> float:
         """Return the processor time per second that one rank may count on."""
         return self.capacity_cpus / self.ranks
+
+    @property
+    def processors_per_rank(self) -> float:
+        """The most processors that a rank can keep busy, each thread of a core counted in full."""
+        quota = math.inf if self.quota_cpus is None else self.quota_cpus
+        return min(self.affinity_cpus, quota) / self.ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,17 @@ From /proc (proc_pid_schedstat: processor time, time runnable but waiting; both 
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+from hostprep.system.parent import die_with_parent
+
 _TICK = os.sysconf("SC_CLK_TCK")
 _LOOK_SECONDS = 0.3
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however that ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class WorkerStart:

@@ -24,6 +24,8 @@ _NOT_FAR = 0.5
 # Of the mean of several processes: what is promised should not be far off for their luck.
 _SETTLED = 0.04
 _MOST_SETTLING = 5
+# Of the processors: where a loader uses so much of them, more workers only share them.
+_SATURATED = 0.95
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 
@@ -47,7 +49,7 @@ class Search:
     """A search in progress: ``measure`` returns a probe, a failure, or None when time is over.
 
     ``most`` are the workers that the host bears, ``affordable`` those that there is time to probe
-    even if they do not help.
+    even if they do not help. ``cpus`` are the processors that the loader may use.
     """
 
     curve: Curve
@@ -58,6 +60,7 @@ class Search:
     probes: list[Probe] = field(default_factory=list)
     failures: list[FailedProbe] = field(default_factory=list)
     agreed: bool = True
+    cpus: float = math.inf
 
     def run(self, current: int | None) -> None:
         """Probe until the best is known, or there is no more time; ``current`` is set already."""
@@ -122,7 +125,8 @@ class Search:
         return self._top()
 
     def _climb(self, workers: int) -> None:
-        while not self._enough(workers):
+        # Noise alone gains 5 % now and then; it does not leave processors idle before.
+        while not self._enough(workers) and not self._saturated(workers):
             further = min(2 * workers, self._top())
             before, rate = self._known(workers), None
             if further > workers:
@@ -172,6 +176,10 @@ class Search:
     def _enough(self, workers: int) -> bool:
         point = next((point for point in self.points() if point.workers == workers), None)
         return point is not None and feeds(point, self.gpu_rate)
+
+    def _saturated(self, workers: int) -> bool:
+        own = [probe.own_cpus for probe in self.probes if probe.workers == workers]
+        return bool(own) and statistics.fmean(own) >= _SATURATED * self.cpus
 
     def _top(self) -> int:
         failed = min((failure.workers for failure in self.failures), default=math.inf)

@@ -81,6 +81,7 @@ class Run:
         self.search = Search(
             self.curve, self.gpu_rate, self._probe, self._most, self._affordable, [alone]
         )
+        self.search.cpus = measurer.host.processors_per_rank
         self.search.failures += self.failures
         subject = measurer.subject
         self.search.run(None if subject is None else subject.current_workers)

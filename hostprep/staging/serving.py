@@ -6,7 +6,6 @@ in, ``(ticket, fine, result)`` out.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import marshal
 import os
@@ -19,11 +18,12 @@ from hostprep.staging.channel import FORK_SIGNALS, Channel
 from hostprep.staging.descriptors import share_descriptors
 from hostprep.staging.journal import Journal
 from hostprep.staging.worker import Job, Worker
+from hostprep.system.parent import die_with_parent
 
 
 def serve(channel: Channel, job: Job, threads: int) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
-    _die_with_parent()
+    die_with_parent()
     # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -91,12 +91,6 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
         return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that kill -9 leaves nothing."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
 def be_gentle() -> None:

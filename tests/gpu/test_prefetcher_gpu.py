@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from hostprep.cuda import CudaPrefetcher, controls, delivery
 from hostprep.cuda.bench import Bench
-from hostprep.cuda.judge import PHI_PASS, PHI_SAME_STREAM, phi_of
+from hostprep.cuda.judge import GROWTH_BYTES, PHI_PASS, PHI_SAME_STREAM, phi_of
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_copies_overlap_and_one_stream_does_not(bench: Bench) -> None:
 
 def test_epochs_are_flat(bench: Bench) -> None:
     second, *_, last = delivery.epochs(bench)[1:]
-    assert last.reserved_bytes == second.reserved_bytes
+    assert last.reserved_bytes - second.reserved_bytes <= GROWTH_BYTES
     assert (last.threads, last.descriptors) == (second.threads, second.descriptors)
 
 
@@ -74,12 +74,13 @@ def test_all_kinds_of_batches_arrive_where_they_should() -> None:
     assert isinstance(moved["packed"], PackedSequence) and moved["packed"].data.is_cuda
 
 
-def test_a_consumer_that_changes_its_stream(bench: Bench) -> None:
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_consumer_that_changes_its_stream(bench: Bench, depth: int) -> None:
     values = [torch.full((1 << 20,), number, dtype=torch.int32) for number in range(24)]
     streams = [torch.cuda.Stream(), torch.cuda.Stream()]  # type: ignore[no-untyped-call]
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
     torch.cuda.synchronize()
-    iterator = iter(CudaPrefetcher(values, depth=2))
+    iterator = iter(CudaPrefetcher(values, depth=depth))
     for number in range(len(values)):
         now, after = streams[number % 2], streams[(number + 1) % 2]
         with torch.cuda.stream(now):
@@ -90,6 +91,36 @@ def test_a_consumer_that_changes_its_stream(bench: Bench) -> None:
         after.wait_stream(now)
     torch.cuda.synchronize()
     assert int(wrong) == 0
+
+
+def test_a_prefetcher_that_was_used_under_inference_mode_serves_training_too() -> None:
+    prefetcher = CudaPrefetcher([torch.ones(4), torch.ones(4)], depth=1)
+    with torch.inference_mode():
+        assert [float(batch.sum()) for batch in prefetcher] == [4.0, 4.0]
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    for batch in prefetcher:
+        (batch * weight).sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None and float(weight.grad.sum()) == 8.0
+
+
+def test_another_default_device_changes_nothing() -> None:
+    batches = [torch.arange(4), torch.arange(4)]
+    torch.set_default_device("cuda")
+    try:
+        assert [batch.tolist() for batch in CudaPrefetcher(batches)] == [[0, 1, 2, 3]] * 2
+    finally:
+        torch.set_default_device(None)
+
+
+def test_subclasses_and_nested_tensors_stay_what_they_are() -> None:
+    class Boxes(torch.Tensor):
+        pass
+
+    boxes = torch.ones(2, 4).as_subclass(Boxes)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    ((moved, many),) = CudaPrefetcher([(boxes, nested)])
+    assert isinstance(moved, Boxes) and moved.is_cuda
+    assert many.is_nested and many.is_cuda
 
 
 def test_several_devices() -> None:

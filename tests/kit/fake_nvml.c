@@ -1,8 +1,9 @@
 /* A libnvidia-ml.so.1 that answers what the compiler was told, for hosts that no machine here is.
  *   CODE     what nvmlInit returns (0, 9 no driver, 18 version mismatch ...)
  *   DEVICES  how many there are
- *   REASONS  why the clocks are low, a bit mask
- *   BUSY     utilisation in percent; PROCESSES how many compute
+ *   REASONS  why the clocks are low, a bit mask; GLITCH more of them at the first look alone
+ *   BUSY     utilisation in percent, for so many looks as LOOKS says, 0 for all of them
+ *   PROCESSES how many compute; OLD, of a library that does not know how to tell
  *   CUDA     the newest CUDA of the driver: 12040 is 12.4
  */
 #include <stdio.h>
@@ -48,7 +49,9 @@ int nvmlDeviceGetMemoryInfo(void *handle, memory *info) {
   return 0;
 }
 int nvmlDeviceGetUtilizationRates(void *handle, utilisation *rates) {
-  rates->gpu = BUSY; rates->memory = 0;
+  static int looks = 0;
+  rates->gpu = LOOKS == 0 || looks++ < LOOKS ? BUSY : 0;
+  rates->memory = 0;
   return 0;
 }
 int nvmlDeviceGetCurrPcieLinkGeneration(void *handle, unsigned *value) { *value = 1; return 0; }
@@ -57,7 +60,9 @@ int nvmlDeviceGetCurrPcieLinkWidth(void *handle, unsigned *value) { *value = 8; 
 int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned *value) { *value = 16; return 0; }
 /* The old name alone, as drivers before 535 have it. */
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons) {
-  *reasons = REASONS;
+  static unsigned long long more = GLITCH;
+  *reasons = REASONS | more;
+  more = 0;
   return 0;
 }
 int nvmlDeviceGetPersistenceMode(void *handle, unsigned *mode) { *mode = number(handle) == 0; return 0; }
@@ -70,6 +75,7 @@ int nvmlDeviceGetTotalEccErrors(void *handle, unsigned type, unsigned counter, u
   *count = 2;
   return 0;
 }
+#if !OLD
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process *found) {
   if (PROCESSES == 0) { *count = 0; return 0; }
   if (*count < PROCESSES) { *count = PROCESSES; return INSUFFICIENT_SIZE; }
@@ -81,3 +87,4 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, proce
   }
   return 0;
 }
+#endif

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.cuda.judge_device import BUSY_PERCENT
-from hostprep.host.gpu import Gpu
+from hostprep.host.gpu import BUSY_PERCENT, Gpu
 from hostprep.readiness.checks._gpus import Facts, for_each, look, name
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 

@@ -74,6 +74,7 @@ def training(**changes: object) -> TrainingTrace:
     facts: dict[str, object] = {
         "storage": "/dev/shm (ram)",
         "samples": 4096,
+        "rounds": 5,
         "seconds": 1.0,
         "gaps_seconds": 0.03,
         "resident_seconds": 0.95,

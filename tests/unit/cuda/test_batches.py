@@ -43,6 +43,19 @@ def tenfold(leaf: Any) -> Any:
     return leaf * 10 if isinstance(leaf, int) else leaf
 
 
+class Whole(UserDict[str, int]):  # like TensorDict: all its values are on its device
+    device = "cpu"
+
+    def to(self, device: Any) -> Whole:
+        return self
+
+
+def test_a_mapping_with_a_device_of_its_own_is_a_leaf() -> None:
+    batch = Whole({"image": 1})
+    assert list(leaves([batch])) == [batch]
+    assert list(leaves([Encoding({"image": 1})])) == [1]
+
+
 def test_containers_come_back_as_they_were() -> None:
     batch = {"a": [1, (2, "x")], "b": Pair(3, None), "c": Frozen(4, "n"), "d": ()}
     assert replaced(batch, tenfold) == {

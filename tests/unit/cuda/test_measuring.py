@@ -5,6 +5,7 @@ Every figure here is made. What a real GPU does is for ``make test-gpu``.
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from hostprep.cuda import CudaPrefetcher, child, controls, delivery, training
 from hostprep.cuda import bench as bench_module
-from hostprep.cuda import child, controls, delivery, training
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.judge import judge, phi_of
 from hostprep.cuda.results import Status, verdict
@@ -67,6 +68,16 @@ def test_spinning_is_calibrated(cuda: VirtualCuda) -> None:
     bench = Bench(0)
     seconds, _ = bench.timed(main=lambda: bench.spin(0.004))
     assert seconds == pytest.approx(0.004, rel=1e-3)
+
+
+def test_spinning_is_calibrated_while_the_clock_rises(cuda: VirtualCuda) -> None:
+    rising = itertools.chain([345e6] * 3, [900e6, 1400e6], itertools.repeat(1980e6))
+    cuda.clock_hz = lambda: next(rising)
+    bench = Bench(0)
+    assert bench.timed(main=lambda: bench.spin(0.004))[0] == pytest.approx(0.004, rel=1e-3)
+    cuda.clock_hz = lambda: 345e6  # it has sunk again
+    bench.calibrate()
+    assert bench.timed(main=lambda: bench.spin(0.004))[0] == pytest.approx(0.004, rel=1e-3)
 
 
 def test_bandwidth_is_read_as_it_is_and_larger_sizes_end_with_the_time(cuda: VirtualCuda) -> None:
@@ -125,6 +136,26 @@ def test_a_loader_that_fails(cuda: VirtualCuda, small: None) -> None:
     assert (trace.batches, trace.mismatches) == (3, 0)
 
 
+def test_what_inference_fetched_is_for_training_as_well(cuda: VirtualCuda) -> None:
+    prefetcher = CudaPrefetcher([torch.ones(4), torch.ones(4)], 0, depth=1)
+    with torch.inference_mode():
+        kept = list(prefetcher)
+    weight = torch.ones(4, requires_grad=True)
+    for batch in (*kept, *prefetcher):
+        assert not batch.is_inference()
+        (batch * weight).sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None and weight.grad.tolist() == [4.0] * 4
+
+
+def test_what_carries_more_than_its_values_keeps_it(cuda: VirtualCuda) -> None:
+    class Boxes(torch.Tensor):
+        pass
+
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    ((boxes, many),) = CudaPrefetcher([(torch.ones(2, 4).as_subclass(Boxes), nested)], 0)
+    assert isinstance(boxes, Boxes) and many.is_nested
+
+
 def test_faults_that_do_not_show_are_said_not_to_have_been_provoked(
     cuda: VirtualCuda, small: None
 ) -> None:
@@ -143,7 +174,7 @@ def test_epochs_are_watched(cuda: VirtualCuda, small: None) -> None:
 def run_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, until: float
 ) -> tuple[list[dict[str, Any]], Trace]:
-    monkeypatch.setattr(child, "read_nvml", lambda: NVML)
+    monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
     child._Run(0, NVML, True, str(folder), until).all()
     lines = [
         json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()
@@ -164,7 +195,7 @@ def test_all_stages_and_what_they_say(
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
     assert trace.training is not None and trace.training.samples == 32
-    assert trace.training.samples_per_s > 0
+    assert trace.training.samples_per_s > 0 and trace.training.rounds == 3
     assert list(tmp_path.iterdir()) == []  # the sample files are gone
     found = {check.name: check.status for check in judge(trace)}
     assert found["copy.bandwidth"] is Status.PASS  # 1 GB/s over PCIe 1.0 x4
@@ -218,3 +249,30 @@ def test_a_device_without_memory_is_no_failure(
     monkeypatch.setattr(delivery, "epochs", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.failed == () and "out of memory" in dict(trace.missing)["flatness"]
+    # Nor is it a delivery of wrong bytes.
+    monkeypatch.setattr(delivery, "_scribble", full)
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert trace.failed == () and "out of memory" in dict(trace.missing)["delivery"]
+
+
+def test_a_stage_that_breaks_in_any_way_leaves_the_others(
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise TypeError("an argument of another torch")
+
+    monkeypatch.setattr(Bench, "overlaps", broken)
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert dict(trace.failed) == {"overlap": "TypeError: an argument of another torch"}
+    assert trace.deliveries and trace.training is not None
+
+
+def test_rounds_of_training_end_with_the_time(
+    cuda: VirtualCuda, small: None, tmp_path: Path
+) -> None:
+    trace = training.train(Bench(0), str(tmp_path), "made", 1e9, True, time.monotonic())
+    assert trace.rounds == 1

@@ -8,7 +8,7 @@ Contents are really copied, at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ class VirtualCuda:
         self, patch: pytest.MonkeyPatch, *, bytes_per_s: float = 1e9, overlaps: bool = True
     ) -> None:
         self.bytes_per_s, self.overlaps = bytes_per_s, overlaps
+        self.clock_hz: Callable[[], float] = lambda: 1.4e9
         self.host = 0.0
         self.engines = {"copy": 0.0, "compute": 0.0}
         self.pinned: list[torch.Tensor] = []
@@ -95,7 +96,7 @@ class VirtualCuda:
             "current_stream": lambda _=None: self.current,
             "default_stream": lambda _=None: self.default,
             "synchronize": lambda _=None: self._synchronize(),
-            "_sleep": lambda cycles: self.work("compute", cycles / 1.4e9),
+            "_sleep": lambda cycles: self.work("compute", cycles / self.clock_hz()),
             "memory_reserved": lambda _: self.reserved,
             "empty_cache": lambda: None,
             "set_device": lambda _: None,

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,27 @@ from dataclasses import asdict
 from hostprep.host.gpu import read_gpus, read_nvml
 print(json.dumps({**asdict(read_nvml()), "short": asdict(read_gpus())}))
 """
+_SETTLE = """
+import json
+from hostprep.host.gpu import read_nvml
+print(json.dumps([gpu.utilisation_percent for gpu in read_nvml(settle_seconds=1.5).gpus]))
+"""
+_WATCH = """
+import json
+from hostprep.host.gpu import lasting_reasons, watch_gpu
+print(json.dumps(lasting_reasons(watch_gpu(0, 5))))
+"""
 
 
-def ask(environment: dict[str, str]) -> dict[str, Any]:
+def ask(environment: dict[str, str], question: str = _ASK) -> Any:
     """Ask NVML in a process of its own: a library that was loaded stays."""
     done = subprocess.run(
-        [sys.executable, "-c", _ASK],
+        [sys.executable, "-c", question],
         env={**os.environ, **environment},
         capture_output=True,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
@@ -58,6 +68,26 @@ def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
 def test_a_throttled_one(tmp_path: Path) -> None:
     (gpu,) = ask(fake_nvml.build(tmp_path, REASONS=0x40 | 0x8 | 0x4))["gpus"]
     assert gpu["clock_reasons"] == ["power cap", "hardware slowdown", "hardware thermal slowdown"]
+
+
+def test_a_moment_s_slowdown_at_a_change_of_the_clocks_is_none(tmp_path: Path) -> None:
+    assert ask(fake_nvml.build(tmp_path, GLITCH=0x8, REASONS=0x4), _WATCH) == ["power cap"]
+    assert ask(fake_nvml.build(tmp_path, REASONS=0x8), _WATCH) == ["hardware slowdown"]
+
+
+def test_what_is_busy_without_a_process_is_looked_at_again(tmp_path: Path) -> None:
+    # As a driver that has just been started for us is.
+    assert ask(fake_nvml.build(tmp_path, BUSY=90, LOOKS=3), _SETTLE) == [0]
+    began = time.monotonic()
+    assert ask(fake_nvml.build(tmp_path, BUSY=90, DEVICES=3), _SETTLE) == [90, 90, 90]
+    assert time.monotonic() - began > 1.4
+    # Somebody computes there: it stays as it was seen, whatever comes in the next moment.
+    assert ask(fake_nvml.build(tmp_path, BUSY=90, LOOKS=1, PROCESSES=1), _SETTLE) == [90]
+
+
+def test_a_library_that_cannot_tell_of_processes(tmp_path: Path) -> None:
+    (gpu,) = ask(fake_nvml.build(tmp_path, OLD=1))["gpus"]
+    assert gpu["processes"] is None and gpu["total_bytes"] == 8 << 30
 
 
 def test_a_driver_without_a_device(tmp_path: Path) -> None:

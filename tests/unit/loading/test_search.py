@@ -93,6 +93,35 @@ def test_where_they_disagree_workers_are_doubled_until_it_gains_little() -> None
     assert 1 - (50 + 40 * min(made.chosen().workers, 24)) / 1010 < 0.35
 
 
+def test_where_the_processors_are_all_busy_a_gain_is_noise() -> None:
+    # As measured on two processors while a neighbour came and went; the truth is flat.
+    seen = {
+        0: 3700.0,
+        1: 3500.0,
+        2: 6450.0,
+        4: 5200.0,
+        8: 5920.0,
+        12: 6210.0,
+        16: 6430.0,
+        32: 6490.0,
+    }
+
+    def measure(workers: int) -> Probe:
+        return probe(workers, seen[workers], own_cpus=min(2.0, 0.6 + 0.7 * workers))
+
+    made = Search(Curve(4000, 3900, 7500, True), None, measure, lambda: 64, lambda: 4)
+    made.probes.append(measure(0))
+    made.cpus = 2.0
+    made.run(None)
+    assert made.chosen().workers == 2
+    # Where it is one more thread of each core that is free, they are not all busy.
+    made = Search(Curve(4000, 3900, 7500, True), None, measure, lambda: 64, lambda: 4)
+    made.probes.append(measure(0))
+    made.cpus = 4.0
+    made.run(None)
+    assert made.chosen().workers == 16
+
+
 def test_a_known_gpu_is_fed_and_no_more() -> None:
     curve = Curve(100, 100, 1000, True)
     made = search(curve.rate, curve, gpu=300)
