@@ -11,7 +11,7 @@ import typer
 from hostprep.cli.options import DryRunOption, JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.cli.plans import plan_fields, show_plan
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def unstage(
     fstab: Annotated[
         bool, typer.Option("--fstab", help="Remove the volume's line from /etc/fstab too.")
     ] = False,
+    forget: Annotated[
+        bool,
+        typer.Option("--forget", help="Remove no file, only its record: the target is gone."),
+    ] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,13 +40,22 @@ def unstage(
     What others added stays, and is named; the source is untouched.
     """
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.unstage import find_record, plan_unstage
+    from hostprep.staging import manifest
+    from hostprep.staging.unstage import (
+        UnstageResult,
+        find_record,
+        plan_forgetting,
+        plan_unstage,
+    )
     from hostprep.staging.unstage import unstage as carry_out
     from hostprep.system.locks import lock
 
+    if forget and fstab:
+        raise UsageError("--forget touches nothing but the record; --fstab does.")
     record = find_record(dataset)
     if dry_run:
-        _show(plan_unstage(record, fstab=fstab), _boot_service(record), as_json=as_json)
+        plan = plan_forgetting(record) if forget else plan_unstage(record, fstab=fstab)
+        _show(plan, _boot_service(record), as_json=as_json)
         return
     with (
         ProgressReporter() as reporter,
@@ -52,9 +65,14 @@ def unstage(
             on_wait=reporter.note,
         ),
     ):
-        plan = plan_unstage(record, fstab=fstab)
-        result = carry_out(plan, reporter)
-    _conclude(plan, result, _boot_service(record), as_json=as_json)
+        if forget:
+            plan = plan_forgetting(record)
+            manifest.forget(record)
+            result = UnstageResult(record, 0, (), None, None)
+        else:
+            plan = plan_unstage(record, fstab=fstab)
+            result = carry_out(plan, reporter)
+    _conclude(plan, result, _boot_service(record), as_json=as_json, forgotten=forget)
 
 
 def _boot_service(record: Record) -> str | None:
@@ -97,7 +115,12 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
 
 
 def _conclude(
-    plan: UnstagePlan, result: UnstageResult, boot_service: str | None, *, as_json: bool
+    plan: UnstagePlan,
+    result: UnstageResult,
+    boot_service: str | None,
+    *,
+    as_json: bool,
+    forgotten: bool,
 ) -> None:
     record = result.record
     if as_json:
@@ -118,14 +141,14 @@ def _conclude(
             ok=not result.foreign,
         )
     else:
+        removed = format_count(result.removed_entries, "entry")
         unfinished = " its unfinished copies were removed, and it is" if plan.private else ""
-        emit_text(
-            printable(
-                f"{record.target}: {format_count(result.removed_entries, 'entry')} removed"
-                if plan.published
-                else f"{record.target}: it was not on the target;{unfinished} forgotten"
-            )
-        )
+        done = f"it was not on the target;{unfinished} forgotten"
+        if forgotten:
+            done = "forgotten; no file was removed"
+        elif plan.published:
+            done = f"{removed} removed"
+        emit_text(printable(f"{record.target}: {done}"))
         if result.unmounted:
             line_goes = "; fstab has no line for it" if plan.fstab else ""
             emit_text(printable(f"{record.volume}: unmounted{line_goes}"))

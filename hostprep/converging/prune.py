@@ -43,7 +43,13 @@ class UnstageTask:
             plan = plan_unstage(self.record, fstab=False)
             if plan.foreign:
                 raise _foreign(plan)
-            unstage(plan, observer, release_volume=False)
+            left = unstage(plan, observer, release_volume=False).foreign
+            if left:
+                raise HostprepError(
+                    f"{self.record.target}: {format_count(len(left), 'entry')} came while it was"
+                    " removed, and was left; what was staged is gone.",
+                    "move that away and run the same command again",
+                )
 
 
 @dataclass(frozen=True, slots=True)

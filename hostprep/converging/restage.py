@@ -120,6 +120,8 @@ def _check_filled(record: BootRecord, again: str) -> None:
 
 
 def _check_target(record: BootRecord, now: str) -> None:
+    if (real := os.path.realpath(record.parent)) != record.parent:
+        raise Refused(f"its target {record.parent} leads to {real}; nothing was staged.", now)
     if record.volume is None:
         mount = mount_containing(os.path.realpath(record.parent), read_mounts())
         if mount is None or mount.target != record.target_mount:

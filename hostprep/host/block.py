@@ -21,7 +21,7 @@ from hostprep.host.block_device import (
     device_folder,
     folder_of_name,
 )
-from hostprep.host.mounts import Mount, mount_containing, read_mounts
+from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
@@ -107,23 +107,13 @@ def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
         descriptor = os.open(os.path.join(real, ".") if os.path.isdir(real) else real, os.O_PATH)
     except OSError as error:
         raise HostprepError(f"{path} cannot be looked at: {error.strerror}.") from None
+    mounts = tuple(mounts)
     try:
-        info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
-    except OSError:
-        info = ""
+        # The second look is for what the automounter has mounted just now.
+        mount = mount_of(descriptor, mounts) or mount_of(descriptor, read_mounts())
     finally:
         os.close(descriptor)
-    number = re.search(r"^mnt_id:\s*(\d+)", info, re.M)
-    mounts = tuple(mounts)
-    if number:
-        for mount in mounts:
-            if mount.mount_id == int(number[1]):
-                return real, mount
-        mounts = read_mounts()  # mounted by the automounter just now
-        for mount in mounts:
-            if mount.mount_id == int(number[1]):
-                return real, mount
-    return real, mount_containing(real, mounts)
+    return real, mount or mount_containing(real, mounts)
 
 
 def _devices(mount: Mount, root: Path) -> tuple[tuple[Device, ...], tuple[Device, ...]]:

@@ -74,6 +74,21 @@ def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
     return parse_mountinfo((root / "proc/self/mountinfo").read_bytes())
 
 
+def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the mount that an open file lies on, by the kernel's own number (proc_pid_fdinfo(5)).
+
+    By the path alone it could be one that another covers. None where it is not among ``mounts``.
+    """
+    try:
+        info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
+    except OSError:
+        return None
+    number = re.search(r"^mnt_id:\s*(\d+)", info, re.M)
+    if number is None:
+        return None
+    return next((mount for mount in mounts if mount.mount_id == int(number[1])), None)
+
+
 def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the visible mount whose mount point is exactly ``target`` (a real path), if any."""
     found = None

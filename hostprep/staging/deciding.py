@@ -35,6 +35,7 @@ from hostprep.staging.space import (
     volume_request,
     volume_space,
 )
+from hostprep.staging.target import moved_refusal, open_parent
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
 from hostprep.volumes.facts import gather
@@ -62,7 +63,11 @@ def decide(
         if published_fd is not None:
             stack.callback(os.close, published_fd)
     published = published_fd is not None
-    refusal = _nested_refusal(request, previous) or _ownership_refusal(request, previous, published)
+    refusal = (
+        (moved_refusal(previous) if previous is not None else None)
+        or _nested_refusal(request, previous)
+        or _ownership_refusal(request, previous, published)
+    )
     if refusal is None and published:
         refusal = _emptied_refusal(request, scan, previous)
     files = (
@@ -122,7 +127,7 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         if mount is None or mount.target != request.parent or mount.fstype != "tmpfs":
             return None
     try:
-        descriptor = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+        descriptor = open_parent(request.parent)
     except FileNotFoundError:
         return None
     except OSError as error:

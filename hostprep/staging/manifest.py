@@ -36,7 +36,8 @@ class Record:
     ``phase`` is ``copying`` before the first publication, ``publishing`` around its rename,
     ``updating`` while an update replaces files, and ``staged`` otherwise. ``volume`` is the
     path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
-    None: it was staged without verification.
+    None: it was staged without verification. ``target_mount`` is where the file system is mounted
+    that it lies on; None in records of versions that did not note it.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Record:
     phase: str = "staged"
     partial: bool = False
     skipped: tuple[Skipped, ...] = ()
+    target_mount: str | None = None
     format: str = FORMAT
 
     @property

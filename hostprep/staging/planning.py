@@ -17,7 +17,8 @@ from hostprep.staging.manifest import Record, record_id
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.scan import Scan, scan_tree
-from hostprep.staging.source import check_apart, check_bare, open_source
+from hostprep.staging.source import open_source
+from hostprep.staging.target import check_apart, check_bare
 
 if TYPE_CHECKING:
     from hostprep.staging.plan import CopyPlan

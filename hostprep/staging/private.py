@@ -134,16 +134,12 @@ def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
     return size_bytes, inodes
 
 
-def sweep(parent: str, dataset: str) -> None:
+def sweep(parent_fd: int, dataset: str) -> None:
     """Remove what a run left that was killed after it had published, while it cleaned up.
 
     To be called once ``look`` has found that the directory is ours.
     """
-    parent_fd = os.open(parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-    try:
-        remove_tree(parent_fd, private_name(dataset))
-    finally:
-        os.close(parent_fd)
+    remove_tree(parent_fd, private_name(dataset))
 
 
 def _info(descriptor: int) -> dict[str, str] | None:

@@ -1,4 +1,4 @@
-"""The source and the target of a run as paths: checked before anything is looked at in depth."""
+"""The source of a run, and what a data set may be called."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.host.mounts import read_mounts
-from hostprep.staging.private import PREFIX, private_name
+from hostprep.errors import HostprepError, UsageError
+from hostprep.staging.private import PREFIX
 from hostprep.staging.tree import DIRECTORY_FLAGS
 
 
@@ -57,36 +56,3 @@ def check_name(name: str) -> str:
             f"{name!r} cannot name a data set: it {problem}.", "give another by --name NAME"
         )
     return name
-
-
-def check_apart(source: str, target: str) -> None:
-    """Raise ``Refused`` where one of two real paths lies inside the other."""
-    if source == target or target.startswith(source.rstrip("/") + "/"):
-        raise Refused(
-            f"the target {target} lies inside the source {source}: the copy would copy itself; "
-            "nothing was changed.",
-            "choose a target outside the source",
-        )
-    if source.startswith(target.rstrip("/") + "/"):
-        raise Refused(
-            f"the source {source} lies inside the target {target}; nothing was changed.",
-            "choose another target or --name",
-        )
-
-
-def check_bare(target: str) -> None:
-    """Raise ``Refused`` where something is mounted on a data set, or inside it.
-
-    What would be replaced or removed there belongs to that file system: through a bind mount, to
-    the source itself.
-    """
-    parent, name = os.path.split(target)
-    real = os.path.realpath(parent)
-    places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
-    for mount in read_mounts():
-        if any(f"{mount.target}/".startswith(f"{place}/") for place in places):
-            raise Refused(
-                f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set"
-                " is; nothing was changed.",
-                "unmount that first",
-            )

@@ -38,8 +38,9 @@ from hostprep.staging.publish import (
     publish_update,
 )
 from hostprep.staging.structure import directory_lines, finish_directories, make_links
+from hostprep.staging.target import mount_below, open_parent
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of
+from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.state import state_dir
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume
@@ -58,7 +59,11 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     request = plan.request
     live = apply_volume(plan.volume) if plan.volume is not None else None
     if plan.nothing_to_do:
-        sweep(request.parent, request.name)
+        parent_fd = open_parent(request.parent)
+        try:
+            sweep(parent_fd, request.name)
+        finally:
+            os.close(parent_fd)
         return _result(plan, Copied(), plan.previous, [], live, changed=False, published=True)
     try:
         result = _carry_out(plan, live, observer)
@@ -87,10 +92,8 @@ def _failed(error: OSError, request: StageRequest) -> HostprepError:
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
     request = plan.request
-    if plan.volume is None:
-        os.makedirs(request.parent, exist_ok=True)
     with ExitStack() as stack:
-        parent_fd = os.open(request.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+        parent_fd = open_parent(request.parent, make=plan.volume is None)
         stack.callback(os.close, parent_fd)
         private = prepare(parent_fd, request.name, purpose_of(request))
         stack.callback(private.close)
@@ -117,6 +120,8 @@ class _Work:
         self.private = private
         self.published_fd = published_fd
         self.seconds = dict(plan.seconds)
+        mount = mount_below(plan.request.parent)
+        self.target_mount = None if mount is None else mount.target
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
@@ -276,6 +281,7 @@ class _Work:
             source=request.source,
             target=request.target,
             volume=request.parent if plan.volume is not None else None,
+            target_mount=self.target_mount,
             files=count,
             bytes=size_bytes,
             entries=count + len(plan.scan.directories),

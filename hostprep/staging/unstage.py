@@ -20,7 +20,12 @@ from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import private_name
 from hostprep.staging.publish import open_published
-from hostprep.staging.source import check_bare
+from hostprep.staging.target import (
+    check_bare,
+    check_spares_source,
+    moved_refusal,
+    open_parent,
+)
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
@@ -104,18 +109,19 @@ def find_record(name_or_path: str) -> Record:
 def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
-    Raises ``Refused`` where something is mounted on the data set or inside it, and
-    ``HostprepError`` where the data set is on the machine's record, and not on this user's own.
+    Raises ``Refused`` where what is there may be other files than the copies: something is mounted
+    in the way, or the path leads elsewhere. Raises ``HostprepError`` where the data set is on the
+    machine's record, and not on this user's own.
     """
-    if folder_of(record) != folder(record.name, record.target):
-        raise HostprepError(
-            f"{record.target} was staged by root; nothing was changed.", "run it with sudo"
-        )
+    check_own(record)
+    if refusal := moved_refusal(record):
+        raise refusal
     parent_fd = _open_parent(record)
     if parent_fd is None:
         return UnstagePlan(record, 0, (), False, False, False, fstab)
     try:
         check_bare(record.target)
+        check_spares_source(record)
         published_fd = open_published(parent_fd, record.name)
         private = private_name(record.name) in os.listdir(parent_fd)
         files = 0
@@ -136,6 +142,20 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         os.close(parent_fd)
 
 
+def plan_forgetting(record: Record) -> UnstagePlan:
+    """Return the plan to forget a data set and remove no file: its target is gone for good."""
+    check_own(record)
+    return UnstagePlan(record, 0, (), False, False, False, False)
+
+
+def check_own(record: Record) -> None:
+    """Raise ``HostprepError`` where the record is the machine's, and not this user's own."""
+    if folder_of(record) != folder(record.name, record.target):
+        raise HostprepError(
+            f"{record.target} was staged by root; nothing was changed.", "run it with sudo"
+        )
+
+
 def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = True) -> UnstageResult:
     """Carry out ``plan``. To be called under the data set's lock.
 
@@ -149,9 +169,7 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     if parent_fd is not None:
         try:
             observer.phase("remove", files=plan.files)
-            if plan.published and not foreign:
-                _hide(parent_fd, record)
-            elif plan.published:
+            if plan.published and (foreign or not _hide(parent_fd, record)):
                 foreign = _remove_ours(parent_fd, record)
             remove_tree(parent_fd, private_name(record.name))
         finally:
@@ -193,7 +211,7 @@ def _open_parent(record: Record) -> int | None:
     if record.volume is not None and gather(record.volume).live is None:
         return None  # not mounted: what lies under the mount point is none of our business
     try:
-        return os.open(parent, DIRECTORY_FLAGS)
+        return open_parent(parent)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -232,8 +250,12 @@ def _compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
     return ours, tuple(foreign)
 
 
-def _hide(parent_fd: int, record: Record) -> None:
-    """Move the published data set into its private directory, out of everybody's sight."""
+def _hide(parent_fd: int, record: Record) -> bool:
+    """Move the published data set into its private directory, out of everybody's sight.
+
+    What somebody added to it while it was looked at is seen there: it is put back then, and False
+    returned.
+    """
     name = private_name(record.name)
     try:
         os.mkdir(name, 0o700, dir_fd=parent_fd)
@@ -243,9 +265,15 @@ def _hide(parent_fd: int, record: Record) -> None:
     published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
         remove_tree(private_fd, _GONE)
+        mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
         # Moving a directory needs write permission on it.
         os.fchmod(published_fd, 0o700)
         os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
+        if not _compare(record, published_fd)[1]:
+            return True
+        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        os.fchmod(published_fd, mode)
+        return False
     finally:
         os.close(published_fd)
         os.close(private_fd)

@@ -305,3 +305,20 @@ def _stop_while_staging(host: Host, moment: Path | None = None) -> subprocess.Po
         time.sleep(0.005)
     process.send_signal(signal.SIGSTOP)
     return process
+
+
+def test_a_target_that_a_user_made_a_link_of_is_not_followed(safe_dir: Path) -> None:
+    home, victim = safe_dir / "alice", safe_dir / "victim"
+    home.mkdir()
+    (victim / "tool").mkdir(mode=0o700, parents=True)
+    source = make_source(safe_dir / "disk/tool", directories=1, files=2)
+    dataset = DatasetSpec("tool", str(source), to=str(home / "data"), at_boot=True)
+    hostprep("stage", source, "--to", home / "data")
+    apply_boot(plan_boot((dataset,), gather_boot((dataset,))))
+    (home / "data").rename(home / "data.old")
+    (home / "data").symlink_to(victim)
+    (source / "added").write_bytes(b"as root")
+    done = run_hostprep("restage", "tool")
+    assert done.returncode == 5 and f"leads to {victim}" in done.stderr
+    assert os.listdir(victim / "tool") == []
+    assert (victim / "tool").stat().st_mode & 0o777 == 0o700

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused, UsageError
-from hostprep.staging.source import check_apart, check_name, open_source
+from hostprep.staging.source import check_name, open_source
+from hostprep.staging.target import check_apart
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])

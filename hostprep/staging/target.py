@@ -1,0 +1,176 @@
+"""Where data sets are put: is that still the place that was meant, and is it not the source?
+
+A path that led to the copies may lead elsewhere by now: a user made a symlink of a folder on the
+way, a disk is not mounted, a bind mount stands in for it. Files there may even look like the
+copies, when they are the very files of the source.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hostprep.errors import Refused
+from hostprep.host.mounts import Mount, mount_of, read_mounts
+from hostprep.staging.manifest import Record
+from hostprep.staging.private import private_name
+from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+
+# How long a source may take to say where it lies, which a dead network mount never does.
+_PATIENCE_SECONDS = 2.0
+
+
+def open_parent(path: str, *, make: bool = False) -> int:
+    """Open the directory that data sets lie in; ``path`` has no symlinks, or had none when noted.
+
+    With ``make`` missing directories are made. Raises ``Refused`` where the path leads elsewhere,
+    FileNotFoundError where there is nothing, OSError where it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if not make:
+            raise
+    else:
+        # Asked of what is open, so nothing can be exchanged between the look and the use.
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+        if real != f"/{path.lstrip('/')}":
+            os.close(descriptor)
+            raise Refused(
+                f"{path} leads to {real} now, where nothing of it was staged; nothing was changed.",
+                "mend what leads there, or name that as the target, if it is what you mean",
+            )
+        return descriptor
+    above, name = os.path.split(path)
+    above_fd = open_parent(above, make=True)
+    try:
+        try:
+            os.mkdir(name, dir_fd=above_fd)
+        except FileExistsError:
+            pass
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
+    finally:
+        os.close(above_fd)
+
+
+def check_apart(source: str, target: str) -> None:
+    """Raise ``Refused`` where one of two paths lies inside the other, by name or by what they are.
+
+    Of the target, what is not there yet counts as it would be made.
+    """
+    if _inside(target, source):
+        raise Refused(
+            f"the target {target} lies inside the source {source}: the copy would copy itself; "
+            "nothing was changed.",
+            "choose a target outside the source",
+        )
+    if _inside(source, target):
+        raise Refused(
+            f"the source {source} lies inside the target {target}; nothing was changed.",
+            "choose another target or --name",
+        )
+    _check_origins(_origin(source), source, target)
+
+
+def check_spares_source(record: Record) -> None:
+    """Raise ``Refused`` where what was a copy is the source by now: what is removed would be it."""
+    try:
+        found = ask_in_child(lambda: _origin(record.source), patience_seconds=_PATIENCE_SECONDS)
+    except (NoAnswerInTime, ChildProcessError):
+        return  # then it lies on something remote, and the target does not
+    _check_origins(None if found is None else (found[0], found[1]), record.source, record.target)
+
+
+def check_bare(target: str) -> None:
+    """Raise ``Refused`` where something is mounted on a data set, or inside it.
+
+    What would be replaced or removed there belongs to that file system: through a bind mount, to
+    the source itself.
+    """
+    parent, name = os.path.split(target)
+    real = os.path.realpath(parent)
+    places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
+    for mount in read_mounts():
+        if any(f"{mount.target}/".startswith(f"{place}/") for place in places):
+            raise Refused(
+                f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set"
+                " is; nothing was changed.",
+                "unmount that first",
+            )
+
+
+def moved_refusal(record: Record) -> Refused | None:
+    """Refuse to touch a data set on a disk while another file system is in that one's place.
+
+    In a volume nothing outlives an unmounting, so there it does not matter.
+    """
+    if record.volume is not None or record.target_mount is None:
+        return None
+    now = mount_below(os.path.dirname(record.target))
+    if now is None or now.target == record.target_mount:
+        return None
+    return Refused(
+        f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
+        f" is there now ({now.target}, {now.fstype}); nothing was changed.",
+        "mount it as it was and run the same command again; where it is gone for good:"
+        f" hostprep unstage {record.target} --forget",
+    )
+
+
+def mount_below(path: str) -> Mount | None:
+    """Return the mount on which ``path`` lies, or the nearest directory above it that there is."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            break
+        except FileNotFoundError:
+            path = os.path.dirname(path)
+        except OSError:
+            return None
+    try:
+        return mount_of(descriptor, read_mounts())
+    finally:
+        os.close(descriptor)
+
+
+def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> None:
+    there = _origin(target)
+    if origin is None or there is None or origin[0] != there[0]:
+        return
+    if _inside(there[1], origin[1]) or _inside(origin[1], there[1]):
+        raise Refused(
+            f"{target} and the source {source} are the same files by now, or one in the other: a"
+            " mount or a link leads there; nothing was changed.",
+            f"findmnt --target {target} and namei {target} show what leads there: undo that;"
+            f" `hostprep unstage {target} --forget` forgets the copy and removes nothing",
+        )
+
+
+def _origin(path: str) -> tuple[str, str] | None:
+    """Return the device and the path on it that ``path`` leads to, the same by every bind mount.
+
+    None where it cannot be told. Of a path that is not there, the rest counts by its names.
+    """
+    rest = ""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            break
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            rest = f"/{name}{rest}"
+        except OSError:
+            return None
+    try:
+        mount = mount_of(descriptor, read_mounts())
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    if mount is None or not _inside(real, mount.target):
+        return None
+    below = real[len(mount.target.rstrip("/")) :].rstrip("/")
+    return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"
+
+
+def _inside(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -1,0 +1,144 @@
+"""A path to the copies that leads elsewhere by now: nothing is written or removed there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.manifest import load_record
+from hostprep.staging.observer import Silent
+from hostprep.staging.unstage import plan_unstage, unstage
+from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    return make_source(safe_dir / "srv/datasets/data", directories=3, files=8)
+
+
+@pytest.fixture
+def disk(safe_dir: Path) -> Path:
+    path = safe_dir / "nvme"
+    path.mkdir()
+    mount("-t", "tmpfs", "-o", "size=64M", "disk", path)
+    return path
+
+
+def mount(*words: str | Path) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+def unmount(path: Path) -> None:
+    subprocess.run(["umount", path], check=True)
+
+
+@pytest.mark.parametrize("how", ["symlink", "bind of the root", "bind of the parent"])
+def test_the_source_in_the_place_of_the_copies_is_spared(
+    how: str, source: Path, disk: Path, safe_dir: Path
+) -> None:
+    """Size and time of each of its files are those of the manifest: they look like the copies."""
+    target = disk / "datasets"
+    hostprep("stage", source, "--to", target)
+    if how == "symlink":  # the disk went, and jobs were to keep their paths
+        unmount(disk)
+        disk.rmdir()
+        disk.symlink_to(safe_dir / "srv")
+    elif how == "bind of the root":
+        mount("--bind", safe_dir / "srv", disk)
+    else:
+        mount("--bind", source.parent, target)
+    (source / "class-1/added").write_bytes(b"since")
+    before = snapshot(source)
+    for line in (
+        ("unstage", "data", "--dry-run"),
+        ("unstage", "data"),
+        ("stage", source, "--to", target),
+    ):
+        refused = hostprep(*line, expect=5)
+        assert "nothing was changed" in refused["error"]["message"]
+        assert snapshot(source) == before
+    empty = safe_dir / "empty.yml"
+    empty.write_text("{}\n")
+    pruned = run_hostprep("apply", empty, "--prune", "--yes")
+    assert pruned.returncode == 5 and str(target / "data") in pruned.stderr + pruned.stdout
+    assert snapshot(source) == before
+
+
+def test_what_became_the_source_itself_is_spared(source: Path, disk: Path) -> None:
+    """The original went, and a link leads to the copy: the only one there is."""
+    hostprep("stage", source, "--to", disk)
+    before = snapshot(disk / "data")
+    source.rename(source.with_name("gone"))
+    source.symlink_to(disk / "data")
+    refused = hostprep("unstage", "data", expect=5)
+    assert "the same files" in refused["error"]["message"]
+    assert snapshot(disk / "data") == before
+    refused = hostprep("stage", source, "--to", disk, expect=5)
+    assert snapshot(disk / "data") == before
+
+
+def test_an_absent_disk_is_neither_filled_nor_forgotten(source: Path, disk: Path) -> None:
+    target = disk / "sets"
+    hostprep("stage", source, "--to", target)
+    kept = disk.with_name("elsewhere")
+    kept.mkdir()
+    mount("--move", disk, kept)
+    for line in (("unstage", "data"), ("stage", source, "--to", target)):
+        refused = hostprep(*line, expect=5)
+        assert f"lies on the file system at {disk}" in refused["error"]["message"]
+        assert "--forget" in refused["error"]["hint"]
+        assert os.listdir(disk) == []
+    mount("--move", kept, disk)
+    assert hostprep("stage", source, "--to", target)["copied_files"] == 0
+    assert hostprep("unstage", "data")["left"] == []
+    assert not (target / "data").exists()
+
+
+def test_what_is_gone_for_good_can_be_forgotten(source: Path, disk: Path) -> None:
+    hostprep("stage", source, "--to", disk / "sets")
+    hostprep("unstage", "data", "--forget", "--fstab", expect=2)
+    unmount(disk)
+    planned = run_hostprep("unstage", "data", "--forget", "--dry-run")
+    assert planned.returncode == 0 and "forget" in planned.stdout
+    done = run_hostprep("unstage", "data", "--forget")
+    assert done.returncode == 0 and "no file was removed" in done.stdout
+    assert hostprep("status")["datasets"] == []
+    assert hostprep("stage", source, "--to", disk / "sets")["published"] is True
+
+
+def test_records_without_the_mount_point_are_taken_as_before(
+    source: Path, disk: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", disk)
+    (record,) = state.glob("datasets/*/dataset.json")
+    text = record.read_text()
+    assert f'"target_mount": "{disk}"' in text
+    record.write_text(text.replace(f'"target_mount": "{disk}"', '"later": 1'))
+    assert hostprep("unstage", "data")["left"] == []
+
+
+def test_what_is_added_while_it_is_looked_at_stays(
+    source: Path, disk: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", disk)
+    record = load_record("data", str(disk / "data"))
+    assert record is not None
+    (disk / "data").chmod(0o750)
+    plan = plan_unstage(record, fstab=False)
+    assert plan.foreign == ()
+    (disk / "data/class-1/checkpoint").write_bytes(b"hours of work")
+    result = unstage(plan, Silent())
+    assert result.foreign == ("class-1/checkpoint",)
+    assert (disk / "data/class-1/checkpoint").read_bytes() == b"hours of work"
+    assert (disk / "data").stat().st_mode & 0o777 == 0o750
+    found = hostprep("unstage", "data", expect=1)
+    assert found["left"] == ["class-1/checkpoint"]
