@@ -87,8 +87,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     Raises ``HostprepError`` where planning itself is impossible. Rules that forbid the run are the
     plan's ``refusal``, so that a dry run can show both.
     """
-    check_apart(request.source, request.target)
     check_bare(request.target)
+    check_apart(request.source, request.target)
     with ExitStack() as stack:
         source_fd = stack.enter_context(open_source(request.source))
         storage = locate(request.source)
