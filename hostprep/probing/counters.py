@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hostprep.probing.model import Load
 _SECTOR_BYTES = (
     512  # of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats)
 )
+_NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
 
 
 class Meter:
@@ -51,6 +53,20 @@ def delivered_bytes(disks: Iterable[str], root: Path = Path("/")) -> int | None:
             total += int(fields[5]) * _SECTOR_BYTES
             wanted.discard(fields[2])
     return None if wanted else total
+
+
+def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the devices that count what ``disk`` reads: itself, or the paths that lead to it.
+
+    Under NVMe's own multipathing, which one port of a drive with two suffices for, ``nvme0n1`` is
+    read by hidden devices, ``nvme0c0n1`` and so on. They count in every kernel; the namespace
+    itself does so only in recent ones, and its counters stay zero in the others.
+    """
+    namespace = _NAMESPACE.fullmatch(disk)
+    if namespace is None:
+        return (disk,)
+    paths = (root / "sys/class/block").glob(f"nvme{namespace[1]}c*n{namespace[2]}")
+    return tuple(sorted(path.name for path in paths)) or (disk,)
 
 
 def _cpu_ticks(root: Path) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import read_mounts
 from hostprep.probing import fio, small_files
 from hostprep.probing.alive import look
+from hostprep.probing.counters import counting_devices
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import own_folder
 from hostprep.probing.layout import (
@@ -271,7 +272,8 @@ def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ..
     if storage.storage_class is StorageClass.RAM:
         return ()
     # A loop device on a file of a network or of FUSE has no disk below it: it counts itself.
-    names = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
+    disks = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
+    names = [name for disk in disks for name in counting_devices(disk, root)]
     for name in names:
         try:
             counts = (root / "sys/class/block" / name / "queue/iostats").read_text().strip()
