@@ -169,7 +169,9 @@ class _Probe:
     def room(self, share: float) -> int:
         """Return a share of the space that may be used: of the budget, or of what is free."""
         free = os.statvfs(self.path)
-        allowed = min(self.settings.size_bytes, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
+        allowed = self.settings.size_bytes
+        if free.f_blocks:  # else the file system does not say: ramfs, some FUSE
+            allowed = min(allowed, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
         if self.in_memory:
             allowed = min(allowed, int(read_headroom().available_bytes * _MEMORY_SHARE))
         return int(allowed * share)

@@ -236,6 +236,14 @@ def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
     assert measured.seconds < 8
 
 
+def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Path) -> None:
+    subprocess.run(["mount", "-t", "ramfs", "volume", safe_dir], check=True)
+    measured = measure(safe_dir, seconds=5, size_mib=48)
+    assert measured.storage.storage_class is StorageClass.RAM
+    assert 16 * MIB <= measured.file_bytes <= 48 * MIB
+    assert codes(measured) == set()
+
+
 @pytest.mark.parametrize(
     ("file", "limit", "read"),
     [
