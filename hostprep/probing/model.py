@@ -17,6 +17,8 @@ DEPTHS = (1, 32)
 ENGINE = "libaio"
 # From here on, opening a file costs nothing beside reading it.
 LARGE_BYTES = 16 * MIB
+# Slower storage than this is taken for one that hangs: what is under way has to arrive in time.
+SLOWEST_BYTES_PER_S = 1_000_000
 
 
 class Verdict(StrEnum):

@@ -26,6 +26,7 @@ from hostprep.probing.folder import PREFIX
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Behaviour, Measured, Settings
 from hostprep.probing.probe import probe, target
+from hostprep.probing.readers import read_whole_files
 from tests.integration.test_cgroup_limits import cgroup, hierarchy
 from tests.kit import failing_fs, loops
 from tests.kit.failing_fs import Rule
@@ -249,6 +250,8 @@ def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Pa
     [
         ("blkio.throttle.read_iops_device", 200, lambda f: f["random_4k"]["depth_1"]["iops"]),
         ("blkio.throttle.read_bps_device", 20_000_000, lambda f: f["sequential"]["bytes_per_s"]),
+        # Where 32 requests of 1 MiB need six seconds to arrive.
+        ("blkio.throttle.read_bps_device", 5_000_000, lambda f: f["sequential"]["bytes_per_s"]),
     ],
 )
 def test_a_cgroups_limit_is_what_is_measured(
@@ -277,6 +280,21 @@ def test_a_cgroups_limit_is_what_is_measured(
     assert done.returncode in (0, 4), done.stderr
     assert read(fields) == pytest.approx(limit, rel=TRUE_WITHIN)
     assert not {reason["code"] for reason in fields["invalid_reasons"]} - {"cpu_saturated"}
+
+
+def test_a_read_that_takes_seconds_is_not_taken_for_a_hang(safe_dir: Path) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = safe_dir / "behind"
+    behind.mkdir()
+    for number in range(8):
+        (behind / f"{number}.jpg").write_bytes(os.urandom(40_000))
+    with failing_fs.failing_fs(behind, where=safe_dir) as slow:
+        slow.tell(Rule("/0.jpg", "read", error=None, times=1, hang_seconds=6.5))
+        names = [str(slow.mount / f"{number}.jpg") for number in range(8)]
+        done = read_whole_files(names, 8, 0.3)
+    assert max(done.seconds) > 6
+    assert sorted(done.names) == names
 
 
 @pytest.fixture
