@@ -219,6 +219,9 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         lines.append(f"  {held}" if lines else f"{judgement.verdict}: {held}")
         if need.source != "--need":
             lines.append(f"  ({need.source})")
+    if judgement.invalid and judgement.verdict is not Verdict.INVALID:
+        lines.append("  that is certain, though not every figure is the storage's:")
+        lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
     if judgement.remedies:
         lines.append("  what would help, the cheapest first:")
     for number, remedy in enumerate(judgement.remedies, start=1):

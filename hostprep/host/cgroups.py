@@ -44,6 +44,16 @@ class CpuQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuThrottling:
+    """What a quota of processor time did to a cgroup: periods in which anything ran, and those of
+    them that it ended early. Both only ever grow."""
+
+    group: str
+    periods: int
+    throttled: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Hierarchy:
     """One mounted hierarchy and the folders of this process in it, its own first."""
 
@@ -75,6 +85,17 @@ def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
         if quota.isdigit() and period.isdigit() and int(period) > 0:  # "max" and "-1" are none
             quotas.append(CpuQuota(_shown(folder, root), int(quota) / int(period)))
     return tuple(quotas)
+
+
+def read_cpu_throttling(root: Path = Path("/")) -> tuple[CpuThrottling, ...]:
+    """Return the counters of every cgroup above this process that can have a quota."""
+    found = []
+    for _, folder in _folders(root, "cpu"):
+        stat = _stat(folder / "cpu.stat")
+        if "nr_periods" in stat and "nr_throttled" in stat:
+            counts = stat["nr_periods"], stat["nr_throttled"]
+            found.append(CpuThrottling(_shown(folder, root), *counts))
+    return tuple(found)
 
 
 def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:

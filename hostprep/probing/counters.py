@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from hostprep.host.cgroups import read_cpu_throttling
 from hostprep.probing.model import Load
 
 _SECTOR_BYTES = (
     512  # of /proc/diskstats, whatever the disk's own (Documentation/admin-guide/iostats)
 )
+_NAMESPACE = re.compile(r"nvme(\d+)n(\d+)")
 
 
 class Meter:
@@ -20,6 +23,7 @@ class Meter:
         self._disks = tuple(disks)
         self._root = root
         self._cpu = _cpu_ticks(root)
+        self._periods = _periods(root)
         self._read = delivered_bytes(self._disks, root)
 
     def load(self) -> Load:
@@ -32,6 +36,7 @@ class Meter:
         return Load(
             cpu_busy=busy / total if total > 0 else None,
             device_bytes=read - self._read if known else None,  # type: ignore[operator]
+            throttled=_throttled(self._periods, _periods(self._root)),
         )
 
 
@@ -53,6 +58,20 @@ def delivered_bytes(disks: Iterable[str], root: Path = Path("/")) -> int | None:
     return None if wanted else total
 
 
+def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the devices that count what ``disk`` reads: itself, or the paths that lead to it.
+
+    Under NVMe's own multipathing, which one port of a drive with two suffices for, ``nvme0n1`` is
+    read by hidden devices, ``nvme0c0n1`` and so on. They count in every kernel; the namespace
+    itself does so only in recent ones, and its counters stay zero in the others.
+    """
+    namespace = _NAMESPACE.fullmatch(disk)
+    if namespace is None:
+        return (disk,)
+    paths = (root / "sys/class/block").glob(f"nvme{namespace[1]}c*n{namespace[2]}")
+    return tuple(sorted(path.name for path in paths)) or (disk,)
+
+
 def _cpu_ticks(root: Path) -> tuple[int, int]:
     """Return the busy and all ticks of the processors that this process may use."""
     allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -64,3 +83,18 @@ def _cpu_ticks(root: Path) -> tuple[int, int]:
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
     return busy, total
+
+
+def _periods(root: Path) -> dict[str, tuple[int, int]]:
+    """Return the periods of our cgroups' quotas, all and those that were ended early."""
+    return {one.group: (one.periods, one.throttled) for one in read_cpu_throttling(root)}
+
+
+def _throttled(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) -> float | None:
+    """Return the share of periods that a quota ended early: of the cgroup that it hit hardest."""
+    shares = [
+        (now[group][1] - throttled) / max(1, now[group][0] - periods)
+        for group, (periods, throttled) in before.items()
+        if group in now
+    ]
+    return max(shares, default=None)

@@ -13,8 +13,8 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.counters import Meter
-from hostprep.probing.model import ENGINE, FioRun, Latency
-from hostprep.system.run import Completed, run, start
+from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency
+from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
 _WANTED_FOR = "measure a disk"
@@ -25,6 +25,10 @@ class FioFailed(HostprepError):
     """fio ended with an error, without a result, or not at all."""
 
     code = "fio_failed"
+
+
+class FioTooLate(FioFailed):
+    """fio did not end in time: the storage hangs, or is slower than any that is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,21 +86,30 @@ def measure(
 ) -> FioRun:
     """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
 
-    Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and where
-    it did not end a few seconds after its time.
+    Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and
+    ``FioTooLate`` where it did not end in time.
     """
+    patience = _patience(job)
     reader = StatusReader()
     meter = Meter(disks)
     with start(arguments(job), wanted_for=_WANTED_FOR, package="fio") as running:
         try:
-            for chunk in running.chunks(timeout_seconds=job.seconds + _GRACE_SECONDS):
+            for chunk in running.chunks(timeout_seconds=patience):
                 for document in reader.feed(chunk):
                     tell(reader.rate(document))
-        except HostprepError as error:
-            raise FioFailed(error.message, "is the device still there? see `dmesg`") from None
-        load = meter.load()
-        done = running.wait()
+            load = meter.load()
+            done = running.wait()
+        except CommandFailed:
+            raise FioTooLate(
+                f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
+                "is the device still there? see `dmesg`",
+            ) from None
     return _result(job, reader.last, done, load)
+
+
+def _patience(job: Job) -> float:
+    """Return the seconds that a pass may take: what is under way at its end has to arrive yet."""
+    return job.seconds + _GRACE_SECONDS + job.depth * job.block_bytes / SLOWEST_BYTES_PER_S
 
 
 class StatusReader:

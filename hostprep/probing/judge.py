@@ -5,6 +5,9 @@ from __future__ import annotations
 from hostprep.host.block import StorageClass
 from hostprep.probing.epoch import predict, predict_large
 from hostprep.probing.model import (
+    RANDOM_READS,
+    SEQUENTIAL_READS,
+    SMALL_FILES,
     Behaviour,
     Epoch,
     FioRun,
@@ -16,7 +19,14 @@ from hostprep.probing.model import (
     Remedy,
     Verdict,
 )
-from hostprep.probing.rates import PASS_SHARE, compare, rates_of
+from hostprep.probing.rates import (
+    CPU_SATURATED,
+    CPU_THROTTLED,
+    PASS_SHARE,
+    compare,
+    is_certain,
+    rates_of,
+)
 from hostprep.probing.remedies import remedies
 from hostprep.units import format_bytes
 
@@ -30,8 +40,12 @@ _ARM_SEQUENTIAL_AT_LEAST = 10
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
 _DELIVERED_AT_LEAST = 0.5
+# btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
+_DELIVERED_COMPRESSED_AT_LEAST = 0.02
 _CACHED_AT_MOST = 0.05
 _CPU_BUSY_AT_MOST = 0.95
+# Of the periods of a quota: fewer cost less than what a requirement is forgiven.
+_THROTTLED_AT_MOST = 0.1
 _FEWEST_FILES = 20
 
 
@@ -51,10 +65,10 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
             *invalid,
             Reason("not_measured", "what the requirement asks for was not measured"),
         )
-    if invalid:
+    if judged is None:
+        verdict = Verdict.INVALID if invalid else Verdict.MEASURED
+    elif not is_certain(judged, [(reason.code, reason.of) for reason in invalid]):
         verdict = Verdict.INVALID
-    elif judged is None:
-        verdict = Verdict.MEASURED
     else:
         verdict = Verdict.PASS if judged.share >= PASS_SHARE else Verdict.FAIL
     ways_out: tuple[Remedy, ...] = ()
@@ -143,36 +157,45 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
     reasons += _too_fast(measured)
     for run in measured.fio:
         what = f"fio ({run.pattern}, depth {run.depth})"
-        reasons += _not_delivered(what, run.read_bytes, run.load)
-        reasons += _saturated(what, run.load)
+        of = SEQUENTIAL_READS if run.pattern == "read" else RANDOM_READS
+        least = _least_of_fio(measured, run)
+        reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
+        reasons += _held_back(what, of, run.load)
         if not measured.direct and run.load.device_bytes is None:
-            reasons.append(
-                Reason("buffered", f"{what} could not avoid the page cache, nor see what it gave")
-            )
+            text = f"{what} could not avoid the page cache, nor see what it gave"
+            reasons.append(Reason("buffered", text, of))
     if measured.small is not None:
+        compressed = measured.compressed and measured.small.source == "dataset"
+        least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
         for small in measured.small.cold:
             what = f"small files ({small.readers} at a time)"
-            reasons += _not_delivered(what, small.read_bytes, small.load)
-            reasons += _saturated(what, small.load)
+            reasons += _not_delivered(what, SMALL_FILES, small.read_bytes, small.load, least)
+            reasons += _held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
             text = f"{share:.0%} of the small files stayed in memory: a program holds them there"
-            reasons.append(Reason("in_memory", text))
-    return tuple({reason.code: reason for reason in reversed(reasons)}.values())[::-1]
+            reasons.append(Reason("in_memory", text, SMALL_FILES))
+    told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
+    return tuple(told.values())[::-1]
 
 
 def _missing(measured: Measured) -> tuple[Reason, ...]:
     reasons = []
-    if not measured.fio:
+    if measured.fio_note:
+        reasons.append(Reason("fio_unfinished", measured.fio_note))
+    elif not measured.fio:
         note = measured.file_note or "no reason given"
-        reasons.append(Reason("no_file", f"there was no file for fio to read: {note}"))
+        text = f"there was no file for fio to read: {note}"
+        reasons.append(Reason("no_file", text, SEQUENTIAL_READS))
     small = measured.small
     if small is None:
         note = measured.small_note or "none was finished in time"
-        reasons.append(Reason("no_small_files", f"small files were not measured: {note}"))
+        # Shards are judged by sequential reads, whatever small files give.
+        of = SMALL_FILES if measured.dataset.large_files else None
+        reasons.append(Reason("no_small_files", f"small files were not measured: {note}", of))
     elif small.best.files < _FEWEST_FILES:
         text = f"only {small.best.files} files were read in the time given"
-        reasons.append(Reason("too_few_files", text))
+        reasons.append(Reason("too_few_files", text, SMALL_FILES))
     return tuple(reasons)
 
 
@@ -200,20 +223,38 @@ def _first(measured: Measured, default: FioRun) -> float:
     return (measured.run("read", 1) or default).bytes_per_s
 
 
-def _not_delivered(what: str, read_bytes: int, load: Load) -> list[Reason]:
-    if load.device_bytes is None or load.device_bytes >= _DELIVERED_AT_LEAST * read_bytes:
+def _least_of_fio(measured: Measured, run: FioRun) -> float:
+    """Return the share of a pass that the disks must have delivered, else a cache has.
+
+    The file that is made for fio cannot be compressed. An existing one may be, but only the first
+    time around: read directly or not, what is decompressed stays in memory.
+    """
+    compressed = measured.compressed and measured.file_source == "existing"
+    if compressed and run.read_bytes <= measured.file_bytes:
+        return _DELIVERED_COMPRESSED_AT_LEAST
+    return _DELIVERED_AT_LEAST
+
+
+def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float) -> list[Reason]:
+    if load.device_bytes is None or load.device_bytes >= least * read_bytes:
         return []
     text = (
         f"{what} read {format_bytes(read_bytes)}, but the disks delivered only "
         f"{format_bytes(load.device_bytes)}: a cache answered"
     )
-    return [Reason("not_delivered", text)]
+    return [Reason("not_delivered", text, of)]
 
 
-def _saturated(what: str, load: Load) -> list[Reason]:
-    if load.cpu_busy is None or load.cpu_busy < _CPU_BUSY_AT_MOST:
-        return []
-    text = (
-        f"the processors were {load.cpu_busy:.0%} busy during {what}: they were measured, no disk"
-    )
-    return [Reason("cpu_saturated", text)]
+def _held_back(what: str, of: str, load: Load) -> list[Reason]:
+    """Processors that could do no more: the storage gives this rate at least, and maybe more."""
+    reasons = []
+    if load.cpu_busy is not None and load.cpu_busy >= _CPU_BUSY_AT_MOST:
+        text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
+        reasons.append(Reason(CPU_SATURATED, f"{text}: the storage may give more", of))
+    if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:
+        text = (
+            f"the cgroup's quota of processor time held {what} up in {load.throttled:.0%} of its "
+            "periods: the storage may give more"
+        )
+        reasons.append(Reason(CPU_THROTTLED, text, of))
+    return reasons

@@ -17,10 +17,16 @@ DEPTHS = (1, 32)
 ENGINE = "libaio"
 # From here on, opening a file costs nothing beside reading it.
 LARGE_BYTES = 16 * MIB
+# Slower storage than this is taken for one that hangs: what is under way has to arrive in time.
+SLOWEST_BYTES_PER_S = 1_000_000
+# The rates that a requirement, or a doubt, may be about.
+SMALL_FILES = "small files"
+SEQUENTIAL_READS = "sequential reads"
+RANDOM_READS = "random reads"
 
 
 class Verdict(StrEnum):
-    """MEASURED: nothing was required. INVALID: the numbers contradict each other."""
+    """MEASURED: nothing was required. INVALID: what is wrong with the numbers leaves it open."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -62,11 +68,13 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What the machine did meanwhile: the busy share of its processors (0 to 1), and the bytes that
-    its disks really delivered. None is: cannot be seen."""
+    """What the machine did meanwhile: the busy share of its processors (0 to 1), the bytes that its
+    disks really delivered, and the share of periods in which a cgroup's quota of processor time
+    held us up (0 to 1). None is: cannot be seen."""
 
     cpu_busy: float | None
     device_bytes: int | None
+    throttled: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,10 +210,14 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why the numbers cannot be trusted: a code for scripts, a sentence for people."""
+    """Why the numbers cannot be trusted: a code for scripts, a sentence for people.
+
+    ``of`` is the rate that it is about, as in ``Judged``; None: all of them.
+    """
 
     code: str
     message: str
+    of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +225,8 @@ class Measured:
     """Everything that was read and measured; the verdict is drawn from it by pure code.
 
     ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
+    ``fio_note`` says why passes are missing, None where none is. ``compressed``: some of the files
+    that were here before are kept compressed, or may be.
     """
 
     storage: PathStorage
@@ -224,9 +238,11 @@ class Measured:
     file_note: str | None
     layout_holes: bool
     fio: tuple[FioRun, ...]
+    fio_note: str | None
     small: SmallFiles | None
     small_note: str | None
     dataset: DataSet
+    compressed: bool
     memory_bytes: int
     link: PcieLink | None
     health: tuple[tuple[str, Health], ...]

@@ -19,6 +19,8 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import read_mounts
 from hostprep.probing import fio, small_files
 from hostprep.probing.alive import look
+from hostprep.probing.compression import kept_compressed
+from hostprep.probing.counters import counting_devices
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import own_folder
 from hostprep.probing.layout import (
@@ -30,6 +32,7 @@ from hostprep.probing.layout import (
 )
 from hostprep.probing.model import (
     DEPTHS,
+    LARGE_BYTES,
     RANDOM_BLOCK_BYTES,
     SEQUENTIAL_BLOCK_BYTES,
     FioRun,
@@ -51,6 +54,7 @@ _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
 )  # fmt: skip
 _FIO_START_SECONDS = 0.45
 _FIO_LEAST_SECONDS = 0.5
+_ASKED_FILES = 64  # of the data set, whether they are compressed
 _SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
@@ -120,6 +124,8 @@ class _Probe:
                     small, small_note = self.make_and_read_small(folder)
                 else:
                     small_note = f"{small_note if has_data else few}, and {note}"
+                    if small is not None and small.mean_bytes >= LARGE_BYTES:
+                        small = None  # a few shards: sequential reads tell more of them
             file, source = None, None
             if folder is not None:
                 file, note = self.lay_out(folder)
@@ -130,7 +136,11 @@ class _Probe:
                 if file is None:
                     note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
             direct = file is not None and reads_directly(file.path)
-            runs = self.read_file(file, direct) if file else ()
+            runs, fio_note = self.read_file(file, direct) if file else ((), None)
+        here = list(found.sample[:_ASKED_FILES])
+        if file is not None and source == "existing":
+            here.append(file.path)
+        compressed = kept_compressed(self.storage.fstype, here)
         found = self.count_on(found)
         self.observer.phase("adding up sizes", self.part(_SIZES))
         dataset = measure_size(found, self.part(_SIZES))
@@ -144,9 +154,11 @@ class _Probe:
             file_note=note,
             layout_holes=file is not None and file.holes,
             fio=runs,
+            fio_note=fio_note,
             small=small,
             small_note=small_note,
             dataset=dataset,
+            compressed=compressed,
             memory_bytes=read_headroom().available_bytes,
             link=self.link,
             health=health_of(self.storage),
@@ -168,7 +180,9 @@ class _Probe:
     def room(self, share: float) -> int:
         """Return a share of the space that may be used: of the budget, or of what is free."""
         free = os.statvfs(self.path)
-        allowed = min(self.settings.size_bytes, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
+        allowed = self.settings.size_bytes
+        if free.f_blocks:  # else the file system does not say: ramfs, some FUSE
+            allowed = min(allowed, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
         if self.in_memory:
             allowed = min(allowed, int(read_headroom().available_bytes * _MEMORY_SHARE))
         return int(allowed * share)
@@ -236,8 +250,11 @@ class _Probe:
         except OSError:
             return None
 
-    def read_file(self, file: Layout, direct: bool) -> tuple[FioRun, ...]:
-        """Let fio read, in large and small pieces, one and many at a time."""
+    def read_file(self, file: Layout, direct: bool) -> tuple[tuple[FioRun, ...], str | None]:
+        """Let fio read, in large and small pieces, one and many at a time.
+
+        A pass that does not end is the last one: return the others, and the note of it.
+        """
         passes = [
             (pattern, block, depth)
             for pattern, block in (
@@ -254,8 +271,11 @@ class _Probe:
             words = "sequential" if pattern == "read" else "random"
             self.observer.phase(f"{words} reads of {format_bytes(block)}, depth {depth}", each)
             job = fio.Job(file.path, pattern, block, depth, each, file.size_bytes, direct)
-            runs.append(fio.measure(job, disks=self.disks, tell=self.tell_rate))
-        return tuple(runs)
+            try:
+                runs.append(fio.measure(job, disks=self.disks, tell=self.tell_rate))
+            except fio.FioTooLate as error:
+                return tuple(runs), f"{error.message.rstrip('.')}: {error.hint}"
+        return tuple(runs), None
 
     def tell_rate(self, bytes_per_s: float) -> None:
         """Show the rate, and look at the link while it is in use."""
@@ -271,7 +291,8 @@ def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ..
     if storage.storage_class is StorageClass.RAM:
         return ()
     # A loop device on a file of a network or of FUSE has no disk below it: it counts itself.
-    names = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
+    disks = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
+    names = [name for disk in disks for name in counting_devices(disk, root)]
     for name in names:
         try:
             counts = (root / "sys/class/block" / name / "queue/iostats").read_text().strip()

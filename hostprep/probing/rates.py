@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hostprep.probing.model import LARGE_BYTES, DataSet, Judged, Measured, Need
+from hostprep.probing.model import (
+    LARGE_BYTES,
+    SEQUENTIAL_READS,
+    SMALL_FILES,
+    DataSet,
+    Judged,
+    Measured,
+    Need,
+)
 
 # MLPerf Storage passes at an accelerator utilisation of 0.90.
 PASS_SHARE = 0.9
+# Doubts that can only have made a rate too low.
+CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
+_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +88,23 @@ def compare(rates: Rates, need: Need) -> Judged | None:
     if large and (small is None or small.mean_bytes < LARGE_BYTES):
         small = None
     if need.samples_per_s is not None and not large and small is not None:
-        return Judged(small.files_per_s, need.samples_per_s, "samples/s", "small files")
+        return Judged(small.files_per_s, need.samples_per_s, "samples/s", SMALL_FILES)
     if need.bytes_per_s is None:
         return None
     if small is not None:
-        return Judged(small.bytes_per_s, need.bytes_per_s, "bytes/s", "small files")
+        return Judged(small.bytes_per_s, need.bytes_per_s, "bytes/s", SMALL_FILES)
     if rates.sequential_bytes_per_s is None:
         return None
-    return Judged(rates.sequential_bytes_per_s, need.bytes_per_s, "bytes/s", "sequential reads")
+    return Judged(rates.sequential_bytes_per_s, need.bytes_per_s, "bytes/s", SEQUENTIAL_READS)
+
+
+def is_certain(judged: Judged, doubts: Iterable[tuple[str, str | None]]) -> bool:
+    """Return whether a comparison holds in spite of doubts: the codes and rates of ``Reason``.
+
+    A doubt about another rate does not touch it. One that the rate is too low leaves a PASS as it
+    is: where the processors could do no more, the storage gives at least what was measured.
+    """
+    enough = judged.share >= PASS_SHARE
+    return all(
+        of not in (None, judged.of) or (enough and code in _LOWER_BOUNDS) for code, of in doubts
+    )

@@ -20,7 +20,7 @@ from multiprocessing.connection import wait as wait_for
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.probing.model import Latency
+from hostprep.probing.model import SLOWEST_BYTES_PER_S, Latency
 from hostprep.units import MIB
 
 _BUFFER_BYTES = MIB
@@ -54,6 +54,8 @@ def read_whole_files(
     ``HostprepError`` where a reader hangs or dies.
     """
     shares = [names[number::readers] for number in range(readers)]
+    # Each of them waits for as much as a buffer at the end.
+    patience = seconds + _PATIENCE_SECONDS + readers * _BUFFER_BYTES / SLOWEST_BYTES_PER_S
     # Forked, so that a start costs milliseconds; the children do nothing but read.
     context = multiprocessing.get_context("fork")
     begin = time.monotonic() + _START_DELAY_SECONDS
@@ -70,9 +72,9 @@ def read_whole_files(
             children[ours] = number, child
         pending = set(children)
         while pending:
-            if time.monotonic() > begin + seconds + _PATIENCE_SECONDS:
+            if time.monotonic() > begin + patience:
                 raise HostprepError(
-                    f"a file was not read within {seconds + _PATIENCE_SECONDS:.0f} s; "
+                    f"a file was not read within {patience:.0f} s; "
                     "the storage hangs. Nothing was changed."
                 )
             for pipe in wait_for(list(pending), timeout=0.25):

@@ -113,6 +113,7 @@ def document(
         "remedies": [asdict(remedy) for remedy in judgement.remedies],
         "ratio": judgement.ratio,
         "dataset": asdict(measured.dataset),
+        "compressed": measured.compressed,
         "epoch": asdict(judgement.epoch) if judgement.epoch else None,
         "epoch_note": judgement.epoch_note,
         "file": {

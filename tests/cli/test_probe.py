@@ -193,6 +193,20 @@ def test_a_broken_fio_is_a_sentence_and_nothing_stays(
     assert list(data.iterdir()) == []
 
 
+def test_an_fio_that_hangs_leaves_what_was_measured_before(tmp_path: Path, fake_fio: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    env = with_fio(fake_fio, "exec sleep 300")
+    done = hostprep("probe", str(data), *SHORT, "--json", env=env)
+    fields = json.loads(done.stdout)
+    assert (done.returncode, fields["valid"]) == (4, False)
+    assert fields["small_files"]["files_per_s"] > 0
+    assert fields["sequential"] is None
+    words = {reason["code"]: reason["message"] for reason in fields["invalid_reasons"]}
+    assert "did not end" in words["fio_unfinished"] and "dmesg" in words["fio_unfinished"]
+    assert list(data.iterdir()) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_behind(
     tmp_path: Path, fake_fio: Path, number: signal.Signals

@@ -9,10 +9,10 @@ from hostprep.host.block import StorageClass, locate
 from hostprep.host.block_health import Health
 from hostprep.host.block_link import PcieLink
 from hostprep.probing.judge import judge
-from hostprep.probing.model import DataSet, Measured
+from hostprep.probing.model import DataSet, Load, Measured
 from hostprep.probing.needs import parse_need, profile_need
 from hostprep.probing.results import Difference
-from tests.unit.probing.made import disk, measured, small_files, storage
+from tests.unit.probing.made import disk, measured, small_files, small_run, storage
 
 HOSTS = Path(__file__).parents[1] / "fixtures/hosts"
 
@@ -77,6 +77,14 @@ def test_invalid_gives_its_reasons_first() -> None:
     assert "INVALID: these numbers do not say what the storage gives" in said
     assert "40% of the small files stayed in memory" in said
     assert "PASS" not in said
+
+
+def test_a_verdict_in_spite_of_a_doubt_tells_of_it() -> None:
+    busy = small_files(cold=(small_run(8, 5000, load=Load(0.99, None)),))
+    said = text(measured(small=busy), "1800")
+    assert "PASS: small files give 5,000 samples/s" in said
+    assert "the processors were 99% busy during small files (8 at a time)" in said
+    assert "INVALID" not in said
 
 
 def test_profiles_name_their_source() -> None:

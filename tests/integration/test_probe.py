@@ -26,7 +26,8 @@ from hostprep.probing.folder import PREFIX
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Behaviour, Measured, Settings
 from hostprep.probing.probe import probe, target
-from tests.integration.test_cgroup_limits import cgroup, hierarchy
+from hostprep.probing.readers import read_whole_files
+from tests.integration.test_cgroup_limits import cgroup, hierarchy, inside
 from tests.kit import failing_fs, loops
 from tests.kit.failing_fs import Rule
 
@@ -204,6 +205,35 @@ def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir
     assert codes(measured) <= {"cpu_saturated"}
 
 
+def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir: Path) -> None:
+    if reason := loops.unavailable("btrfs"):
+        pytest.skip(reason)
+    if not locate(str(tmp_path)).disks:
+        pytest.skip("the temporary folder is on no disk whose counters could tell")
+    image, point = tmp_path / "image", safe_dir / "point"
+    point.mkdir()
+    loops.make_filesystem(image, "btrfs", 512 * MIB)
+    with loops.loop_mount(image, point, "btrfs", ["compress=zstd"]):
+        data = point / "data"
+        data.mkdir()
+        for number in range(1000):  # text of numbers, which shrinks to a third or less
+            numbers = range(number * 20_000, number * 20_000 + 20_000)
+            (data / f"{number}.json").write_text(" ".join(map(str, numbers)))
+        os.sync()
+    with ExitStack() as stack:
+        # Without the option: how a file was written counts, not how it is mounted now.
+        try:
+            stack.enter_context(loops.loop_mount(image, point, "btrfs", direct_io=True))
+        except OSError as error:
+            pytest.skip(f"no loop device with direct I/O here: {error.strerror}")
+        measured = measure(point / "data", seconds=8)
+    assert measured.compressed
+    assert measured.small is not None and measured.small.source == "dataset"
+    delivered = [run.load.device_bytes / run.read_bytes for run in measured.small.cold]
+    assert 0.05 < max(delivered) < 0.5  # the test itself: they are compressed, and were read
+    assert codes(measured) <= {"cpu_saturated"}
+
+
 def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -> None:
     """A loop device through the page cache: direct reads, and yet no disk gave the bytes."""
     if reason := loops.unavailable("ext4"):
@@ -236,11 +266,21 @@ def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
     assert measured.seconds < 8
 
 
+def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Path) -> None:
+    subprocess.run(["mount", "-t", "ramfs", "volume", safe_dir], check=True)
+    measured = measure(safe_dir, seconds=5, size_mib=48)
+    assert measured.storage.storage_class is StorageClass.RAM
+    assert 16 * MIB <= measured.file_bytes <= 48 * MIB
+    assert codes(measured) == set()
+
+
 @pytest.mark.parametrize(
     ("file", "limit", "read"),
     [
         ("blkio.throttle.read_iops_device", 200, lambda f: f["random_4k"]["depth_1"]["iops"]),
         ("blkio.throttle.read_bps_device", 20_000_000, lambda f: f["sequential"]["bytes_per_s"]),
+        # Where 32 requests of 1 MiB need six seconds to arrive.
+        ("blkio.throttle.read_bps_device", 5_000_000, lambda f: f["sequential"]["bytes_per_s"]),
     ],
 )
 def test_a_cgroups_limit_is_what_is_measured(
@@ -269,6 +309,40 @@ def test_a_cgroups_limit_is_what_is_measured(
     assert done.returncode in (0, 4), done.stderr
     assert read(fields) == pytest.approx(limit, rel=TRUE_WITHIN)
     assert not {reason["code"] for reason in fields["invalid_reasons"]} - {"cpu_saturated"}
+
+
+def test_a_quota_of_processor_time_is_not_taken_for_the_storages_limit(tmp_path: Path) -> None:
+    version, parent = hierarchy("cpu")
+    with cgroup(parent) as group:
+        if version == 2:
+            (group / "cpu.max").write_text("25000 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text("25000")
+        line = [sys.executable, "-m", "hostprep", "probe", str(tmp_path), "--json"]
+        line += ["--seconds", "6", "--size", "64M", "--need"]
+        too_little, enough = inside(group, *line, "10000000"), inside(group, *line, "1")
+    fields = json.loads(too_little.stdout)
+    about = {(reason["code"], reason["of"]) for reason in fields["invalid_reasons"]}
+    assert ("cpu_throttled", "small files") in about, too_little.stderr
+    assert (too_little.returncode, fields["verdict"]) == (4, "INVALID")
+    fields = json.loads(enough.stdout)
+    assert (enough.returncode, fields["verdict"], fields["valid"]) == (0, "PASS", False)
+
+
+def test_a_read_that_takes_seconds_is_not_taken_for_a_hang(safe_dir: Path) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = safe_dir / "behind"
+    behind.mkdir()
+    for number in range(8):
+        (behind / f"{number}.jpg").write_bytes(os.urandom(40_000))
+    with failing_fs.failing_fs(behind, where=safe_dir) as slow:
+        slow.tell(Rule("/0.jpg", "read", error=None, times=1, hang_seconds=6.5))
+        names = [str(slow.mount / f"{number}.jpg") for number in range(8)]
+        done = read_whole_files(names, 8, 0.3)
+    assert max(done.seconds) > 6
+    assert sorted(done.names) == names
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.model import Judged
-from hostprep.probing.rates import PASS_SHARE, compare, rates_in
+from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
 from hostprep.readiness.checks._disks import storage_of
 from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
 from hostprep.readiness.context import Context
@@ -23,7 +23,7 @@ _FROM = f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%} of what keeps an a
 class Rate:
     """A requirement, and what was measured where training reads; ``judged`` None: nothing for it.
 
-    ``invalid`` says why the last probe is worth nothing.
+    ``invalid`` says why the last probe tells nothing about it.
     """
 
     dataset: str
@@ -51,10 +51,11 @@ def look(context: Context) -> Facts:
         path = dataset.target
         probe = _probe_of(context, path)
         invalid, judged = None, None
-        if probe is not None and not probe["valid"]:
-            invalid = "; ".join(reason["message"] for reason in probe["invalid_reasons"])
-        elif probe is not None:
+        if probe is not None:
             judged = compare(rates_in(probe), need_of(requirement))
+            if not probe["valid"] and not (judged and _certain(judged, probe)):
+                invalid = "; ".join(reason["message"] for reason in probe["invalid_reasons"])
+                judged = None
         rates.append(
             Rate(
                 dataset.name,
@@ -67,6 +68,11 @@ def look(context: Context) -> Facts:
             )
         )
     return Facts(tuple(rates))
+
+
+def _certain(judged: Judged, probe: dict[str, Any]) -> bool:
+    doubts = [(reason["code"], reason.get("of")) for reason in probe["invalid_reasons"]]
+    return is_certain(judged, doubts)
 
 
 def _probe_of(context: Context, path: str) -> dict[str, Any] | None:
@@ -149,6 +155,7 @@ shards against bytes a second by the sequential rate. With `--full` the data set
 **FAIL** less than 90 % of the requirement was measured: MLPerf Storage asks that accelerators are
 busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
 measured more than 30 days ago: disks fill, wear and are exchanged. **UNKNOWN** it was never
-measured, or the last probe contradicts itself and is worth nothing.
+measured, or the last probe contradicts itself and is worth nothing. That the processors could do no
+more while it read is no contradiction to a rate that is enough.
 """,
 )

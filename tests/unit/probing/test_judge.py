@@ -21,6 +21,8 @@ from tests.unit.probing.made import (
     storage,
 )
 
+BUSY, HELD_UP = Load(0.99, None), Load(0.02, None, 0.9)
+
 
 def codes(of: Measured) -> set[str]:
     return {reason.code for reason in contradictions(of)}
@@ -104,6 +106,8 @@ def test_invalid_wins_over_fail_and_names_no_remedies() -> None:
         ({"small": small_files(cached_share=0.5)}, "in_memory"),
         ({"direct": False}, "buffered"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.99, None)),))}, "cpu_saturated"),
+        ({"small": small_files(cold=(small_run(8, 90, load=HELD_UP),))}, "cpu_throttled"),
+        ({"fio_note": "fio did not end"}, "fio_unfinished"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.2, 1000)),))}, "not_delivered"),
     ],
 )
@@ -111,6 +115,71 @@ def test_contradictions_make_it_invalid(changes: dict[str, object], code: str) -
     broken = measured(**changes)
     assert codes(broken) == {code}
     assert judge(broken, None).verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize("load", [BUSY, HELD_UP])
+def test_processors_that_could_do_no_more_forbid_a_fail_and_not_a_pass(load: Load) -> None:
+    held_back = measured(small=small_files(cold=(small_run(8, 5000, load=load),)))
+    enough = judge(held_back, parse_need("1800"))
+    assert enough.verdict is Verdict.PASS
+    assert enough.invalid  # the figure is the processors', all the same
+    too_little = judge(held_back, parse_need("9000"))
+    assert (too_little.verdict, too_little.remedies) == (Verdict.INVALID, ())
+    cached = replace(held_back, layout_holes=True)
+    assert judge(cached, parse_need("1800")).verdict is Verdict.INVALID
+
+
+def test_a_doubt_about_another_rate_leaves_the_verdict() -> None:
+    runs = tuple(replace(run, load=BUSY) if run.pattern == "randread" else run for run in ARM_RUNS)
+    busy = judge(measured(fio=runs), parse_need("1000"))
+    assert [(reason.code, reason.of) for reason in busy.invalid] == [
+        ("cpu_saturated", "random reads")
+    ]
+    assert busy.verdict is Verdict.FAIL and busy.remedies
+    unread = measured(fio=(), file_note="no file is here")
+    assert judge(unread, parse_need("100")).verdict is Verdict.PASS
+    assert judge(unread, parse_need("1000")).verdict is Verdict.FAIL
+    # As of ZFS, whose cache has what was just written: the small files are counted by themselves.
+    runs = tuple(replace(run, load=Load(0.1, 0)) for run in ARM_RUNS)
+    small = small_run(8, 100)
+    small = replace(small, load=Load(0.1, small.read_bytes))
+    counted = measured(fio=runs, small=small_files(cold=(small,)))
+    assert judge(counted, parse_need("100")).verdict is Verdict.PASS
+    # What is in doubt here is what is judged, or everything.
+    runs = tuple(replace(run, load=BUSY) if run.pattern == "read" else run for run in ARM_RUNS)
+    shards = {"dataset": DataSet(40, True, 40 << 30), "small": small_files(source="made")}
+    assert judge(measured(fio=runs, **shards), parse_need("900M")).verdict is Verdict.INVALID
+    assert judge(measured(fio_note="no end"), parse_need("100")).verdict is Verdict.INVALID
+
+
+def test_shards_that_can_only_be_read_need_no_small_files() -> None:
+    nothing = {"small": None, "small_note": "nothing can be written here"}
+    shards = measured(dataset=DataSet(40, True, 40 << 30), **nothing)
+    assert judge(shards, parse_need("100M")).verdict is Verdict.PASS
+    assert judge(shards, parse_need("900M")).verdict is Verdict.FAIL
+    assert judge(shards, None).verdict is Verdict.INVALID
+    assert judge(measured(**nothing), parse_need("100M")).verdict is Verdict.INVALID
+
+
+def test_compressed_files_are_read_with_fewer_bytes_and_not_with_none() -> None:
+    def delivered(share: float, **changes: object) -> set[str]:
+        small = small_run(8, 90)
+        load = Load(0.1, int(share * small.read_bytes))
+        files = small_files(cold=(replace(small, load=load),), **changes)
+        return codes(measured(small=files, compressed=True))
+
+    assert delivered(0.1) == set()
+    assert delivered(0.001) == {"not_delivered"}
+    assert delivered(0.1, source="made") == {"not_delivered"}  # of what cannot be compressed
+
+
+def test_a_compressed_file_is_believed_once_around() -> None:
+    runs = tuple(replace(run, load=Load(0.1, run.read_bytes // 10)) for run in ARM_RUNS)
+    most = max(run.read_bytes for run in runs)
+    existing = measured(fio=runs, compressed=True, file_source="existing", file_bytes=most)
+    assert codes(existing) == set()
+    assert codes(replace(existing, file_bytes=most // 2)) == {"not_delivered"}
+    assert codes(replace(existing, file_source="made")) == {"not_delivered"}
 
 
 def test_fio_that_the_disks_know_nothing_of_is_invalid() -> None:

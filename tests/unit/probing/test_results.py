@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.block import StorageClass
+from hostprep.host.block_device import Transport
 from hostprep.probing import results
+from hostprep.probing.counters import delivered_bytes
 from hostprep.probing.judge import judge
 from hostprep.probing.needs import parse_need
 from hostprep.probing.probe import Target, counted_disks
@@ -152,3 +155,30 @@ def test_disks_that_do_not_count_are_not_asked(tmp_path: Path) -> None:
     assert counted_disks(storage(disks=(disk(),)), tmp_path) == ("sda",)
     (queue / "iostats").write_text("0\n")
     assert counted_disks(storage(disks=(disk(),)), tmp_path) == ()
+
+
+def test_an_nvme_namespace_is_counted_by_the_paths_to_it(tmp_path: Path) -> None:
+    def add(name: str, iostats: str) -> None:
+        queue = tmp_path / "sys/class/block" / name / "queue"
+        queue.mkdir(parents=True)
+        (queue / "iostats").write_text(f"{iostats}\n")
+
+    def on(name: str) -> tuple[str, ...]:
+        drive = disk(name=name, transport=Transport.NVME)
+        return counted_disks(storage(StorageClass.NVME, (drive,)), tmp_path)
+
+    add("nvme3n1", "0")  # as kernels have it that count no reads of the namespace itself
+    for path in ("nvme3c33n1", "nvme3c34n1", "nvme3c33n11", "nvme0c3n1"):
+        add(path, "1")
+    add("nvme1n1", "1")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/diskstats").write_text(
+        "   0       0 nvme3c33n1 682 0 16000 59 67891 258573 17174264 58210 0 584 36052 0 0 0 0\n"
+        "   0       0 nvme3c34n1 2 0 148 9 0 0 0 0 0 4 36 0 0 0 0\n"
+        " 259      13 nvme3n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    )
+    assert on("nvme3n1") == ("nvme3c33n1", "nvme3c34n1")
+    assert delivered_bytes(on("nvme3n1"), tmp_path) == 16148 * 512
+    assert on("nvme1n1") == ("nvme1n1",)
+    add("nvme3c35n1", "0")
+    assert on("nvme3n1") == ()
