@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from errno import EACCES, EPERM
+from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,6 +84,8 @@ class Context:
     def read(self, path: str) -> str | None:
         """Return the text of ``path`` (``proc/meminfo``) below the root, None where it is not.
 
+        It is not, either, where the kernel does not offer it (EOPNOTSUPP): pressure without psi=1.
+
         Raises ``CannotTell`` where this user may not read it or the kernel gives an error.
         """
         try:
@@ -95,6 +97,8 @@ class Context:
                 f"/{path.lstrip('/')} may not be read by this user.", "run it as root"
             ) from None
         except OSError as error:
+            if error.errno == EOPNOTSUPP:
+                return None
             raise CannotTell(
                 f"/{path.lstrip('/')} cannot be read: {error.strerror}.",
                 "the kernel's log may say why: dmesg",
