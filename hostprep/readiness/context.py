@@ -19,7 +19,7 @@ from hostprep.errors import MissingTool
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
-from hostprep.readiness.model import CannotTell, Level
+from hostprep.readiness.model import CannotTell, Level, NotInstalled
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
@@ -258,7 +258,7 @@ class Context:
         """Run a command that only reads, and return what it left, whatever its exit status.
 
         On a captured host ``commands`` has its output by the line; None says: not installed.
-        Raises ``CannotTell`` where it is not installed, ``HostprepError`` where it does not end.
+        Raises ``NotInstalled`` where it is not, ``HostprepError`` where it does not end.
         """
 
         def live() -> Completed | None:
@@ -275,7 +275,7 @@ class Context:
         done = self._answers.each("commands", " ".join(args), live)
         if done is None:
             install = (f"apt-get install {package}",) if package else ()
-            raise CannotTell(
+            raise NotInstalled(
                 f"{args[0]} is not installed; it is needed to {wanted_for}.",
                 "install it",
                 commands=install,

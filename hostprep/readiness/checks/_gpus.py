@@ -56,6 +56,11 @@ def name(gpu: Gpu) -> str:
     return f"GPU {gpu.index}"
 
 
+def says_something(gpu: Gpu) -> bool:
+    """Return whether NVML tells the state of a GPU at all; of a lost one it tells nothing."""
+    return gpu.total_bytes is not None or gpu.utilisation_percent is not None
+
+
 def not_told(gpu: Gpu, what: str, section: str) -> Finding:
     """Return the UNKNOWN for what NVML does not say of a GPU."""
     return Finding(
