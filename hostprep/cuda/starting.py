@@ -108,7 +108,8 @@ def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
             "reboot, or unload and load the module: rmmod nvidia_uvm nvidia_drm nvidia_modeset"
             " nvidia && modprobe nvidia",
         )
-    if nvml.code == NO_PERMISSION or driver.closed_nodes:
+    # Nodes of GPUs that are left to other jobs are closed as they should be.
+    if nvml.code == NO_PERMISSION or (driver.closed_nodes and not nvml.closed):
         nodes = ", ".join(driver.closed_nodes) or "the device nodes"
         return (
             f"this user may not open {nodes}",

@@ -32,7 +32,7 @@ class CpuFacts:
 def read_cpu(root: Path = Path("/")) -> CpuFacts:
     """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
     listed = _allowed(root)
-    online = _ranges(_read(root / "sys/devices/system/cpu/online")) or listed
+    online = online_cpus(root) or listed
     allowed = (listed & online) or online  # what is listed may be offline or never present
     if not allowed:
         raise HostprepError("neither /proc nor /sys says how many processors there are.")
@@ -55,6 +55,11 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
         usable=usable,
         usable_from=usable_from,
     )
+
+
+def online_cpus(root: Path = Path("/")) -> frozenset[int]:
+    """Return the numbers of the logical processors that are online, none where no file tells."""
+    return _ranges(_read(root / "sys/devices/system/cpu/online"))
 
 
 def usable_cpus(root: Path = Path("/")) -> float:

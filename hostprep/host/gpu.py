@@ -34,7 +34,7 @@ _CLOCK_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """The GPUs' names in NVML's order; ``problem`` says why there are none to see."""
+    """The GPUs' names in NVML's order; ``problem`` says why there are none, or fewer, to see."""
 
     names: tuple[str, ...]
     problem: str | None
@@ -85,7 +85,9 @@ class Nvml:
     """What NVML says of the host. ``code`` and ``problem`` say why it does not start or answer.
 
     ``library_version`` is the driver's version that the library belongs to; ``cuda_version`` the
-    newest CUDA that the driver knows, as ``(12, 4)``.
+    newest CUDA that the driver knows, as ``(12, 4)``. ``closed`` counts the GPUs that this process
+    may not open, as a batch system leaves them to other jobs, and ``lost`` those that do not open
+    for another reason; ``gpus`` has none of them.
     """
 
     code: int | None
@@ -94,6 +96,8 @@ class Nvml:
     library_version: str | None
     cuda_version: tuple[int, int] | None
     gpus: tuple[Gpu, ...]
+    closed: int = 0
+    lost: int = 0
 
 
 def read_gpus() -> GpuFacts:
@@ -107,12 +111,11 @@ def read_gpus() -> GpuFacts:
     except pynvml.NVMLError as error:
         return GpuFacts((), f"NVML does not start: {error}")
     try:
-        names = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            names.append(_text(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(index))))
-        return GpuFacts(tuple(names), None)
-    except pynvml.NVMLError as error:
-        return GpuFacts((), f"NVML does not answer: {error}")
+        opened = _open_devices()
+        names = [_ask(pynvml.nvmlDeviceGetName, handle) for _, handle in opened.handles]
+        return GpuFacts(
+            tuple("unknown GPU" if name is None else _text(name) for name in names), opened.problem
+        )
     finally:
         pynvml.nvmlShutdown()
 
@@ -137,23 +140,19 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
     try:
         driver = _ask(pynvml.nvmlSystemGetDriverVersion)
         cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion)
-        code: int | None = None
-        trouble: str | None = None
-        gpus = []
         until = time.monotonic() + settle_seconds
-        try:
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                gpus.append(_settled(_gpu(index, handle), handle, until))
-        except pynvml.NVMLError as error:
-            code, trouble = int(error.value), f"NVML does not answer: {error}"
+        opened = _open_devices()
         return Nvml(
-            code=code,
-            problem=trouble,
+            code=opened.code,
+            problem=opened.problem,
             driver_version=None if driver is None else _text(driver),
             library_version=_library_version(),
             cuda_version=None if not cuda else (cuda // 1000, cuda % 1000 // 10),
-            gpus=tuple(gpus),
+            gpus=tuple(
+                _settled(_gpu(index, handle), handle, until) for index, handle in opened.handles
+            ),
+            closed=opened.closed,
+            lost=opened.lost,
         )
     finally:
         pynvml.nvmlShutdown()
@@ -208,6 +207,47 @@ def _settled(gpu: Gpu, handle: Any, until: float) -> Gpu:
         now = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
         used = used if now is None else min(used, int(now.gpu))
     return replace(gpu, utilisation_percent=used)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The devices that NVML opens, each with its number; what is wrong with others."""
+
+    handles: tuple[tuple[int, Any], ...]
+    closed: int
+    lost: int
+    code: int | None
+    problem: str | None
+
+
+def _open_devices() -> _Opened:
+    """Open each device by itself: one that is lost says nothing of those after it.
+
+    NVML also counts those that this process may not open (nvml.h, nvmlDeviceGetCount_v2), as a
+    batch system leaves them to other jobs. That is a problem only where no other is left.
+    """
+    import pynvml
+
+    handles: list[tuple[int, Any]] = []
+    failed: list[tuple[int, Any]] = []
+    try:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                handles.append((index, pynvml.nvmlDeviceGetHandleByIndex(index)))
+            except pynvml.NVMLError as error:
+                failed.append((index, error))
+    except pynvml.NVMLError as error:
+        return _Opened((), 0, 0, int(error.value), f"NVML does not answer: {error}")
+    lost = [(index, error) for index, error in failed if error.value != NO_PERMISSION]
+    troubles = lost if lost or handles else failed
+    return _Opened(
+        handles=tuple(handles),
+        closed=len(failed) - len(lost),
+        lost=len(lost),
+        code=int(troubles[0][1].value) if troubles else None,
+        problem="; ".join(f"NVML does not open GPU {index}: {error}" for index, error in troubles)
+        or None,
+    )
 
 
 def _gpu(index: int, handle: Any) -> Gpu:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from errno import EACCES, EPERM
+from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +19,7 @@ from hostprep.errors import MissingTool
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
-from hostprep.readiness.model import CannotTell, Level
+from hostprep.readiness.model import CannotTell, Level, NotInstalled
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
@@ -84,6 +84,8 @@ class Context:
     def read(self, path: str) -> str | None:
         """Return the text of ``path`` (``proc/meminfo``) below the root, None where it is not.
 
+        It is not, either, where the kernel does not offer it (EOPNOTSUPP): pressure without psi=1.
+
         Raises ``CannotTell`` where this user may not read it or the kernel gives an error.
         """
         try:
@@ -95,6 +97,8 @@ class Context:
                 f"/{path.lstrip('/')} may not be read by this user.", "run it as root"
             ) from None
         except OSError as error:
+            if error.errno == EOPNOTSUPP:
+                return None
             raise CannotTell(
                 f"/{path.lstrip('/')} cannot be read: {error.strerror}.",
                 "the kernel's log may say why: dmesg",
@@ -254,7 +258,7 @@ class Context:
         """Run a command that only reads, and return what it left, whatever its exit status.
 
         On a captured host ``commands`` has its output by the line; None says: not installed.
-        Raises ``CannotTell`` where it is not installed, ``HostprepError`` where it does not end.
+        Raises ``NotInstalled`` where it is not, ``HostprepError`` where it does not end.
         """
 
         def live() -> Completed | None:
@@ -271,7 +275,7 @@ class Context:
         done = self._answers.each("commands", " ".join(args), live)
         if done is None:
             install = (f"apt-get install {package}",) if package else ()
-            raise CannotTell(
+            raise NotInstalled(
                 f"{args[0]} is not installed; it is needed to {wanted_for}.",
                 "install it",
                 commands=install,

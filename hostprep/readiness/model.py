@@ -18,7 +18,9 @@ Facts = TypeVar("Facts")
 class Status(StrEnum):
     """A finding's outcome and the verdict over all of them; never merged into one another.
 
-    UNKNOWN could not be read and says what it would take; SKIP has no object on this host.
+    UNKNOWN should have been told and was not, and says what it would take. SKIP has no object on
+    this host, or one of which this user, container or virtual machine is told nothing by design;
+    its message says who is.
     """
 
     PASS = "PASS"
@@ -92,6 +94,10 @@ class CannotTell(HostprepError):
     def __init__(self, message: str, hint: str, *, commands: tuple[str, ...] = ()) -> None:
         super().__init__(message, hint)
         self.commands = commands
+
+
+class NotInstalled(CannotTell):
+    """A program that would tell is not installed; ``commands`` install it, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,3 +49,12 @@ def test_what_a_library_answers_is_judged(tmp_path: Path) -> None:
 
 def test_a_library_without_driver_and_bus_is_no_gpu(tmp_path: Path) -> None:
     assert set(check(tmp_path, CODE=9).values()) == {"SKIP"}
+
+
+def test_gpus_of_other_jobs_are_no_fault_and_a_lost_one_is(tmp_path: Path) -> None:
+    found = check(tmp_path, DEVICES=4, CLOSED=0b1011)
+    assert found["HP050", "driver"] == found["HP051", "GPUs"] == "PASS"
+    assert {subject for _, subject in found} == {"driver", "GPUs", "GPU 2"}
+    found = check(tmp_path, DEVICES=4, CLOSED=0b1001, LOST=0b0010)
+    assert found["HP050", "driver"] == found["HP051", "GPUs"] == "FAIL"
+    assert found["HP054", "GPU 2"] == "SKIP"  # those after it are judged

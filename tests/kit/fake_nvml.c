@@ -1,6 +1,6 @@
 /* A libnvidia-ml.so.1 that answers what the compiler was told, for hosts that no machine here is.
  *   CODE     what nvmlInit returns (0, 9 no driver, 18 version mismatch ...)
- *   DEVICES  how many there are
+ *   DEVICES  how many there are; CLOSED and LOST are bit masks of those that do not open
  *   REASONS  why the clocks are low, a bit mask; GLITCH more of them at the first look alone
  *   BUSY     utilisation in percent, for so many looks as LOOKS says, 0 for all of them
  *   PROCESSES how many compute; OLD, of a library that does not know how to tell
@@ -10,7 +10,9 @@
 #include <string.h>
 
 #define NOT_SUPPORTED 3
+#define NO_PERMISSION 4
 #define INSUFFICIENT_SIZE 7
+#define GPU_IS_LOST 15
 
 typedef struct { unsigned long long total, free, used; } memory;
 typedef struct { unsigned gpu, memory; } utilisation;
@@ -27,6 +29,8 @@ int nvmlSystemGetNVMLVersion(char *text, unsigned size) { snprintf(text, size, "
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = CUDA; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = DEVICES; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
+  if (CLOSED >> index & 1) return NO_PERMISSION;
+  if (LOST >> index & 1) return GPU_IS_LOST;
   *handle = (void *)(index + 1L);
   return 0;
 }

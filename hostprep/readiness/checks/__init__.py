@@ -7,7 +7,9 @@
   answer: files by ``context.read("proc/...")``, ``context.root`` for readers that take a root, and
   the context's readers for everything else. What may hang (a path of somebody else, a mount, a
   command) goes through ``context.statvfs``, ``context.ask`` or ``context.command``, which are
-  bounded. What cannot be read is ``raise CannotTell(sentence, what it would take)``: UNKNOWN.
+  bounded. What should be read and cannot is ``raise CannotTell(sentence, what it would take)``:
+  UNKNOWN, which holds jobs back. What this user, container or virtual machine is not told by design
+  is a SKIP, whose message says that it was not looked at, and how to learn it.
 * ``judge(facts)`` is pure and yields at least one ``Finding``, one for each subject. Nothing to
   look at on this host is one SKIP that says so, never silence and never PASS. WARN, FAIL and
   UNKNOWN have a ``Remedy``: commands to paste, paths in them through ``readiness.shell.quote``,

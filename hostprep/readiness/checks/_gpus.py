@@ -13,11 +13,15 @@ from hostprep.readiness.model import Finding, Measured, Remedy, Status
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What NVML says, and the kernel; ``visible`` is CUDA_VISIBLE_DEVICES, None where unset."""
+    """What NVML says, and the kernel.
+
+    ``visible`` is CUDA_VISIBLE_DEVICES and ``order`` CUDA_DEVICE_ORDER, None where unset.
+    """
 
     nvml: Nvml
     driver: DriverFacts
     visible: str | None
+    order: str | None
 
     @property
     def no_hardware(self) -> bool:
@@ -28,7 +32,13 @@ class Facts:
 def look(context: Context) -> Facts:
     """Ask NVML, then the kernel: starting NVML makes the device nodes."""
     nvml = context.nvml
-    return Facts(nvml, read_driver(context.root), context.environ.get("CUDA_VISIBLE_DEVICES"))
+    environ = context.environ
+    return Facts(
+        nvml,
+        read_driver(context.root),
+        environ.get("CUDA_VISIBLE_DEVICES"),
+        environ.get("CUDA_DEVICE_ORDER"),
+    )
 
 
 def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]:
@@ -44,6 +54,11 @@ def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]
 def name(gpu: Gpu) -> str:
     """Return the subject for a GPU, by NVML's number, which is that of nvidia-smi."""
     return f"GPU {gpu.index}"
+
+
+def says_something(gpu: Gpu) -> bool:
+    """Return whether NVML tells the state of a GPU at all; of a lost one it tells nothing."""
+    return gpu.total_bytes is not None or gpu.utilisation_percent is not None
 
 
 def not_told(gpu: Gpu, what: str, section: str) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 from hostprep.probing.model import Need
 from hostprep.readiness.context import Context
@@ -39,7 +40,8 @@ def say(requirement: RequirementSpec) -> str:
 def probe_line(path: str, requirement: RequirementSpec) -> str:
     """Return the command that measures a path against a requirement."""
     if requirement.samples_per_second is not None:
-        rate = f"{requirement.samples_per_second:g}"
+        # As --need takes it: every digit, and no exponent.
+        rate = f"{Decimal(repr(requirement.samples_per_second)).normalize():f}"
     else:
         rate = f"{math.ceil((requirement.bytes_per_second or 0) / 1000)}kB"
     return f"hostprep probe {quote(path)} --need {rate}"

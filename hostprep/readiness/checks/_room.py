@@ -17,10 +17,14 @@ _WARN_SHARE, _FAIL_SHARE = 0.80, 0.85
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A file system by its mount point, what of it is wanted, and its space; None: ``problem``."""
+    """A file system by its mount point, what of it is wanted, and its space; None: ``problem``.
+
+    ``staged_to``: there are targets of data sets on it, and not hostprep's records alone.
+    """
 
     mount_point: str
     paths: tuple[str, ...]
+    staged_to: bool
     space: Space | None
     problem: str | None
 
@@ -34,12 +38,16 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What is counted, how a number of it is said, and how much free of it calms a high share."""
+    """What is counted, how a number of it is said, and how much free of it calms a high share.
+
+    Records are small, so on a file system that has nothing but them ``little_for_records`` is it.
+    """
 
     unit: str
     noun: str
     say: Callable[[float], str]
     little: int
+    little_for_records: int
     ample: int
     remedy: Callable[[str], Remedy]
 
@@ -53,11 +61,11 @@ def look(context: Context) -> Facts:
             storage = storage_of(context, path)
             space = context.statvfs(storage.path)
         except HostprepError as error:
-            found[path] = Room(path, (path,), None, error.message)
+            found[path] = Room(path, (path,), path in targets, None, error.message)
             continue
         point = storage.mount.target
-        before = found[point].paths if point in found else ()
-        found[point] = Room(point, (*before, path), space, None)
+        paths = (*(found[point].paths if point in found else ()), path)
+        found[point] = Room(point, paths, not set(paths).isdisjoint(targets), space, None)
     return Facts(tuple(found.values()))
 
 
@@ -80,8 +88,9 @@ def judge_rooms(
 
 def _judge_one(room: Room, scale: Scale, total: int, free: int) -> Finding:
     used = 1 - free / total
+    little = scale.little if room.staged_to else scale.little_for_records
     status = Status.PASS
-    if used >= _FAIL_SHARE and free < scale.little:
+    if used >= _FAIL_SHARE and free < little:
         status = Status.FAIL
     elif used >= _WARN_SHARE and free < scale.ample:
         status = Status.WARN

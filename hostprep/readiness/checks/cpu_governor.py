@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hostprep.host.cpu import online_cpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
@@ -31,14 +32,20 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One policy for each processor that has one; none in most virtual machines."""
+    """One policy for each processor online that has one; none in most virtual machines."""
 
     policies: tuple[Policy, ...]
 
 
 def look(context: Context) -> Facts:
     """Read the policies."""
-    folders = sorted((context.root / _CPUS).glob("cpu[0-9]*/cpufreq"))
+    online = online_cpus(context.root)
+    folders = [
+        folder
+        for folder in sorted((context.root / _CPUS).glob("cpu[0-9]*/cpufreq"))
+        # One that was switched off keeps its folder, and reading there gives EBUSY.
+        if not online or int(folder.parent.name.removeprefix("cpu")) in online
+    ]
     found = []
     for folder in folders:
 
@@ -120,8 +127,9 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The governor of each processor's clock (`/sys/devices/system/cpu/cpu*/cpufreq`), what it prefers
-where the processor scales by itself, and the highest frequency that it may take.
+The governor of the clock of each processor that is online
+(`/sys/devices/system/cpu/cpu*/cpufreq`), what it prefers where the processor scales by itself, and
+the highest frequency that it may take.
 
 `performance` is best for a machine that feeds GPUs. `schedutil`, `ondemand`, and the `powersave` of
 intel_pstate and amd-pstate raise the clock with the load, so they are no fault.

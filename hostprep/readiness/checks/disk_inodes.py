@@ -15,7 +15,9 @@ def _remedy(point: str) -> Remedy:
     )
 
 
-_INODES = Scale("inodes", " inodes", lambda count: f"{count:,.0f}", 100_000, 1_000_000, _remedy)
+_INODES = Scale(
+    "inodes", " inodes", lambda count: f"{count:,.0f}", 100_000, 1_000, 1_000_000, _remedy
+)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -36,6 +38,6 @@ A file system of ext4 has a fixed number of inodes: with none left it refuses ne
 up. xfs and btrfs make inodes as they are needed; btrfs and ZFS count none.
 
 **WARN** 80 % are used, and fewer than a million are free. **FAIL** 85 % are used, and fewer than
-100,000 are free.
+100,000 are free; or than 1,000, where nothing is staged to and only hostprep's records are kept.
 """,
 )

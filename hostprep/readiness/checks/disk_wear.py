@@ -10,7 +10,15 @@ from hostprep.host.block import StorageClass
 from hostprep.host.block_health import PACKAGE, WANTED_FOR, Health, health_in, smartctl_line
 from hostprep.readiness.checks._disks import disks, seats
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import (
+    Check,
+    Finding,
+    Measured,
+    NotInstalled,
+    Remedy,
+    Severity,
+    Status,
+)
 
 _WORN_PERCENT = 80
 _HAVE_SMART = (StorageClass.NVME, StorageClass.SATA_FLASH, StorageClass.ARM)
@@ -31,9 +39,10 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The disks under the paths that are real ones."""
+    """The disks under the paths that are real ones; or why this user, here, could ask none."""
 
     disks: tuple[Disk, ...]
+    not_asked: str | None = None
 
 
 def look(context: Context) -> Facts:
@@ -41,18 +50,22 @@ def look(context: Context) -> Facts:
     names = [
         disk.device.name for disk in disks(seats(context)) if disk.storage_class in _HAVE_SMART
     ]
+    shown = ", ".join(names)
     if names and context.euid != 0:
-        raise CannotTell(
-            f"SMART of {', '.join(names)} is for root to read.", "run the check as root"
-        )
-    return Facts(tuple(_ask(context, name) for name in names))
+        message = f"SMART of {shown} is for root to read; as root: hostprep check --only HP043."
+        return Facts((), message)
+    try:
+        return Facts(tuple(_ask(context, name) for name in names))
+    except NotInstalled:
+        message = f"smartctl, which reads SMART of {shown}, is not installed (apt-get install"
+        return Facts((), f"{message} {PACKAGE}).")
 
 
 def _ask(context: Context, name: str) -> Disk:
     try:
         done = context.command(smartctl_line(name), wanted_for=WANTED_FOR, package=PACKAGE)
-    except CannotTell:
-        raise  # not installed: then for none of them
+    except NotInstalled:
+        raise  # then for none of them
     except HostprepError as error:
         return Disk(name, problem=error.message)
     return Disk(name, health_in(done), asleep="STANDBY" in done.stdout or "SLEEP" in done.stdout)
@@ -60,7 +73,9 @@ def _ask(context: Context, name: str) -> Disk:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each disk."""
-    if not facts.disks:
+    if facts.not_asked is not None:
+        yield Finding(Status.SKIP, "disks", facts.not_asked)
+    elif not facts.disks:
         message = "no disk of one's own is under the paths: virtual and remote ones tell no wear."
         yield Finding(Status.SKIP, "disks", message)
     for disk in facts.disks:
@@ -122,8 +137,9 @@ root): their own verdict, errors of the medium (SATA: sectors waiting to be repl
 `percentage_used` of NVMe, or the attribute in which the maker of a SATA drive counts it down.
 
 **FAIL** the disk says that it fails. **WARN** it counts errors of the medium, or 80 % of the writes
-that it is rated for are spent; at 100 % it is out of warranty and works on. **UNKNOWN** not root,
-or smartctl is not installed, or the disk does not answer. Virtual disks, disks behind a network or
-a RAID controller, and sleeping ones, which are not woken up, are a SKIP.
+that it is rated for are spent; at 100 % it is out of warranty and works on. **UNKNOWN** the disk
+does not answer. Virtual disks, disks behind a network or a RAID controller, and sleeping ones,
+which are not woken up, are a SKIP. So it is for users other than root, and without smartctl: there
+nothing was asked.
 """,
 )

@@ -45,16 +45,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if nvml.problem is not None and not shown:
         yield Finding(Status.SKIP, "GPUs", "the driver does not answer; HP050 says why.")
         return
-    expected, by = len(facts.on_bus), "the PCI devices"
-    if facts.job:
-        expected, by = shown, "the batch system, which gave this job its share"
-    elif 0 < facts.nodes < expected:
-        expected, by = facts.nodes, "the nodes /dev/nvidia*, as a container is given"
+    expected, by = _expected(facts)
     names = ", ".join(sorted({gpu.name for gpu in nvml.gpus}))
-    enough = shown >= expected and nvml.problem is None
-    if enough:
-        message = f"{shown} of them: {names}."
-    else:
+    enough = shown >= expected
+    message = f"{shown} of them: {names}."
+    if enough and nvml.closed:
+        message = f"{message[:-1]}, and {nvml.closed} more that this process may not open."
+    elif not enough:
         message = f"the driver shows {shown} GPUs of {expected}; the others do not answer it."
     yield Finding(
         Status.PASS if enough else Status.FAIL,
@@ -73,6 +70,22 @@ def judge(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def _expected(facts: Facts) -> tuple[int, str]:
+    """Return how many GPUs are to be seen here, and who says so."""
+    nvml = facts.gpus.nvml
+    ours = max(0, len(facts.on_bus) - nvml.closed)
+    counted = len(nvml.gpus) + nvml.lost
+    if facts.job:
+        return counted, "the batch system, which gave this job its share"
+    if nvml.lost:
+        return max(counted, ours), "the PCI devices, and what NVML counts"
+    if 0 < facts.nodes < ours:
+        return facts.nodes, "the nodes /dev/nvidia*, as a container is given"
+    if nvml.closed:
+        return ours, f"the PCI devices, but {nvml.closed} that this process may not open"
+    return ours, "the PCI devices"
+
+
 CHECK = Check(
     code="HP051",
     title="all GPUs are seen",
@@ -83,7 +96,8 @@ CHECK = Check(
     page="""\
 How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's (one that is
 passed to a virtual machine is not). A container has the nodes `/dev/nvidia*` that it was given, and
-a job of Slurm its share: there no more is expected.
+a job of Slurm its share: there no more is expected. GPUs that this process may not open are left to
+others, and counted apart.
 
 **FAIL** the bus has more than the driver shows: a GPU has fallen off the bus (Xid 79), or its start
 failed (`RmInitAdapter failed` in the kernel's log). `torchrun` with one process for each GPU fails

@@ -28,6 +28,8 @@ def _judge_one(gpu: Gpu) -> Finding:
         message += f", where {best or '?'}.0 x{most} could be"
     elif asleep:
         message += f": the generation of an idle link, {best}.0 when it is used"
+    # CUDA numbers them in another order than NVML does.
+    only = f"CUDA_VISIBLE_DEVICES={gpu.uuid} " if gpu.uuid else ""
     return Finding(
         Status.PASS if fine else Status.WARN,
         name(gpu),
@@ -39,7 +41,7 @@ def _judge_one(gpu: Gpu) -> Finding:
         None
         if fine
         else Remedy(
-            (f"hostprep verify --quick --device cuda:{gpu.index}", f"nvidia-smi -i {gpu.index} -q"),
+            (f"{only}hostprep verify --quick", f"nvidia-smi -i {gpu.index} -q"),
             "verify reads it under load; then: seat the card anew, look for risers, and for lanes"
             " that the slot shares with an NVMe drive",
         ),

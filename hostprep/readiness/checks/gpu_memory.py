@@ -13,12 +13,13 @@ _HELD_SHARE = 0.10
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge each GPU that this environment may use."""
-    return for_each(facts, lambda gpu: _judge_one(gpu, facts.visible))
+    """Judge each GPU that this environment may use; where that is not known, all."""
+    visible = _visible(facts)
+    return for_each(facts, lambda gpu: _judge_one(gpu, visible is None or gpu in visible))
 
 
-def _judge_one(gpu: Gpu, visible: str | None) -> Finding:
-    if not _is_visible(gpu, visible):
+def _judge_one(gpu: Gpu, visible: bool) -> Finding:
+    if not visible:
         message = f"{name(gpu)} is hidden by CUDA_VISIBLE_DEVICES: others may use it."
         return Finding(Status.SKIP, name(gpu), message)
     if gpu.used_bytes is None or not gpu.total_bytes:
@@ -50,15 +51,40 @@ def _judge_one(gpu: Gpu, visible: str | None) -> Finding:
     )
 
 
-def _is_visible(gpu: Gpu, visible: str | None) -> bool:
-    if visible is None:
-        return True
-    named = [part.strip() for part in visible.split(",")]
-    if any(part.startswith("MIG-") for part in named):
-        return True  # a part of some GPU, which its name does not tell
-    return str(gpu.index) in named or any(
-        part.startswith("GPU-") and (gpu.uuid or "").startswith(part) for part in named
-    )
+def _visible(facts: Facts) -> tuple[Gpu, ...] | None:
+    """Return what CUDA_VISIBLE_DEVICES leaves to see, None where its words cannot be told apart.
+
+    CUDA counts from the fastest GPU on and NVML by the PCI bus: a number says the same to both only
+    where CUDA is told so, or where all are of one model (CUDA C++ Programming Guide, environment
+    variables). The first word that names nothing ends the list.
+    """
+    if facts.visible is None:
+        return facts.nvml.gpus
+    found = []
+    for word in facts.visible.split(","):
+        named = _named(word.strip(), facts)
+        if named is None:
+            return None
+        if len(named) != 1:
+            break
+        found += named
+    return tuple(found)
+
+
+def _named(word: str, facts: Facts) -> list[Gpu] | None:
+    """Return the GPUs that one word may mean, None where it cannot be told."""
+    gpus = facts.nvml.gpus
+    if word.startswith("MIG-"):
+        return None  # a part of some GPU, which its name does not tell
+    if word.startswith("GPU-"):
+        return [gpu for gpu in gpus if (gpu.uuid or "").startswith(word)]
+    if not word.isdecimal():
+        return []
+    ordered = facts.order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) == 1
+    # Nobody knows whether CUDA counts one that does not answer.
+    if not ordered or facts.nvml.problem is not None:
+        return None
+    return list(gpus[int(word) : int(word) + 1])
 
 
 CHECK = Check(
@@ -72,6 +98,10 @@ CHECK = Check(
 How much memory of each GPU is held and how busy it is, by NVML, with the processes that compute on
 it. Nothing of ours runs there while this is read. GPUs that CUDA_VISIBLE_DEVICES hides are left
 out. A screen takes some hundred megabytes, which is fine.
+
+The numbers in it are CUDA's, which begin with the fastest GPU. Where a host has several models,
+they are those of NVML only with CUDA_DEVICE_ORDER=PCI_BUS_ID; without it all GPUs are judged.
+UUIDs, as `nvidia-smi -L` prints them, say which on every host.
 
 **WARN** a tenth of the memory is held, or some kernel ran in a tenth of the last moments: another
 training, a notebook that somebody left open, or a process of a job that was killed. A training that

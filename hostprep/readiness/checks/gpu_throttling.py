@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from hostprep.cuda.judge_device import HARD_REASONS, SOFT_REASONS
 from hostprep.host.gpu import Gpu
-from hostprep.readiness.checks._gpus import Facts, for_each, look, name, not_told
+from hostprep.readiness.checks._gpus import (
+    Facts,
+    for_each,
+    look,
+    name,
+    not_told,
+    says_something,
+)
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
 
@@ -16,6 +23,12 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge_one(gpu: Gpu) -> Finding:
+    if gpu.clock_reasons is None and says_something(gpu):
+        message = (
+            f"NVML does not say what holds the clocks of the {gpu.name} down, as of a virtual GPU:"
+            " nvidia-smi -q -d PERFORMANCE tells it on the machine that has the card."
+        )
+        return Finding(Status.SKIP, name(gpu), message, Measured("not told", None))
     if gpu.clock_reasons is None:
         return not_told(gpu, "what holds the clocks down", "PERFORMANCE")
     hard = [reason for reason in gpu.clock_reasons if reason in HARD_REASONS]
@@ -55,6 +68,7 @@ cap and a screen are no faults.
 **FAIL** the hardware itself brakes: too hot, or an outside signal (power brake) from the supply or
 the board; the GPU then runs at half its clocks or less, and with it every other one that waits for
 it. **WARN** the driver lowers the clocks because of the temperature. `hostprep verify` looks at the
-same under load. **UNKNOWN** NVML does not tell, as of some virtual GPUs.
+same under load. **UNKNOWN** NVML tells neither this nor anything else of the GPU. Where only this
+is not told, as of virtual GPUs, it is a SKIP: the machine that has the card tells.
 """,
 )

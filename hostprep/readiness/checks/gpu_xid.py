@@ -6,20 +6,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hostprep.errors import HostprepError
 from hostprep.readiness.checks import _gpus
+from hostprep.readiness.checks._kernel_log import KernelLog, read_kernel_log
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.units import format_seconds
 
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+),? ?(.*)")
-_DMESG = ("dmesg",)
-_JOURNAL = ("journalctl", "--dmesg", "--boot", "--quiet", "--output=cat", "--grep=NVRM: Xid")
 _FROM = "NVIDIA, Xid errors: catalogue and what to do"
 # Programs cause these themselves (a bad access, an end that came early).
 _OF_PROGRAMS = frozenset({8, 13, 31, 32, 43, 45, 68, 69})
 # Work goes on, and the card wants a reset soon (a row is replaced, an error was contained).
 _OF_NOTE = frozenset({63, 92, 94})
 # Everything else is of the hardware or the driver itself: 48, 62, 64, 74, 79, 95, 119, 120, ...
+# What was well for a day is taken for well; a log that reaches back less far is worth a word.
+_LONG_SECONDS = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,54 +35,80 @@ class Xid:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``xids`` is None where there is no GPU, and the log was not looked at."""
+    """The errors in the log; ``log`` is None where there is no GPU, and it was not looked at."""
 
-    xids: tuple[Xid, ...] | None
+    xids: tuple[Xid, ...]
+    log: KernelLog | None
 
 
 def look(context: Context) -> Facts:
-    """Read the kernel's log: the ring buffer, or where that is closed to us, the journal."""
+    """Find the errors in the kernel's log; what two texts of it have is not counted twice."""
     if _gpus.look(context).no_hardware:
-        return Facts(None)
+        return Facts((), None)
+    log = read_kernel_log(context, "NVRM: Xid")
     found: dict[tuple[str, int], Xid] = {}
-    for address, number, words in _XID.findall(_log(context)):
+    for text in log.texts:
+        for key, xid in _errors_in(text).items():
+            if key not in found or found[key].count < xid.count:
+                found[key] = xid
+    return Facts(tuple(found.values()), log)
+
+
+def _errors_in(text: str) -> dict[tuple[str, int], Xid]:
+    found: dict[tuple[str, int], Xid] = {}
+    for address, number, words in _XID.findall(text):
         key = address, int(number)
         before = found[key].count if key in found else 0
         found[key] = Xid(address, int(number), before + 1, words.strip().rstrip("."))
-    return Facts(tuple(found.values()))
-
-
-def _log(context: Context) -> str:
-    done = context.command(_DMESG, wanted_for="read the kernel's log", package="util-linux")
-    if done.returncode == 0:
-        return done.stdout
-    try:
-        journal = context.command(_JOURNAL, wanted_for="read the kernel's log", package="systemd")
-        if not journal.stderr.strip():  # it says there what this user may not see
-            return journal.stdout
-    except HostprepError:
-        pass
-    raise CannotTell(
-        "the kernel's log, where the driver reports errors, may not be read by this user.",
-        "run the check as root, or let the group adm read the journal",
-    )
+    return found
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each number on each GPU."""
-    if facts.xids is None:
+    if facts.log is None:
         yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
         return
     grave = [xid for xid in facts.xids if xid.number not in _OF_PROGRAMS]
     for xid in grave:
         yield _judge_one(xid)
-    if not grave:
-        numbers = ", ".join(sorted({str(xid.number) for xid in facts.xids}))
-        message = "the driver has reported no error of a GPU since the boot."
-        if numbers:
-            message = f"no error of a GPU; programs caused Xid {numbers} by themselves."
-        measured = Measured(f"Xid {numbers}" if numbers else "no Xid", 0, "errors", "lower")
-        yield Finding(Status.PASS, "GPU", message, measured, "none", _FROM, 0)
+    if not grave and facts.log.closed:
+        message = (
+            "the kernel's log, where the driver reports errors, is not for this user or container"
+            " to read, so it was not looked at; as root, on the host itself: hostprep check --only"
+            " HP055. Members of the groups adm and systemd-journal may read it too."
+        )
+        yield Finding(Status.SKIP, "GPU", message, Measured("not looked at", None))
+    elif not grave:
+        yield _judge_none(facts.log, sorted({xid.number for xid in facts.xids}))
+
+
+def _judge_none(log: KernelLog, of_programs: list[int]) -> Finding:
+    """Judge a log without errors of a GPU: it says no more than it reaches back."""
+    since, remedy = "since the boot", None
+    if not log.whole:
+        reach = log.reach_seconds
+        known = "nobody knows how far" if reach is None else format_seconds(reach)
+        since = f"as far back as the kernel's log reaches ({known}); older lines were overwritten"
+        if reach is None or reach < _LONG_SECONDS:
+            remedy = Remedy(
+                ("mkdir -p /var/log/journal", "systemctl restart systemd-journald"),
+                "from the next boot on, a journal on disk keeps what the kernel's ring buffer"
+                " drops; dmesg | tail shows who fills it",
+            )
+    numbers = ", ".join(map(str, of_programs))
+    message = f"the driver has reported no error of a GPU {since}."
+    if numbers:
+        message = f"{message[:-1]}; programs caused Xid {numbers} by themselves."
+    return Finding(
+        Status.PASS if remedy is None else Status.WARN,
+        "GPU",
+        message,
+        Measured(f"Xid {numbers}" if numbers else "no Xid", 0, "errors", "lower"),
+        "none",
+        _FROM,
+        0,
+        remedy,
+    )
 
 
 def _judge_one(xid: Xid) -> Finding:
@@ -114,13 +141,17 @@ CHECK = Check(
     judge=judge,
     page="""\
 The driver reports errors of GPUs as `NVRM: Xid` in the kernel's log. It is read from the kernel's
-ring buffer (`dmesg`), or from the journal, since this boot and as far as it reaches.
+ring buffer (`dmesg`), and where that was overwritten or is closed to this user, from the journal.
+Where the kernel's first line (`Linux version ...`) is still there, the log is whole. If not, it is
+said how far it reaches back: a chatty firewall overwrites the ring buffer within hours.
 
 Some numbers are programs' own mistakes (13, 31, 43, 45): they are named and no fault of the host.
 
 **FAIL** any other: memory that failed (48, 64, 95), the GPU fell off the bus (79), its system
 processor does not answer (119, 120), NVLink (74). A training there ends sooner or later, or hangs.
-**WARN** 63, 92 and 94: contained; the row is replaced when the GPU is reset. The log forgets with
-the reboot, so the check is clean after it. **UNKNOWN** the log is closed to this user.
+**WARN** 63, 92 and 94: contained; the row is replaced when the GPU is reset. Or the log reaches
+back less than a day, and what was before is not known. The log forgets with the reboot, so the
+check is clean after it. **UNKNOWN** the log gives an error. Where it is closed to this user or
+container (`kernel.dmesg_restrict`, no CAP_SYSLOG, not in group adm), it was not looked at: a SKIP.
 """,
 )

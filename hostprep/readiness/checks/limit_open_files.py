@@ -11,32 +11,44 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_count
 
-_TENSORS = 2  # a batch of images and their labels
+# Images and their labels, where no batch was looked at.
+_TENSORS = 2
 _RULE_OF_THUMB = 1024
 _ROOMY = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``workers`` and ``prefetch_factor`` of the last recommended loader, None where none is."""
+    """``workers`` and ``prefetch_factor`` of the last recommended loader, None where none is.
+
+    ``tensors`` is how many a batch of it was seen to have, None where none was made.
+    """
 
     limit: Limit
     workers: int | None
     prefetch_factor: int | None
+    tensors: int | None
 
 
 def look(context: Context) -> Facts:
     """Read the limit and the last recommendation."""
     kept = context.last("recommend") or {}
     limit = read_limit(context, "Max open files")
-    return Facts(limit, kept.get("num_workers"), kept.get("prefetch_factor"))
+    sample = kept.get("evidence", {}).get("sample") or {}
+    return Facts(
+        limit,
+        kept.get("num_workers"),
+        kept.get("prefetch_factor"),
+        sample.get("tensors_per_batch"),
+    )
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge the limit against the need of the loader, or against a rule of thumb."""
     needed, says = _RULE_OF_THUMB, "what distributions give; `hostprep recommend` measures the need"
     if facts.workers:
-        each = descriptors_of_a_worker(facts.prefetch_factor or 2, _TENSORS)
+        tensors = _TENSORS if facts.tensors is None else facts.tensors
+        each = descriptors_of_a_worker(facts.prefetch_factor or 2, tensors)
         needed = DESCRIPTORS_OF_A_TRAINING + facts.workers * each
         workers = format_count(facts.workers, "worker")
         says = f"`hostprep recommend`: {workers} at {each}, and a training's own"
@@ -77,8 +89,9 @@ The soft limit of open files (`ulimit -n`) of the shell that runs this, which a 
 started there inherits. PyTorch hands tensors over by descriptors: each tensor of a batch that waits
 takes one in the main process.
 
-If `hostprep recommend` has measured your loader, the need is its workers times (prefetch_factor x 2
-tensors + 6), and 128 for the training itself. If not, 1,024 must do, which distributions give.
+If `hostprep recommend` has measured your loader, the need is its workers times (prefetch_factor x
+tensors of a batch + 6), and 128 for the training itself. If not, 1,024 must do, which distributions
+give.
 
 **FAIL** the limit is below what the loader takes. **WARN** it is below 1,024.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +20,10 @@ _CONTAINER_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``wanted_bytes`` is what the last recommended loader takes, None where none is kept."""
+    """``space`` is None where nobody can write there. ``mounted``: else it is a plain folder.
+
+    ``wanted_bytes`` is what the last recommended loader takes, None where none is kept.
+    """
 
     mounted: bool
     space: Space | None
@@ -29,24 +33,29 @@ class Facts:
 def look(context: Context) -> Facts:
     """Read the space of /dev/shm and the last recommendation."""
     mounted = mount_at(_PATH, context.mounts) is not None
+    # Sandboxes (bubblewrap, Flatpak) make it a folder of their /dev, which serves as well.
+    usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
     recommended = context.last("recommend") or {}
-    return Facts(mounted, context.statvfs(_PATH) if mounted else None, recommended.get("shm_bytes"))
+    return Facts(mounted, context.statvfs(_PATH) if usable else None, recommended.get("shm_bytes"))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge its size, and against a known need what is free of it."""
     if facts.space is None:
         remedy = Remedy(("mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm",))
-        message = "nothing is mounted on /dev/shm: workers cannot hand over their batches."
+        message = (
+            "nothing is mounted on /dev/shm, and it is no folder that this user may write:"
+            " workers cannot hand over their batches."
+        )
         yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
         return
     if facts.wanted_bytes is not None:
-        yield _against_need(facts.space, facts.wanted_bytes)
+        yield _against_need(facts.space, facts.wanted_bytes, facts.mounted)
     else:
-        yield _by_thumb(facts.space)
+        yield _by_thumb(facts.space, facts.mounted)
 
 
-def _against_need(space: Space, wanted_bytes: int) -> Finding:
+def _against_need(space: Space, wanted_bytes: int, mounted: bool) -> Finding:
     free = space.free_bytes
     least = int(wanted_bytes * _MARGIN)
     status = Status.FAIL if free < wanted_bytes else Status.WARN if free < least else Status.PASS
@@ -65,11 +74,11 @@ def _against_need(space: Space, wanted_bytes: int) -> Finding:
         f"at least {format_bytes(least)} free",
         f"`hostprep recommend`, x {_MARGIN:g}",
         least,
-        None if status is Status.PASS else _enlarge(space, least),
+        None if status is Status.PASS else _enlarge(space, least, mounted),
     )
 
 
-def _by_thumb(space: Space) -> Finding:
+def _by_thumb(space: Space, mounted: bool) -> Finding:
     size = space.size_bytes
     if size >= _RULE_OF_THUMB_BYTES:
         status, message = Status.PASS, f"/dev/shm has {format_bytes(size)}."
@@ -90,15 +99,18 @@ def _by_thumb(space: Space) -> Finding:
         f"at least {format_bytes(_RULE_OF_THUMB_BYTES)}",
         "rule of thumb; `hostprep recommend` measures what your loader takes",
         _RULE_OF_THUMB_BYTES,
-        None if status is Status.PASS else _enlarge(space, _RULE_OF_THUMB_BYTES),
+        None if status is Status.PASS else _enlarge(space, _RULE_OF_THUMB_BYTES, mounted),
     )
 
 
-def _enlarge(space: Space, least_free_bytes: int) -> Remedy:
+def _enlarge(space: Space, least_free_bytes: int, mounted: bool) -> Remedy:
     used = space.size_bytes - space.free_bytes
     mebibytes = -(-(used + least_free_bytes) // MIB)
+    mount = f"mount -o remount,size={mebibytes}M /dev/shm"
+    if not mounted:
+        mount = f"mount -t tmpfs -o size={mebibytes}M,mode=1777 tmpfs /dev/shm"
     return Remedy(
-        (f"mount -o remount,size={mebibytes}M /dev/shm",),
+        (mount,),
         f"in a container: docker run --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium"
         " Memory on /dev/shm",
     )
@@ -121,7 +133,9 @@ bytes x ranks) is held against what is free, with a margin of a quarter for NCCL
 a rule of thumb must do: at least 1 GiB.
 
 **FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
-that Docker gives to a container. **WARN** it is enough, but with little room.
+that Docker gives to a container; or nothing is mounted there, and it is no folder that this user
+may write. A plain folder, as in some sandboxes, is judged by the file system that it is on.
+**WARN** it is enough, but with little room.
 
 `mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the reboot. A
 container has a `/dev/shm` of its own: `docker run --shm-size=8g`, or `--ipc=host`.

@@ -57,13 +57,11 @@ def _judge_one(seat: Seat, behaviours: dict[str, str]) -> Finding:
         if behaviour is not None:
             message = f"{path}: {storage.reason}; measured, it answers as {behaviour} does."
             return Finding(Status.PASS, path, message, Measured(behaviour, behaviour))
-        message = f"on what {path} sits cannot be told: {storage.reason}."
-        if seat.role is Role.HERE:
-            return Finding(Status.SKIP, path, message, measured)
-        remedy = Remedy(
-            (f"hostprep probe {quote(path)}",), "a measurement tells what the kernel does not"
+        message = (
+            f"the kernel does not tell on what {path} sits: {storage.reason};"
+            f" `hostprep probe {quote(path)}` measures how it behaves."
         )
-        return Finding(Status.UNKNOWN, path, message, measured, remedy=remedy)
+        return Finding(Status.SKIP, path, message, measured)
     if seat.role is Role.TARGET and found in _NO_TARGETS:
         return Finding(
             Status.WARN,
@@ -94,8 +92,9 @@ disk with an arm, a virtual disk, network, FUSE, overlay or memory. It is the ke
 it is the current directory and `/`.
 
 **WARN** a target is on a network or FUSE file system, or in a container's writable layer: staging
-there gains nothing, or is lost with the container. **UNKNOWN** a target does not answer, or the
-kernel does not show what is below: a USB disk, a RAID controller's volume, a pool whose disks are
-not visible. `hostprep probe PATH` measures how it behaves, and is believed from then on.
+there gains nothing, or is lost with the container. **UNKNOWN** a target does not answer. Where the
+kernel does not show what is below (a USB disk, a RAID controller's volume, disks of several classes
+together, a pool whose disks are not visible), it is a SKIP: `hostprep probe PATH` measures how it
+behaves, and is believed from then on.
 """,
 )

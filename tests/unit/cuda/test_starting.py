@@ -125,6 +125,14 @@ REASONS = {
         "modprobe nvidia_uvm",
     ),
     "lost": (broken(nvml=nvml(15)), "fallen off the bus", "xid"),
+    "lost, in a job that has a share": (
+        broken(
+            nvml=replace(GOOD.nvml, code=15, problem="GPU is lost", closed=1),
+            driver=replace(GOOD.driver, closed_nodes=("/dev/nvidia1",)),
+        ),
+        "fallen off the bus",
+        "xid",
+    ),
     "fabric": (broken("Error 802: system not yet initialized"), "not ready", "fabricmanager"),
     "unknown": (broken("Error 999: unknown error"), "Error 999: unknown error", "dmesg"),
 }

@@ -90,6 +90,29 @@ def test_a_library_that_cannot_tell_of_processes(tmp_path: Path) -> None:
     assert gpu["processes"] is None and gpu["total_bytes"] == 8 << 30
 
 
+def test_devices_that_are_left_to_other_jobs_are_counted_apart(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=4, CLOSED=0b1011))
+    assert found["code"] is None and found["problem"] is None and found["closed"] == 3
+    (gpu,) = found["gpus"]
+    assert (gpu["index"], gpu["name"]) == (2, "Fake GPU 2")
+    assert found["short"] == {"names": ["Fake GPU 2"], "problem": None}
+
+
+def test_a_lost_device_hides_none_after_it(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=4, CLOSED=0b0001, LOST=0b0010))
+    assert found["code"] == 15 and "GPU 1" in found["problem"] and "GPU 0" not in found["problem"]
+    assert [gpu["index"] for gpu in found["gpus"]] == [2, 3]
+    assert (found["closed"], found["lost"]) == (1, 1)
+    assert found["short"]["names"] == ["Fake GPU 2", "Fake GPU 3"]
+    assert found["short"]["problem"] == found["problem"]
+
+
+def test_a_user_who_may_open_none_is_told_so(tmp_path: Path) -> None:
+    found = ask(fake_nvml.build(tmp_path, DEVICES=2, CLOSED=0b11))
+    assert found["code"] == 4 and found["gpus"] == [] and found["closed"] == 2
+    assert "GPU 0" in found["short"]["problem"] and "GPU 1" in found["short"]["problem"]
+
+
 def test_a_driver_without_a_device(tmp_path: Path) -> None:
     found = ask(fake_nvml.build(tmp_path, DEVICES=0))
     assert found["gpus"] == [] and found["code"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -259,6 +260,16 @@ def test_a_file_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "proc/folder").mkdir()
     with pytest.raises(CannotTell, match="/proc/folder cannot be read"):
         Context(root=tmp_path).read("/proc/folder")
+
+
+def test_a_file_that_the_kernel_does_not_offer_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **how: Any) -> str:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert Context(root=tmp_path).read("proc/pressure/io") is None
 
 
 def test_the_age_of_kept_results() -> None:
