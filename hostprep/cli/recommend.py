@@ -65,7 +65,7 @@ def recommend(
     Without --dataset and --loader it is a starting point, from the host alone.
     """
     from hostprep.host.gpu import read_gpus
-    from hostprep.loading.bounds import ranks_here, read_share
+    from hostprep.loading.bounds import ranks_here, read_share, visible_gpus
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
     from hostprep.loading.report import Wish, report_fields
 
@@ -86,7 +86,7 @@ def recommend(
     elif loader is not None:
         report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
     else:
-        report = from_host(host, gpus=gpus)
+        report = from_host(host, gpus=visible_gpus(gpus))
     fields = report_fields(report)
     if report.points:
         keep("recommend", fields)

@@ -31,9 +31,7 @@ class CpuFacts:
 
 def read_cpu(root: Path = Path("/")) -> CpuFacts:
     """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
-    listed = _allowed(root)
-    online = online_cpus(root) or listed
-    allowed = (listed & online) or online  # what is listed may be offline or never present
+    allowed, online = _allowed(root)
     if not allowed:
         raise HostprepError("neither /proc nor /sys says how many processors there are.")
     quota = min(read_cpu_quotas(root), key=lambda found: found.cpus, default=None)
@@ -67,7 +65,26 @@ def usable_cpus(root: Path = Path("/")) -> float:
     return read_cpu(root).usable
 
 
-def _allowed(root: Path) -> frozenset[int]:
+def allowed_cores(root: Path = Path("/")) -> tuple[tuple[int, ...], ...]:
+    """Return the processors that this process may run on, core by core, by their numbers.
+
+    Where the kernel does not tell which share a core, each is a core of its own.
+    """
+    allowed, _ = _allowed(root)
+    cores = dict.fromkeys(
+        tuple(sorted(_siblings(root, number) & allowed)) or (number,) for number in sorted(allowed)
+    )
+    return tuple(cores)
+
+
+def _allowed(root: Path) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the processors that this process may run on, and those that are online."""
+    listed = _listed(root)
+    online = online_cpus(root) or listed
+    return (listed & online) or online, online  # what is listed may be offline or never present
+
+
+def _listed(root: Path) -> frozenset[int]:
     for line in (_read(root / "proc/self/status") or "").splitlines():
         name, _, value = line.partition(":")
         if name == "Cpus_allowed_list":

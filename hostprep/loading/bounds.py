@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from hostprep.host.cpu import CpuFacts, read_cpu
+from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.loading.model import Binding, Bound, HostShare, Probe
@@ -28,21 +29,63 @@ _MAIN_DESCRIPTORS = 16
 _CPUS_WITH_RESERVE = 4
 _DESCRIPTORS_OF_A_WORKER = 6
 DESCRIPTORS_OF_A_TRAINING = 128
-_RANK_VARIABLES = ("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+_SLURM_TASKS = "SLURM_NTASKS_PER_NODE"
+_RANK_VARIABLES = ("LOCAL_WORLD_SIZE", _SLURM_TASKS, "OMPI_COMM_WORLD_LOCAL_SIZE")
+_UUID_PREFIXES = ("GPU-", "MIG-")
 # More than this is nobody's answer: the search does not go there.
 MOST_WORKERS = 64
 DOCKER_SHM_BYTES = 64 * MIB
 
 
 def ranks_here(gpus: int) -> tuple[int, str]:
-    """Return how many ranks train here and who says so: a launcher, NVML, or nobody."""
+    """Return how many ranks train here and who says so: a launcher, the GPUs, or nobody.
+
+    ``gpus`` is how many the host has; of these, those count that CUDA may use.
+    """
+    visible = visible_gpus(gpus)
     for name in _RANK_VARIABLES:
         value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
-            return int(value), f"${name}"
-    if gpus > 1:
-        return gpus, "the number of GPUs"
+        if not value.isdigit() or int(value) < 1:
+            continue
+        if name == _SLURM_TASKS and int(value) == 1 and visible > 1:
+            continue  # the one task of a node is torchrun, which starts a rank for each GPU
+        return int(value), f"${name}"
+    if visible > 1:
+        shown = " that CUDA_VISIBLE_DEVICES names" if visible < gpus else ""
+        return visible, f"the number of GPUs{shown}"
     return 1, "one process, as nothing says otherwise"
+
+
+def visible_gpus(gpus: int) -> int:
+    """Return how many of the host's ``gpus`` CUDA_VISIBLE_DEVICES leaves, all where it is not set.
+
+    It is read as CUDA reads it: what is no device ends the list, as ``-1`` and ``NoDevFiles`` do,
+    and one that is named twice leaves none. NVML takes no notice of it.
+    """
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return gpus
+    prefix = next((each for each in _UUID_PREFIXES if listed.startswith(each)), "")
+    named: list[str | int] = []
+    for word in listed.split(","):
+        device = _device(word.strip(), prefix, gpus)
+        if device is None:
+            break
+        if device in named:
+            return 0
+        named.append(device)
+    if prefix == "MIG-":  # parts of GPUs: there may be more of them than GPUs
+        return len(named) if gpus else 0
+    return min(len(named), gpus)
+
+
+def _device(word: str, prefix: str, gpus: int) -> str | int | None:
+    """Return the device that a word of CUDA_VISIBLE_DEVICES names, None where it names none."""
+    if prefix:
+        return word if word.startswith(prefix) else None
+    digits = re.match(r"\+?\d+", word)
+    index = int(digits.group()) if digits else -1
+    return index if 0 <= index < gpus else None
 
 
 def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare:
@@ -82,6 +125,23 @@ def _cpus(cpu: CpuFacts) -> tuple[float, float, str]:
     if cpu.quota is not None:
         capacity = min(capacity, cpu.quota.cpus)
     return capacity, start, where
+
+
+def share_of_cpus(host: HostShare, root: Path = Path("/")) -> list[int] | None:
+    """Return the processors that one of several ranks can count on; None for a single rank.
+
+    These are whole cores: Linux numbers the first threads of all cores before any second one, so
+    the first numbers alone would be as many cores as there are processors. A quota is shared, too.
+    Its part of a rank is spread over as many cores as the rank has, as the scheduler spreads it.
+    """
+    if host.ranks == 1:
+        return None
+    cores = allowed_cores(root)
+    count = max(1, sum(map(len, cores)) // host.ranks)
+    mine = [(thread, number) for core in cores for thread, number in enumerate(core)][:count]
+    if host.quota_cpus is not None:
+        mine = sorted(mine)[: max(1, math.floor(host.quota_cpus / host.ranks))]
+    return sorted(number for _, number in mine)
 
 
 def starting_point(host: HostShare) -> tuple[int, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -284,11 +283,3 @@ def undisturbed(
     makers = max(1, workers)
     waited = min(runnable_cpus - own_cpus, 0.99 * makers)
     return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))
-
-
-def share_of_cpus(host: HostShare) -> list[int] | None:
-    """Return the processors that one of several ranks can count on; None for a single rank."""
-    if host.ranks == 1:
-        return None
-    mine = sorted(os.sched_getaffinity(0))
-    return mine[: max(1, len(mine) // host.ranks)]

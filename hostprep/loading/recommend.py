@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from hostprep.loading import decoders, hazards, verdict
-from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
+from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
 from hostprep.loading.files import Listing, list_samples
-from hostprep.loading.measure import Measurer, Observer, share_of_cpus
+from hostprep.loading.measure import Measurer, Observer
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run

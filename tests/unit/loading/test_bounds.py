@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.loading.bounds import bounds, read_share, starting_point
+from hostprep.loading.bounds import (
+    bounds,
+    ranks_here,
+    read_share,
+    share_of_cpus,
+    starting_point,
+    visible_gpus,
+)
 from hostprep.loading.model import Binding
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import share
@@ -56,6 +63,32 @@ def test_two_socket_server_is_shared_by_its_ranks(tmp_path: Path) -> None:
     assert "8 ranks (--ranks)" in words
 
 
+def test_a_rank_is_measured_on_whole_cores_as_many_as_are_its_share(tmp_path: Path) -> None:
+    root = host(tmp_path, 128, 2)
+    facts = read_share(8, "--ranks", root)
+    mine = share_of_cpus(facts, root)
+    assert mine == [*range(16), *range(128, 144)]
+    assert facts.capacity_per_rank == 16 + 0.25 * 16
+    assert share_of_cpus(read_share(1, "test", root), root) is None
+
+
+def test_a_quota_is_shared_by_the_ranks_too(tmp_path: Path) -> None:
+    root = host(tmp_path, 64, 2)
+    for quota, mine in ((16.0, [0, 1, 2, 3]), (3.0, [0]), (72.0, [*range(16), 64, 65])):
+        assert share_of_cpus(share(ranks=4, quota_cpus=quota), root) == mine
+
+
+def test_ranks_that_outnumber_the_cores_have_a_processor_each(tmp_path: Path) -> None:
+    assert share_of_cpus(share(ranks=16), host(tmp_path, 4, 2)) == [0]
+
+
+def test_processors_of_unknown_cores_are_shared_by_their_numbers(tmp_path: Path) -> None:
+    root = host(tmp_path, 4, 2)
+    for path in root.rglob("core_cpus_list"):
+        path.unlink()
+    assert share_of_cpus(share(ranks=2), root) == [0, 1, 2, 3]
+
+
 def test_quota_in_an_ancestor_binds_before_the_cores() -> None:
     facts = read_share(1, "test", HOSTS / "cgroup-v2-ancestor")
     assert facts.quota_cpus == 3.5
@@ -64,6 +97,64 @@ def test_quota_in_an_ancestor_binds_before_the_cores() -> None:
     assert workers == 3
     assert "quota of cgroup" in words
     assert facts.memory_from.startswith("the memory limit of cgroup")
+
+
+@pytest.fixture
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in (
+        "LOCAL_WORLD_SIZE",
+        "SLURM_NTASKS_PER_NODE",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        "CUDA_VISIBLE_DEVICES",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("listed", "left"),
+    [
+        (None, 8),
+        ("3", 1),
+        ("0,1,2,3", 4),
+        (" 4, 5", 2),
+        ("", 0),
+        ("-1", 0),
+        ("NoDevFiles", 0),
+        ("none", 0),
+        ("2,-1,3", 1),
+        ("0,1,8,2", 2),  # there is no GPU 8, and CUDA looks no further
+        ("1,1", 0),
+        ("GPU-8932f937,GPU-45a2f6c1", 2),
+        ("GPU-8932f937,3", 1),
+        ("MIG-1,MIG-2,MIG-3,MIG-4,MIG-5,MIG-6,MIG-7,MIG-8,MIG-9", 9),
+    ],
+)
+def test_gpus_are_counted_as_cuda_shows_them(
+    listed: str | None, left: int, no_launcher: pytest.MonkeyPatch
+) -> None:
+    if listed is not None:
+        no_launcher.setenv("CUDA_VISIBLE_DEVICES", listed)
+    assert visible_gpus(8) == left
+    assert visible_gpus(0) == 0
+    ranks, words = ranks_here(8)
+    assert ranks == max(1, left)
+    assert ("CUDA_VISIBLE_DEVICES" in words) is (1 < left < 8)
+
+
+def test_one_task_a_node_is_a_launcher_where_it_sees_more_gpus(
+    no_launcher: pytest.MonkeyPatch,
+) -> None:
+    no_launcher.setenv("SLURM_NTASKS_PER_NODE", "1")
+    assert ranks_here(8) == (8, "the number of GPUs")
+    assert ranks_here(1) == (1, "$SLURM_NTASKS_PER_NODE")
+    no_launcher.setenv("CUDA_VISIBLE_DEVICES", "5")
+    assert ranks_here(8) == (1, "$SLURM_NTASKS_PER_NODE")
+    no_launcher.delenv("CUDA_VISIBLE_DEVICES")
+    no_launcher.setenv("SLURM_NTASKS_PER_NODE", "4")
+    assert ranks_here(8) == (4, "$SLURM_NTASKS_PER_NODE")
+    no_launcher.setenv("LOCAL_WORLD_SIZE", "1")
+    assert ranks_here(8) == (1, "$LOCAL_WORLD_SIZE")
 
 
 def test_affinity_binds_in_a_container_with_a_larger_quota() -> None:
