@@ -28,7 +28,7 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
     if child == 0:
         _answer(question, writer)
     os.close(writer)
-    said = b""
+    said = bytearray()  # an answer of many megabytes comes in small pieces
     deadline = time.monotonic() + patience_seconds
     try:
         while True:
@@ -65,7 +65,7 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
             said = [True, question()]
         except BaseException as error:
             said = [False, f"{error}" or type(error).__name__]
-        data = json.dumps(said).encode()
+        data = memoryview(json.dumps(said).encode())
         while data:
             data = data[os.write(writer, data) :]
     finally:

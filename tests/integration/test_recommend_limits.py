@@ -8,12 +8,16 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.kit import failing_fs
+from tests.kit.failing_fs import Rule
 
 ROOT = Path(__file__).parents[2]
 CPU_V1 = Path("/sys/fs/cgroup/cpu")
@@ -158,3 +162,28 @@ def test_a_small_shm_bounds_the_workers_and_nothing_crashes(
 def test_ignoring_the_bound_is_the_crash_that_it_prevents(small_shm: None) -> None:
     with pytest.raises(AssertionError, match=r"shared memory|Bus error|No space left"):
         follow({"code": "DataLoader(dataset, batch_size=32, num_workers=4)"}, "Huge", 20)
+
+
+@pytest.mark.parametrize("hanging", ["*", "*/below"])
+def test_a_data_set_whose_mount_hangs_is_not_waited_for(safe_dir: Path, hanging: str) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = safe_dir / "behind"
+    (behind / "folder" / "below").mkdir(parents=True)
+    (behind / "folder" / "a.bin").write_bytes(b"a")
+    with failing_fs.failing_fs(behind, where=safe_dir) as broken:
+        broken.tell(Rule(hanging, "readdir", error=None, hang_seconds=60))
+        begun = time.monotonic()
+        words = ["recommend", "--json", "--dataset", str(broken.mount / "folder")]
+        done = subprocess.run(
+            [sys.executable, "-m", "hostprep", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        took = time.monotonic() - begun
+    assert done.returncode == 4
+    assert "does not answer" in json.loads(done.stdout)["error"]["message"]
+    assert took < 20

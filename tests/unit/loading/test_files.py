@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from PIL import Image
 
 from hostprep.errors import Inconclusive, UsageError
-from hostprep.loading import decoders
+from hostprep.loading import decoders, files
 from hostprep.loading.files import (
     FileSamples,
     collate_arrays,
@@ -68,6 +70,55 @@ def test_odd_directories(tmp_path: Path) -> None:
 def test_text_alone_is_samples(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     assert list_samples(str(tmp_path)).kind == "bytes"
+
+
+def test_linked_folders_are_listed_once_also_in_a_circle(images: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "links"
+    elsewhere.mkdir()
+    for number in range(3):
+        (elsewhere / f"class{number}").symlink_to(images / f"class{number}")
+        (images / f"class{number}" / "up").symlink_to(elsewhere)
+    (elsewhere / "nowhere").symlink_to(tmp_path / "absent")
+    assert len(list_samples(str(elsewhere)).names) == 20
+    assert len(list_samples(str(images)).names) == 20
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    for number in range(2000):
+        (tmp_path / f"{number}.bin").touch()
+    assert list_samples(str(tmp_path)).whole
+    return tmp_path
+
+
+def test_a_flat_folder_is_listed_as_far_as_wanted(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_MOST_FILES", 7)
+    listing = list_samples(str(flat))
+    assert not listing.whole
+    assert len(listing.names) == 7
+
+
+def test_a_flat_folder_is_listed_as_far_as_there_is_time(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:
+        time.sleep(0.001)
+        names.append(entry.path)
+
+    monkeypatch.setattr(files, "_sort_in", slowly)
+    monkeypatch.setattr(files, "_LISTING_SECONDS", 0.3)
+    listing = list_samples(str(flat))
+    assert not listing.whole
+    assert 0 < len(listing.names) < 400
+
+
+def test_names_of_any_bytes_are_listed(tmp_path: Path) -> None:
+    name = b"\xff\xe9.bin"
+    (Path(str(tmp_path)) / name.decode(errors="surrogateescape")).touch()
+    (found,) = list_samples(str(tmp_path)).names
+    assert found.encode(errors="surrogateescape").endswith(name)
 
 
 @pytest.mark.parametrize("decoder", decoders.installed())
