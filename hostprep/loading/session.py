@@ -144,7 +144,7 @@ class Run:
         epoch = (
             None
             if length is None or not made.expected_samples_per_s
-            else (length / made.expected_samples_per_s)
+            else length / (host.ranks * made.expected_samples_per_s)
         )
         wanted = self.curve.proposal(self.gpu_rate)
         return Report(
@@ -258,12 +258,13 @@ class Run:
         if not seen and self.transport is not None:
             seen = [self.transport.worker_memory_bytes]  # without samples, and so at least that
         held = [size_bytes for size_bytes in seen if size_bytes]
+        each = batch_size * self.measurer.host.ranks  # an epoch is shared by the ranks
         return bounds(
             self.measurer.host,
             batch_bytes=self.cost.sample_bytes * batch_size,
             tensors_per_batch=self.cost.tensors_per_batch,
             prefetch_factor=PROBE_PREFETCH,
-            batches=None if length is None else math.ceil(length / batch_size),
+            batches=None if length is None else math.ceil(length / each),
             worker_memory_bytes=max(held, default=None),
             main_descriptors=main_descriptors(probes),
         )

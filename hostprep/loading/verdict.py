@@ -266,7 +266,8 @@ def _persistent(known: Known, point: Point) -> bool:
     starts = [p.first_batch_seconds for p in known.probes if p.workers == point.workers]
     if not starts or known.length is None:
         return True
-    epoch_seconds = known.length / point.rate
+    # The ranks share the samples of an epoch.
+    epoch_seconds = known.length / (known.host.ranks * point.rate)
     return min(starts) > _START_SHARE * epoch_seconds
 
 

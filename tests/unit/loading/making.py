@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hostprep.loading.model import HostShare, Probe, SampleCost
+from hostprep.loading.model import HostShare, Probe, SampleCost, Subject
 from hostprep.units import GIB
 
 
@@ -68,3 +68,23 @@ def share(**changed: Any) -> HostShare:
         "descriptors_limit": 65536,
     }
     return HostShare(**{**fields, **changed})
+
+
+def subject(**changed: Any) -> Subject:
+    fields: dict[str, Any] = {
+        "kind": "dataloader",
+        "description": "mine:loader",
+        "length": 100_000,
+        "batch_size": 32,
+        "shuffled": True,
+        "current_workers": None,
+        "current_prefetch": None,
+        "start_method": "fork",
+        "pickle_error": None,
+        "pickle_bytes": 100,
+        "opencv_threads": None,
+        "torch_version": "2.13.0",
+        "cuda": False,
+        "cuda_error": None,
+    }
+    return Subject(**{**fields, **changed})

@@ -198,6 +198,12 @@ def test_workers_persist_where_starting_them_costs() -> None:
     assert not judged(quick).persistent_workers
 
 
+def test_ranks_share_an_epoch_so_workers_persist_sooner() -> None:
+    probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.1)]
+    assert not judged(probes, host=share(ranks=1)).persistent_workers
+    assert judged(probes, host=share(ranks=8)).persistent_workers
+
+
 def test_uneven_batches_are_prefetched_deeper_unless_shm_is_short() -> None:
     uneven = cost(batch_p99_over_mean=2.6)
     probes = [probe(0, 500), probe(4, 2000)]
