@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hostprep.loading import processes
-from hostprep.loading.opening import Opened, is_shuffled
+from hostprep.loading.model import Batching
+from hostprep.loading.opening import Opened, draws_plainly, inner_sampler, is_shuffled
 
 _RANDPERM_AT_MOST = 20_000_000
 _SEED = 20_240_229
 _CHUNK = 4096
+# So many samples that are None, in a row, and it is no accident.
+_ABSENT_AT_MOST = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeJob:
-    """What to time. ``first`` is the position in the order of samples where unseen ones begin.
+    """What to time. ``first`` is the position where unseen samples begin.
 
+    It counts what the sampler draws: samples, or batches where it is a sampler of batches.
+    ``batch_size`` is None where batches have to be counted.
     ``seconds`` is how long the clock runs at least, ``limit_seconds`` when all must be over.
     ``ready`` hands out one prepared sample over and over; ``background`` puts prefetch_generator's
     thread around the loader.
@@ -26,7 +34,7 @@ class ProbeJob:
 
     workers: int
     prefetch_factor: int
-    batch_size: int
+    batch_size: int | None
     first: int
     seconds: float
     limit_seconds: float
@@ -42,6 +50,11 @@ class UnseenIndices:
         self.first = first
         self.shuffled = shuffled
         self.taken = 0
+
+    @property
+    def seen_before(self) -> bool:
+        """Return whether all samples were taken, and then some once more."""
+        return self.first + self.taken > self.length
 
     def __iter__(self) -> Iterator[int]:
         import torch
@@ -66,28 +79,47 @@ class UnseenIndices:
             position = (position + _CHUNK) if position + _CHUNK < self.length else 0
 
 
-class UnseenBatches:
-    """The user's own batch sampler, endless, from the batch on that holds sample ``first``."""
+class UnseenEntries:
+    """What the user's own sampler yields, endless, from the entry ``first`` on.
 
-    def __init__(self, sampler: Any, batch_size: int, first: int) -> None:
+    Of entries that are ``lists`` of indices, ``sizes`` are how many these hold.
+    """
+
+    def __init__(self, sampler: Any, first: int, *, lists: bool) -> None:
         self.sampler = sampler
-        self.batch_size = batch_size
         self.first = first
+        self.lists = lists
+        self.sizes: list[int] = []
         self.taken = 0
+        self.seen_before = False
 
     def __iter__(self) -> Iterator[Any]:
-        skip = self.first // self.batch_size
+        _fix_dice()
+        skip = self.first
         while True:
             came = False
-            for batch in self.sampler:
+            for entry in self.sampler:
                 came = True
                 if skip:
                     skip -= 1
                     continue
-                self.taken += len(batch)
-                yield batch
+                self.taken += 1
+                if self.lists:
+                    self.sizes.append(len(entry))
+                yield entry
             if not came:
                 return
+            self.seen_before = True
+
+
+def _fix_dice() -> None:
+    """Have a sampler draw the same order in every process: what one has seen, the next skips."""
+    import torch
+
+    random.seed(_SEED)
+    torch.manual_seed(_SEED)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(_SEED)
 
 
 class ReadySamples:
@@ -149,12 +181,25 @@ class StampingCollate:
 class Built:
     """A DataLoader, the order of its samples, and the stopwatch in its collate function.
 
-    With workers its batches come ``Stamped``.
+    With workers its batches come ``Stamped``. ``batch_size`` is None where batches differ: then
+    ``sizes`` has one after the other, those also that are still on their way; None where only the
+    batches themselves can tell.
     """
 
     loader: Any
-    order: Any
+    order: UnseenIndices | UnseenEntries | None
     collate: TimedCollate | None
+    batch_size: int | None
+    sizes: Sequence[int] | None
+
+    def samples(self, first: int, last: int, seen: Sequence[int]) -> int:
+        """Return the samples in the batches from number ``first`` up to ``last``.
+
+        ``seen`` are the sizes of batches as these look, for where nothing else tells.
+        """
+        if self.batch_size is not None:
+            return self.batch_size * (last - first)
+        return sum((seen if self.sizes is None else self.sizes)[first:last])
 
 
 def build(opened: Opened, job: ProbeJob) -> Built:
@@ -176,30 +221,59 @@ def build(opened: Opened, job: ProbeJob) -> Built:
         collate = StampingCollate(collate)
     elif not job.ready:
         collate = timed = TimedCollate(collate)
-    dataset = opened.dataset
-    order: UnseenIndices | UnseenBatches | None = None
     if job.ready:
-        dataset = ReadySamples(_one(opened), 1 << 30)
-        options["batch_size"] = job.batch_size
-    elif opened.kind == "stream":
-        options["batch_size"] = job.batch_size
-    elif theirs is not None and _has_own_batches(theirs):
-        order = UnseenBatches(theirs.batch_sampler, opened.batch_size, job.first)
+        return _ready(opened, job, {**options, "collate_fn": collate})
+    order = _order(opened, job.first)
+    by_themselves = opened.batching in (Batching.SAMPLER, Batching.DATASET)
+    if opened.batching is Batching.BATCH_SAMPLER:
         options["batch_sampler"] = order
     else:
-        order = UnseenIndices(opened.length or 0, job.first, is_shuffled(theirs))
         options["sampler"] = order
-        options["batch_size"] = job.batch_size
-    if theirs is not None and theirs.batch_sampler is None:
-        options["batch_size"] = None  # their data set makes whole batches
-    return Built(DataLoader(dataset, collate_fn=collate, **options), order, timed)
+        options["batch_size"] = None if by_themselves else job.batch_size
+    loader = DataLoader(opened.dataset, collate_fn=collate, **options)
+    sizes = order.sizes if isinstance(order, UnseenEntries) and order.lists else None
+    return Built(loader, order, timed, job.batch_size, sizes)
 
 
-def _has_own_batches(loader: Any) -> bool:
-    from torch.utils.data import BatchSampler
+def _order(opened: Opened, first: int) -> UnseenIndices | UnseenEntries | None:
+    """Return the order in which samples are asked for; None for a stream, which has its own."""
+    theirs = opened.loader
+    if opened.kind == "stream":
+        return None
+    if opened.batching is Batching.BATCH_SAMPLER:
+        return UnseenEntries(theirs.batch_sampler, first, lists=True)
+    if opened.batching is Batching.SAMPLER:
+        return UnseenEntries(theirs.sampler, first, lists=True)
+    if not draws_plainly(theirs):
+        return UnseenEntries(inner_sampler(theirs), first, lists=False)
+    samples = opened.dataset if theirs is None else inner_sampler(theirs).data_source
+    return UnseenIndices(len(samples), first, not opened.mixed and is_shuffled(theirs))
 
-    return loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler
+
+def _ready(opened: Opened, job: ProbeJob, options: dict[str, Any]) -> Built:
+    """Return a loader whose batches are made of one sample, made here, over and over."""
+    from torch.utils.data import DataLoader
+
+    size = job.batch_size
+    order = _order(opened, 0)
+    if order is None:
+        sample = _present(iter(opened.dataset))
+    else:
+        keys: Iterable[Any] = order
+        if opened.batching is Batching.BATCH_SAMPLER:
+            batch = next(iter(order))
+            keys, size = batch, len(batch)
+        sample = _present(opened.dataset[key] for key in keys)
+        if opened.batching is Batching.SAMPLER:
+            assert isinstance(order, UnseenEntries)
+            size = order.sizes[-1]
+    whole = opened.batching in (Batching.SAMPLER, Batching.DATASET)
+    dataset: Any = ReadySamples(sample, 1 << 30)
+    loader = DataLoader(dataset, batch_size=None if whole else size, **options)
+    return Built(loader, None, None, size, None)
 
 
-def _one(opened: Opened) -> Any:
-    return next(iter(opened.dataset)) if opened.kind == "stream" else opened.dataset[0]
+def _present(samples: Iterator[Any]) -> Any:
+    """Return the first sample that is there: a collate function may leave out any that is None."""
+    some = itertools.islice(samples, _ABSENT_AT_MOST)
+    return next((sample for sample in some if sample is not None), None)

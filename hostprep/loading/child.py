@@ -12,11 +12,15 @@ import os
 import sys
 import traceback
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading.model import Batching
 from hostprep.system.parent import die_with_parent
 from hostprep.units import format_count
+
+if TYPE_CHECKING:
+    from hostprep.loading.opening import Opened
 
 _LEAST_EPOCH_BATCHES = 4
 _MOST_CAUSES = 10
@@ -53,10 +57,7 @@ def main() -> None:
             case "stages":
                 _stages(job, events)
             case "gpu":
-                from hostprep.loading.gpu_step import time_steps
-
-                result = time_steps(job["device"], job["batch_size"], job["side"], job["seconds"])
-                events.tell("result", result=result)
+                _gpu(job, events)
     except HostprepError as error:
         kind = type(error).__name__
         events.tell("refused", kind=kind, message=error.message, hint=error.hint)
@@ -98,7 +99,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
         decoders.quiet_threads()
     opened = open_source(job["source"], job["batch_size"])
     subject = describe(opened, thoroughly=job["workers"] == 0)
-    _long_enough(subject.length, opened.batch_size, opened.kind, opened.description)
+    _long_enough(opened)
     where[0] = "iterate"
     events.tell("opened", subject=asdict(subject))
     if opened.kind == "iterable":
@@ -120,13 +121,15 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     return keep
 
 
-def _long_enough(length: int | None, batch_size: int, kind: str, description: str) -> None:
-    if kind == "iterable" or length is None or length >= _LEAST_EPOCH_BATCHES * batch_size:
+def _long_enough(opened: Opened) -> None:
+    batches = opened.batches
+    if opened.kind == "iterable" or batches is None or batches >= _LEAST_EPOCH_BATCHES:
         return
-    batches = -(-length // batch_size)
+    what = format_count(batches, "batch")
+    if opened.batching is Batching.SIZE:
+        what = f"{format_count(opened.length or 0, 'sample')}, {what} of {opened.batch_size}"
     raise Inconclusive(
-        f"{description} has {format_count(length, 'sample')}, {format_count(batches, 'batch')} of"
-        f" {batch_size}: too few to take a rate of, and hardly worth a worker.",
+        f"{opened.description} has {what}: too few to take a rate of, and hardly worth a worker.",
         "name a larger data set, or a smaller --batch-size",
     )
 
@@ -140,8 +143,33 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
     with open(job["files"], encoding="ascii") as file:
         told = json.load(file)
     samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+    events.tell("opened")
     stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
     events.tell("result", result=asdict(stages))
+
+
+def _gpu(job: dict[str, Any], events: _Events) -> None:
+    """Time training steps, with fewer samples in a batch where its memory does not suffice."""
+    import torch
+
+    from hostprep.loading.gpu_step import time_steps
+
+    events.tell("opened")
+    size = job["batch_size"]
+    while True:
+        try:
+            result = time_steps(job["device"], size, job["side"], job["seconds"])
+        except torch.cuda.OutOfMemoryError:
+            if size == 1:
+                raise Inconclusive(
+                    f"{job['device']} has no memory free for a training step on one sample."
+                ) from None
+        else:
+            events.tell("result", result=result)
+            return
+        # Not while the error is handled: it holds what was on the GPU.
+        size //= 2
+        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
 from hostprep.loading.model import (
+    Batching,
     FailedProbe,
     HostShare,
     Probe,
@@ -26,6 +27,14 @@ from hostprep.units import format_count
 _OPENING_SECONDS = 60.0
 _LONGEST_PROBE_SECONDS = 20.0
 _SHORTEST_PROBE_SECONDS = 4.0
+# Of the time left: what is timed first, and by what all the rest is planned, may take more than
+# the others where batches take long.
+_FIRST_SHARE = 0.5
+_GPU_SECONDS = 30.0
+_DOING = {
+    "stages": "reading and decoding the first files of {what}",
+    "gpu": "timing training steps on the GPU",
+}
 # A batch that is under way when time is over may still come; then the child ends by itself.
 _GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 3.0
@@ -44,7 +53,8 @@ class Observer(Protocol):
 
 @dataclass(slots=True)
 class Measurer:
-    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample.
+    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample, or
+    batch, where a sampler draws batches.
 
     ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
     The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
@@ -71,17 +81,29 @@ class Measurer:
     def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
         """Time the loader without workers; of an iterable return what was timed instead."""
         self.observer.note(f"timing {self.what} without workers")
-        result = self._ask_probe(0, 2)
+        longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
+        result = self._ask_probe(0, 2, limit_seconds=longest)
         if "iterable" in result:
             found: dict[str, Any] = result["iterable"]
             return found
         cost = SampleCost(**result["cost"])
+        self._learn(cost.batch_size)
         # Under a quota of less than one processor the rest of the time is no waiting for data.
         busy = cost.cpu_seconds / min(1.0, self.host.capacity_per_rank)
         waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
         probe = self._probe_of(result)
         seconds = 1 / probe.undisturbed_samples_per_s
         return probe, replace(cost, seconds=seconds, waiting_seconds=waiting)
+
+    def _learn(self, batch_size: int) -> None:
+        """Complete what is known of the loader, now that the samples in a batch are counted."""
+        subject = self.subject
+        if subject is None:
+            return
+        length = subject.length
+        if subject.batching == Batching.DATASET and length is not None:
+            length *= batch_size  # it counted batches
+        self.subject = replace(subject, batch_size=batch_size, length=length)
 
     def transport(self, workers: int) -> Transport:
         """Time ready samples through ``workers`` workers."""
@@ -123,13 +145,16 @@ class Measurer:
         """Time training steps on the first GPU."""
         self.observer.note("timing training steps on the GPU")
         job = {"job": "gpu", "device": "cuda:0", "batch_size": batch_size, "side": side}
-        return self._ask({**job, "seconds": 2.0}, 30.0, 0)
+        return self._ask({**job, "seconds": 2.0}, _GPU_SECONDS, 0)
 
     def stages(self, files: str, batch_size: int, seconds: float) -> dict[str, Any]:
-        """Time the stages of loading the files that the list in ``files`` names."""
+        """Time the stages of loading the files that the list in ``files`` names.
+
+        Takes about ``seconds``; where a single file takes longer, half of the time left at most.
+        """
         self.observer.note(f"timing the stages of {self.what}")
         job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
-        return self._ask({**job, "seconds": seconds}, seconds, 0)
+        return self._ask({**job, "seconds": seconds}, max(seconds, _FIRST_SHARE * self.left()), 0)
 
     def _ask_probe(
         self,
@@ -169,11 +194,14 @@ class Measurer:
         That is what its workers had in hand and, once batches came, what a probe takes at least:
         it was too slow, or cut short, and took no more.
         """
-        known = self.subject.batch_size if self.subject is not None else None
+        each = self.batch_size or 1
+        if self.subject is not None:
+            by_size = self.subject.batching == Batching.SIZE
+            each = (self.subject.batch_size or each) if by_size else 1
         batches = workers * prefetch_factor
         if not isinstance(error, failures.Hung) or error.first_batch_came:
             batches += discarded_batches(workers) + least_batches(workers)
-        self.first += batches * (self.batch_size or known or 1)
+        self.first += batches * each
 
     def _ask(self, job: dict[str, Any], limit: float, workers: int) -> dict[str, Any]:
         """Do one job in a fresh process and return its result; whatever happens, it ends."""
@@ -218,17 +246,25 @@ class Measurer:
                             continue
                         case "opened":
                             opened = time.monotonic()
-                            self.opening_seconds = opened - began
-                            self.subject = self.subject or Subject(**event["subject"])
+                            if "subject" in event:
+                                self.opening_seconds = opened - began
+                                self.subject = self.subject or Subject(**event["subject"])
                     phase = event["event"]
                 waited = time.monotonic() - opened
-                opening = phase in ("start", "opening") and job["job"] == "probe"
+                opening = phase in ("start", "opening")
                 if waited > (_OPENING_SECONDS if opening else limit + _GRACE_SECONDS):
-                    raise failures.hung(self.what, phase, workers, waited)
+                    raise self._hung(job["job"], phase, workers, waited)
         except CommandFailed:
-            raise failures.hung(self.what, phase, workers, limit) from None
+            raise self._hung(job["job"], phase, workers, limit) from None
         ended = child.wait(timeout_seconds=_ENDING_SECONDS)
         raise failures.died(self.what, phase, ended.returncode, ended.stderr)
+
+    def _hung(self, job: str, phase: str, workers: int, seconds: float) -> failures.Hung:
+        doing = _DOING.get(job)
+        if doing is None or phase == "start":
+            return failures.hung(self.what, phase, workers, seconds)
+        seen = f"{doing.format(what=self.what)} took more than {seconds:.0f} s"
+        return failures.Hung(seen, first_batch_came=False)
 
     def _probe_of(self, result: dict[str, Any]) -> Probe:
         found = result["probe"]

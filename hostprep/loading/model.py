@@ -25,6 +25,21 @@ class Binding(StrEnum):
     PIPELINE = "pipeline"
 
 
+class Batching(StrEnum):
+    """Who makes the batches, which tells how many samples a batch holds.
+
+    ``SIZE`` is so many samples each. ``BATCH_SAMPLER`` is one of the user's own. Without automatic
+    batching (``batch_size=None``), ``SAMPLER`` yields lists of indices, of each of which the data
+    set makes a batch; for ``DATASET`` what it returns for an index, or streams, is taken for a
+    batch as it is.
+    """
+
+    SIZE = "size"
+    BATCH_SAMPLER = "batch_sampler"
+    SAMPLER = "sampler"
+    DATASET = "dataset"
+
+
 @dataclass(frozen=True, slots=True)
 class HostShare:
     """What the host gives to all ranks together, and how many ranks share it.
@@ -66,9 +81,11 @@ class SampleCost:
     """What a sample takes in the main process, without workers, per sample unless it says batch.
 
     ``seconds`` is as it was; the others are with torch on one thread, as in a worker, where it
-    took ``worker_seconds``. ``waiting_seconds`` is time that no processor was wanted: storage,
-    network, sleep.
-    ``batch_p99_over_mean`` tells how uneven the batches are.
+    took ``worker_seconds``; as it was, where there was no time for more.
+    ``waiting_seconds`` is time that no processor was wanted: storage, network, sleep.
+    ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
+    they differ. ``image_side`` is that of square images as large as those in a batch, in pixels,
+    None where there are none.
     """
 
     batch_size: int
@@ -81,6 +98,7 @@ class SampleCost:
     sample_bytes: int
     tensors_per_batch: int
     batch_p99_over_mean: float
+    image_side: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +169,8 @@ class Subject:
     """What is to be loaded, as found when it was opened.
 
     ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, of
-    which only time can be taken. ``length`` counts samples, None where it has none.
+    which only time can be taken. ``length`` counts the samples of an epoch, None where it has none.
+    ``batch_size`` is None until it is measured where ``batching`` is not by size.
     ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
     DataLoader had.
     """
@@ -170,6 +189,7 @@ class Subject:
     torch_version: str | None
     cuda: bool
     cuda_error: str | None
+    batching: Batching = Batching.SIZE
 
 
 @dataclass(frozen=True, slots=True)

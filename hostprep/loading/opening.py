@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import os
 import pickle
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.files import FileSamples, collate_tensors, in_memory
-from hostprep.loading.model import Subject
+from hostprep.loading.model import Batching, Subject
 
 
 class TorchMissing(HostprepError):
@@ -38,28 +39,50 @@ class Opened:
     """What was opened. ``loader`` is the DataLoader that was given, if it was one.
 
     ``dataset`` is None for an iterable of unknown make, which is then ``iterable``.
+    ``batch_size`` is None where batches have to be counted, as their sizes are not known before.
+    ``mixed`` tells that the samples lie in random order already.
     """
 
     dataset: Any
     loader: Any
     iterable: Any
     collate: Callable[[Any], Any] | None
-    batch_size: int
+    batch_size: int | None
     kind: str
     description: str
+    batching: Batching = Batching.SIZE
+    mixed: bool = False
 
     @property
     def length(self) -> int | None:
-        """Return the number of samples; of an iterable whatever it says of itself, if anything."""
-        counted = self.iterable if self.dataset is None else self.dataset
+        """Return the samples of an epoch, of all ranks together; None where nobody tells.
+
+        Of an iterable it is whatever that says of itself. Raises ``UsageError`` for a data set
+        without a length, as nobody knows then which samples there are.
+        """
         if self.kind == "stream":
             return None
-        try:
-            return len(counted)
-        except TypeError:
-            if self.dataset is not None:
-                raise
-            return None
+        if self.loader is not None:
+            return _epoch(self.loader, self.batching)
+        length = _length(self.iterable if self.dataset is None else self.dataset)
+        if length is None and self.dataset is not None:
+            raise UsageError(
+                f"{self.description} has no length, so nobody knows which samples it has.",
+                "give its DataLoader with a sampler, which does know, or add __len__",
+            )
+        return length
+
+    @property
+    def batches(self) -> int | None:
+        """Return the batches that an epoch has; None where nobody tells."""
+        if self.batching is Batching.BATCH_SAMPLER:
+            return _length(self.loader.batch_sampler)
+        if self.batching is Batching.SAMPLER:
+            return _length(self.loader.sampler)
+        length = self.length
+        if length is None or self.batching is Batching.DATASET:
+            return length
+        return math.ceil(length / (self.batch_size or 1))
 
 
 def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
@@ -73,8 +96,9 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
         samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
         if "form" in source:
             samples = in_memory(samples, source["form"], source["decoder"])
-        size = batch_size or 32
-        return Opened(samples, None, None, collate_tensors, size, "dataset", told["directory"])
+        size, what = batch_size or 32, told["directory"]
+        # In the order of the list the first ones are those that the stages were timed with.
+        return Opened(samples, None, None, collate_tensors, size, "dataset", what, mixed=True)
     return _classify(_named(source["loader"]), source["loader"], batch_size)
 
 
@@ -115,9 +139,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         found = found()
     what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
     if isinstance(found, DataLoader):
-        kind = "stream" if isinstance(found.dataset, IterableDataset) else "dataloader"
-        size = batch_size or found.batch_size or getattr(found.batch_sampler, "batch_size", None)
-        return Opened(found.dataset, found, None, found.collate_fn, size or 1, kind, what)
+        return _of_loader(found, what, batch_size)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
     if is_data(found):
@@ -130,6 +152,40 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     )
 
 
+def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
+    """Return a DataLoader opened; ``batch_size`` is what the user wishes instead of its own.
+
+    Without automatic batching it tells how many samples the data set puts into a batch.
+    """
+    from torch.utils.data import IterableDataset
+
+    kind = "stream" if isinstance(loader.dataset, IterableDataset) else "dataloader"
+    batching = _batching(loader)
+    if batching in (Batching.BATCH_SAMPLER, Batching.SAMPLER) and batch_size is not None:
+        raise UsageError(
+            f"{what} has a sampler of its own that makes the batches; --batch-size cannot change"
+            " their size.",
+            "leave out --batch-size, or give a loader whose sampler makes batches of that size",
+        )
+    size = batch_size
+    if batching is Batching.SIZE:
+        size = batch_size or loader.batch_sampler.batch_size
+    return Opened(loader.dataset, loader, None, loader.collate_fn, size, kind, what, batching)
+
+
+def _batching(loader: Any) -> Batching:
+    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+    if loader.batch_sampler is not None:
+        own = type(loader.batch_sampler) is not BatchSampler
+        return Batching.BATCH_SAMPLER if own else Batching.SIZE
+    if type(loader.sampler) in (RandomSampler, SequentialSampler):
+        return Batching.DATASET
+    entry = next(iter(loader.sampler), None)  # of a stream it is None, whatever comes
+    lists = isinstance(entry, list | range) or getattr(entry, "ndim", 0) == 1
+    return Batching.SAMPLER if lists else Batching.DATASET
+
+
 def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     """Return what is known of the opened thing; ``thoroughly`` tries to pickle it, too.
 
@@ -138,7 +194,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     import torch
 
     length = opened.length
-    if length == 0:
+    if length == 0 or opened.batches == 0:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
     error, size = (None, None)
     if thoroughly and opened.dataset is not None:
@@ -160,6 +216,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         torch_version=str(torch.__version__),
         cuda=cuda,
         cuda_error=cuda_error,
+        batching=opened.batching,
     )
 
 
@@ -182,8 +239,41 @@ def is_shuffled(loader: Any) -> bool:
         return True
     from torch.utils.data import SequentialSampler
 
-    inner = getattr(loader.batch_sampler, "sampler", loader.sampler)
-    return not isinstance(inner, SequentialSampler)
+    return not isinstance(inner_sampler(loader), SequentialSampler)
+
+
+def inner_sampler(loader: Any) -> Any:
+    """Return what draws the samples one by one, also where a batch sampler groups them."""
+    return getattr(loader.batch_sampler, "sampler", loader.sampler)
+
+
+def draws_plainly(loader: Any) -> bool:
+    """Return whether a DataLoader draws indices from 0 on, in their order or at random.
+
+    Any other sampler knows what the data set can be asked for: some of the indices, or names.
+    """
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    return loader is None or type(inner_sampler(loader)) in (RandomSampler, SequentialSampler)
+
+
+def _epoch(loader: Any, batching: Batching) -> int | None:
+    """Return the samples that all ranks together take from a DataLoader in an epoch, if known."""
+    sampler = inner_sampler(loader)
+    drawn = None
+    if batching in (Batching.SIZE, Batching.DATASET):
+        drawn = _length(sampler)
+    if drawn is None:
+        return _length(loader.dataset)
+    # A DistributedSampler draws what one of so many ranks trains on.
+    return drawn * int(getattr(sampler, "num_replicas", 1))
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def _start_method(loader: Any) -> str:

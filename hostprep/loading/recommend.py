@@ -15,6 +15,7 @@ from typing import Any
 
 from hostprep.loading import decoders, hazards, verdict
 from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
+from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.files import Listing, list_samples
 from hostprep.loading.measure import Measurer, Observer
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
@@ -66,18 +67,9 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
         run.notes += notes
         run.listing = listing
         batch_size = wish.batch_size or DEFAULT_BATCH
-        run.stages = _stages_of(
-            run.measurer.stages(files, batch_size, max(3.0, _STAGES_SHARE * wish.seconds))
-        )
-        # Each sample takes two files there: one is read as it is, and one cold.
-        run.measurer.first = 2 * run.stages.samples
-        if run.stages.unreadable:
-            count = format_count(run.stages.unreadable, "file")
-            run.notes.append(
-                f"not among the samples, as it cannot be read or decoded: {count}, such as"
-                f" {run.stages.problem}"
-            )
-        if wish.measure and importlib.util.find_spec("torch") is not None:
+        loaders = wish.measure and importlib.util.find_spec("torch") is not None
+        _time_stages(run, files, batch_size, needed=not loaders)
+        if loaders:
             run.measure()
         else:
             if wish.measure:
@@ -175,6 +167,24 @@ def _listed(
         yield file.name
 
 
-def _stages_of(found: dict[str, Any]) -> Stages:
+def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None:
+    """Time the stages; where that fails note it, unless they are ``needed`` as nothing else is."""
+    seconds = max(3.0, _STAGES_SHARE * run.wish.seconds)
+    try:
+        found = run.measurer.stages(files, batch_size, seconds)
+    except LoaderFailed as error:
+        if needed:
+            raise
+        run.notes.append(f"the stages were not timed: {error.message}")
+        return
     stages = tuple(Stage(**stage) for stage in found["stages"])
-    return Stages(**{**found, "stages": stages})
+    run.stages = Stages(**{**found, "stages": stages})
+    # Each sample takes two files there: one is read as it is, and one cold. So does each that
+    # cannot be read.
+    run.measurer.first = 2 * (run.stages.samples + run.stages.unreadable)
+    if run.stages.unreadable:
+        count = format_count(run.stages.unreadable, "file")
+        run.notes.append(
+            f"not among the samples, as it cannot be read or decoded: {count}, such as"
+            f" {run.stages.problem}"
+        )

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hostprep.errors import Inconclusive
+from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import hazards, verdict
 from hostprep.loading.bounds import MOST_WORKERS, PROBE_PREFETCH, bounds, main_descriptors
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
+from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
+    Batching,
     Bound,
     FailedProbe,
     Probe,
@@ -27,6 +29,7 @@ from hostprep.loading.report import Report, Wish
 from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.loading.search import Point, Search, choose, contenders
 from hostprep.loading.verdict import Known
+from hostprep.units import format_count
 
 DEFAULT_BATCH = 32
 # How many times longer than likely a probe may take.
@@ -64,19 +67,14 @@ class Run:
         """Measure with real DataLoaders: alone, the transport, then the search."""
         measurer = self.measurer
         found = measurer.alone()
-        self.gpu_rate, self.gpu_rate_from = self._gpu()
+        given = given_rate(self.wish.gpu_rate)
         if isinstance(found, dict):
+            self._take(given)
             self.iterable = found
             return
         alone, self.cost = found
-        ready_workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
-        if ready_workers and measurer.left() > 2 * (
-            measurer.opening_seconds + measurer.window_seconds
-        ):
-            try:
-                self.transport = measurer.transport(ready_workers)
-            except WorkersFailed as error:
-                self.failures.append(FailedProbe(ready_workers, error.binding, error.message))
+        self._take(given if given.samples_per_s else measured_rate(measurer, self.cost))
+        self._measure_transport()
         self.curve = curve_of(self.cost, self.transport, measurer.host.capacity_per_rank)
         self.search = Search(
             self.curve, self.gpu_rate, self._probe, self._most, self._affordable, [alone]
@@ -99,11 +97,29 @@ class Run:
                 f" {most}: --seconds gives more"
             )
 
+    def _take(self, rate: GpuRate) -> None:
+        self.gpu_rate, self.gpu_rate_from = rate.samples_per_s, rate.origin
+        if rate.note is not None:
+            self.notes.append(rate.note)
+
+    def _measure_transport(self) -> None:
+        """Time the way from workers to the main process; the search can do without."""
+        measurer = self.measurer
+        workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
+        needed = 2 * (measurer.opening_seconds + measurer.window_seconds)
+        if not workers or measurer.left() <= needed:
+            return
+        try:
+            self.transport = measurer.transport(workers)
+        except WorkersFailed as error:
+            self.failures.append(FailedProbe(workers, error.binding, error.message))
+        except HostprepError as error:
+            self.notes.append(f"the way from workers was not timed by itself: {error.message}")
+
     def model(self, batch_size: int) -> None:
         """Make the cost and the curve from the stages alone, without DataLoaders."""
         assert self.stages is not None
-        self.gpu_rate = self.wish.gpu_rate
-        self.gpu_rate_from = "--gpu-rate" if self.gpu_rate else None
+        self._take(given_rate(self.wish.gpu_rate))
         self.cost = cost_of_stages(self.stages, batch_size)
         self.curve = curve_of(self.cost, None, self.measurer.host.capacity_per_rank)
 
@@ -189,20 +205,6 @@ class Run:
             notes=tuple(self.notes),
             seconds=time.monotonic() - self.began,
         )
-
-    def _gpu(self) -> tuple[float | None, str | None]:
-        if self.wish.gpu_rate is not None:
-            return self.wish.gpu_rate, "--gpu-rate"
-        subject = self.measurer.subject
-        if subject is None or not subject.cuda:
-            return None, None
-        try:
-            found = self.measurer.gpu(subject.batch_size or DEFAULT_BATCH, self.wish.image_side)
-        except Inconclusive as error:
-            self.notes.append(f"the GPU's rate was not measured: {error.message}")
-            return None, None
-        words = f"{found['network']}, {found['side']} pixels, on {found['device']}"
-        return found["samples_per_s"], f"measured: {words}"
 
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
         measurer = self.measurer
@@ -309,6 +311,14 @@ class Run:
                     f"the files came from the page cache, {1e3 * as_is:.2g} ms each; from the"
                     f" storage it is {1e3 * cold:.2g} ms, and will be for what memory cannot hold"
                 )
+        subject = self.measurer.subject
+        counted = subject is not None and subject.batching == Batching.DATASET
+        if counted and self.wish.batch_size is None and self.cost is not None:
+            notes.append(
+                "the data set makes the batches itself, of"
+                f" {format_count(self.cost.batch_size, 'sample')} as they look: where that is"
+                " wrong, --batch-size says it"
+            )
         if self.measurer.seen_before and not in_memory:
             notes.append(
                 "the data is too short, or comes in a stream: some samples were read more than"

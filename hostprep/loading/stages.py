@@ -12,7 +12,8 @@ from hostprep.host.block import locate
 from hostprep.loading.files import FileSamples, collate_arrays, read_whole
 from hostprep.loading.model import Stage, Stages
 
-_LEAST_SAMPLES = 16
+# So many that cannot be read, with none that can, and there is no point in going on.
+_ENOUGH_UNREADABLE = 16
 
 
 class _Watch:
@@ -39,8 +40,9 @@ class _Watch:
 def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: int) -> Stages:
     """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
 
-    Takes files from position ``first`` on, for about ``seconds``. Files are taken out of the page
-    cache one by one to be read cold; nobody else's. Raises ``Inconclusive`` where none is readable.
+    Takes files from position ``first`` on, for about ``seconds``, one at least. Files are taken out
+    of the page cache one by one to be read cold; nobody else's. Raises ``Inconclusive`` where none
+    is readable.
     """
     begin = time.perf_counter()
     watches = {
@@ -52,6 +54,9 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
     batches = 0
     problem = ""
     for number in range(first, first + len(samples) // 2 + 1):
+        tried = done or unreadable >= _ENOUGH_UNREADABLE
+        if tried and time.perf_counter() - begin > seconds:
+            break
         name = samples.names[(2 * number) % len(samples)]
         other = samples.names[(2 * number + 1) % len(samples)]
         try:
@@ -72,8 +77,6 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             watches["collate"].run(collate_arrays, batch)
             batches += 1
             batch = []
-        if time.perf_counter() - begin > seconds and done >= _LEAST_SAMPLES:
-            break
     if not done:
         raise Inconclusive(f"no file could be read and decoded; the last was {problem}.")
     if not batches:

@@ -19,7 +19,9 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
-from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
+from hostprep.loading.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
+from hostprep.loading.building import ProbeJob, Stamped, build
+from hostprep.loading.images import image_side
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
 from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batches
@@ -27,20 +29,29 @@ from hostprep.units import format_count
 
 _BLOCKS = 8
 _DEEPEST = 8  # levels of a nested batch; an object may hold itself
-_SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
 
 
 class Batches:
     """Takes batches from a loader. ``made`` has, by worker, when each of its batches was made.
+
+    ``sizes`` are the samples in each batch, where ``size_of`` counts them.
 
     As a training does, it holds a batch until the next one has come. That is room in shared memory
     and, without workers, decides whether malloc gives the memory back to the kernel and takes it
     anew for each batch, which halves the rate of samples that are as good as ready.
     """
 
-    def __init__(self, iterator: Iterator[Any], description: str) -> None:
+    def __init__(
+        self,
+        iterator: Iterator[Any],
+        description: str,
+        *,
+        size_of: Callable[[Any], int] | None = None,
+    ) -> None:
         self.came = 0
         self.made: dict[int, list[float]] = {}
+        self.sizes: list[int] = []
+        self._size_of = size_of
         self._held: Any = None
         self._iterator = iterator
         self._description = description
@@ -58,6 +69,8 @@ class Batches:
         if isinstance(batch, Stamped):
             self.made.setdefault(batch.worker, []).append(batch.at)
             batch = batch.batch
+        if self._size_of is not None:
+            self.sizes.append(self._size_of(batch))
         self._held = batch
         return batch
 
@@ -95,16 +108,22 @@ def time_loader(
         from prefetch_generator import BackgroundGenerator
 
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
-    batches = Batches(iterator, opened.description)
-    size_bytes, tensors = measure_batch(batches.take())
+    known = built.batch_size is not None or built.sizes is not None
+    batches = Batches(iterator, opened.description, size_of=None if known else _rows)
+    first = batches.take()
+    size_bytes, tensors = measure_batch(first)
+    side = image_side(first)
+    del first
     first_seconds = time.perf_counter() - begin
     told("first_batch")
+    if not job.workers:
+        _hopeful(first_seconds, job.limit_seconds)
     discard = discarded_batches(job.workers)
     while batches.came < discard and time.perf_counter() < deadline:
+        if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
+            break
         # Batches of texts or of boxes differ; what they take is to suffice for the largest.
         size_bytes, tensors = max((size_bytes, tensors), measure_batch(batches.take()))
-        if not job.workers and time.perf_counter() - begin > job.seconds:
-            break  # nothing is made ahead without workers; these only warmed up
     discarded = batches.came
     if discarded < discard and job.workers:
         raise Inconclusive(
@@ -113,17 +132,23 @@ def time_loader(
             " could be taken.",
             "give it more time (--seconds), or a smaller --batch-size",
         )
+    clock_deadline = deadline
+    if built.collate is not None:
+        # What a sample takes on one thread is timed last, and wants a batch at least.
+        clock_deadline -= (time.perf_counter() - begin) / batches.came
     memory_before = processes.proportional_memory(workers[0]) if workers else None
+    meter = None if built.collate is None else Meter(built.collate)
     before = processes.usage(workers)
-    marks = _clock(batches, job, deadline)
+    marks = _clock(batches, job, clock_deadline)
     after = processes.usage(workers)
     memory = processes.proportional_memory(workers[0]) if workers else None
     seconds = marks[-1] - marks[0]
-    samples = (len(marks) - 1) * job.batch_size
+    timed = len(marks) - 1
+    samples = built.samples(discarded, discarded + timed, batches.sizes)
     rate = samples / seconds
-    rounds = (len(marks) - 1) // max(1, job.workers)
+    rounds = timed // max(1, job.workers)
     if rounds < LEAST_ROUNDS and job.workers:
-        rate = batches.made_a_second(rounds) * job.batch_size
+        rate = batches.made_a_second(rounds) * samples / timed
     growth = None
     if memory is not None and memory_before is not None:
         growth = (memory - memory_before) / seconds
@@ -133,8 +158,6 @@ def time_loader(
     threads_of_worker, affinity = (
         processes.threads_and_affinity(workers[0]) if workers else (None, None)
     )
-    taken = 0 if built.order is None else job.first + built.order.taken
-    length = opened.length
     probe = {
         "workers": job.workers,
         "prefetch_factor": job.prefetch_factor,
@@ -154,59 +177,37 @@ def time_loader(
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
-        "seen_before": not job.ready
-        and (built.order is None or (length is not None and taken > length)),
+        "seen_before": not job.ready and (built.order is None or built.order.seen_before),
     }
     found: dict[str, Any] = {"probe": probe}
-    if built.collate is not None:
-        one_thread = _on_one_thread(batches, job, built.collate, deadline)
+    if meter is not None and built.collate is not None:
+        spent = meter.each(samples)
+        if time.perf_counter() + seconds / timed <= deadline:
+            spent = on_one_thread(batches, built, built.collate, job, deadline)
+        batch_size = max(1, round(samples / timed))
         found["cost"] = dataclasses.asdict(
             SampleCost(
-                batch_size=job.batch_size,
+                batch_size=batch_size,
                 seconds=1 / rate,
-                sample_bytes=size_bytes // job.batch_size,
+                sample_bytes=size_bytes // batch_size,
                 tensors_per_batch=tensors,
                 batch_p99_over_mean=_p99_over_mean(marks),
-                **one_thread,
+                image_side=side,
+                **spent,
             )
         )
     found["next"] = 0 if built.order is None else job.first + built.order.taken
     return found, (iterator, threads, built)
 
 
-def _on_one_thread(
-    batches: Batches, job: ProbeJob, collate: TimedCollate, deadline: float
-) -> dict[str, float]:
-    """Return what a sample takes with torch on one thread, as workers have it.
-
-    With more threads torch is faster without workers, and burns processor time while its threads
-    wait for each other, which workers would not. Threads of other libraries remain and count.
-    """
-    import torch
-
-    torch.set_num_threads(1)
-    collate.seconds = collate.cpu_seconds = 0.0
-    delay_before = processes.thread_delay_seconds()
-    before = processes.usage(())
-    came_before = batches.came
-    while True:
-        batches.take()
-        now = time.perf_counter()
-        over = now - before.at > job.seconds / 2 or now > deadline
-        if over and batches.came - came_before >= _SLOW_BATCHES:
-            break
-    after = processes.usage(())
-    delay = processes.thread_delay_seconds() - delay_before
-    samples = (batches.came - came_before) * job.batch_size
-    seconds = (after.at - before.at) / samples
-    cpu_seconds = (after.main_cpu - before.main_cpu) / samples
-    return {
-        "worker_seconds": seconds,
-        "cpu_seconds": cpu_seconds,
-        "waiting_seconds": max(0.0, seconds - cpu_seconds - delay / samples),
-        "collate_seconds": collate.seconds / samples,
-        "collate_cpu_seconds": collate.cpu_seconds / samples,
-    }
+def _hopeful(first_seconds: float, limit_seconds: float) -> None:
+    """Raise ``Inconclusive`` where the first batch took all the time that there was."""
+    if first_seconds > limit_seconds:
+        raise Inconclusive(
+            f"the first batch took {first_seconds:.0f} s, and there were {limit_seconds:.0f} s for"
+            " several: no rate could be taken.",
+            "give it more time (--seconds), or a smaller --batch-size",
+        )
 
 
 def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
@@ -219,7 +220,9 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
         count, elapsed = len(marks) - 1, marks[-1] - marks[0]
         if elapsed >= job.seconds and count >= least and count % step == 0:
             return marks
-        if marks[-1] > deadline and count >= _SLOW_BATCHES:
+        if not job.workers and marks[-1] + (marks[-1] - marks[-2]) > deadline:
+            return marks  # without workers they come one by one: the next would come too late
+        if marks[-1] > deadline and count >= SLOW_BATCHES:
             if count >= step:
                 return marks[: 1 + count // step * step]
             raise Inconclusive(
@@ -296,7 +299,7 @@ def time_iterable(opened: Opened, seconds: float, limit_seconds: float) -> dict[
             break
         samples += rows
         marks.append(time.perf_counter())
-    if len(marks) - 1 < _SLOW_BATCHES:
+    if len(marks) - 1 < SLOW_BATCHES:
         raise Inconclusive(f"{opened.description} gave too few items in time to take a rate.")
     return {
         "samples_per_s": samples / (marks[-1] - start),

@@ -13,6 +13,7 @@ from hostprep.loading.bounds import (
 )
 from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
 from hostprep.loading.model import (
+    Batching,
     Binding,
     Bound,
     HostShare,
@@ -69,6 +70,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     pin = known.cuda and shm_bytes < 0.1 * known.host.memory_available_bytes
     persistent = bool(workers) and _persistent(known, point)
     confirmed = point.probes > 0
+    batching = Batching.SIZE if known.subject is None else known.subject.batching
     return Recommendation(
         num_workers=workers,
         prefetch_factor=ahead,
@@ -84,7 +86,14 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         reasons=_reasons(known, point, persistent, pin),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
-        code=code(known.cost.batch_size, workers, ahead, pin=pin, persistent=persistent),
+        code=code(
+            known.cost.batch_size,
+            workers,
+            ahead,
+            pin=pin,
+            persistent=persistent,
+            batching=batching,
+        ),
     )
 
 
@@ -313,9 +322,23 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     return tuple(reasons)
 
 
-def code(batch_size: int, workers: int, ahead: int | None, *, pin: bool, persistent: bool) -> str:
-    """Return the call to paste."""
-    options = [f"batch_size={batch_size}", f"num_workers={workers}"]
+def code(
+    batch_size: int,
+    workers: int,
+    ahead: int | None,
+    *,
+    pin: bool,
+    persistent: bool,
+    batching: Batching = Batching.SIZE,
+) -> str:
+    """Return the call to paste; who makes the batches stays as it is."""
+    batches = {
+        Batching.SIZE: f"batch_size={batch_size}",
+        Batching.BATCH_SAMPLER: "batch_sampler=batch_sampler",
+        Batching.SAMPLER: "batch_size=None, sampler=sampler",
+        Batching.DATASET: "batch_size=None",
+    }
+    options = [batches[batching], f"num_workers={workers}"]
     if workers:
         options.append(f"prefetch_factor={ahead}")
     options.append(f"pin_memory={pin}")

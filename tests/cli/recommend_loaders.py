@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
 print("somebody's module prints when it is imported")
 
@@ -136,6 +136,50 @@ def unpicklable_spawned() -> DataLoader[torch.Tensor]:
 
 def good_already() -> DataLoader[torch.Tensor]:
     return DataLoader(Ready(), batch_size=16, num_workers=0)
+
+
+class Shards(IterableDataset[Any]):
+    """A stream of batches of 16 samples, each three milliseconds of waiting."""
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            time.sleep(16 * 0.003)
+            yield torch.zeros(16, 3, 8, 8), torch.zeros(16, dtype=torch.long)
+
+
+def shards() -> DataLoader[Any]:
+    return DataLoader(Shards(), batch_size=None)
+
+
+class Buckets:
+    """Makes the batches: 4 long samples, or 12 short ones."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start in range(0, 16_000, 16):
+            yield list(range(start, start + 4))
+            yield list(range(start + 4, start + 16))
+
+
+def bucketed() -> DataLoader[Any]:
+    return DataLoader(Waiting(), batch_sampler=Buckets())
+
+
+class LostFirst(Waiting):
+    """Every second sample is lost, and of the others every third is None."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index % 2 == 0:
+            raise FileNotFoundError(f"{index}.jpg")
+        return None if index % 3 == 0 else super().__getitem__(index)
+
+
+def _without_none(samples: list[Any]) -> torch.Tensor:
+    return torch.stack([sample for sample in samples if sample is not None])
+
+
+def lost_first() -> DataLoader[Any]:
+    sampler = SubsetRandomSampler(range(1, 20_000, 2))
+    return DataLoader(LostFirst(), batch_size=16, sampler=sampler, collate_fn=_without_none)
 
 
 def pipeline() -> Iterator[dict[str, Any]]:

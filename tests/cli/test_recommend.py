@@ -169,6 +169,43 @@ def test_ready_samples_get_none_and_what_is_set_already_may_stay() -> None:
     assert found["evidence"]["sample"]["batch_size"] == 16
 
 
+@pytest.mark.parametrize(
+    ("name", "batching", "batches", "batch_size"),
+    [
+        ("shards", "dataset", "batch_size=None", 16),
+        ("bucketed", "batch_sampler", "batch_sampler=batch_sampler", 8),
+        ("lost_first", "size", "batch_size=16", 16),
+    ],
+)
+def test_loaders_that_are_not_plain_are_counted_as_they_are(
+    name: str, batching: str, batches: str, batch_size: int
+) -> None:
+    status, found, _ = loader(name, "--gpu-rate", "600", "--seconds", "20")
+    assert status == 0
+    evidence = found["evidence"]
+    assert evidence["loader"]["batching"] == batching
+    assert f"DataLoader(dataset, {batches}, num_workers=" in found["code"]
+    assert evidence["sample"]["batch_size"] == pytest.approx(batch_size, abs=1)
+    # Three milliseconds a sample and worker are 333 samples a second, and no more.
+    alone = evidence["points"][0]
+    assert alone["workers"] == 0
+    most = 333 if name != "lost_first" else 333 * 3 / 2
+    assert 0.3 * most < alone["rate"] <= 1.05 * most
+    assert evidence["transport"]["samples_per_s"] > 0
+
+
+def test_a_batch_size_for_who_makes_the_batches_alone_is_refused() -> None:
+    status, found, _ = loader("bucketed", "--batch-size", "64")
+    assert status == 2
+    assert "--batch-size cannot change" in found["error"]["message"]
+
+
+def test_large_batches_of_slow_samples_take_a_larger_part_of_the_time() -> None:
+    status, found, _ = loader("Waiting", "--batch-size", "1500", "--seconds", "16")
+    assert status == 0
+    assert found["evidence"]["points"][0]["rate"] == pytest.approx(333, rel=0.3)
+
+
 def test_a_slow_gpu_is_fed_by_few() -> None:
     status, found, _ = loader("Waiting", "--gpu-rate", "400")
     assert status == 0

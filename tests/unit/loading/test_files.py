@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import json
 import os
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ from PIL import Image
 
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading import decoders, files
+from hostprep.loading.building import ProbeJob, build
 from hostprep.loading.files import (
     FileSamples,
     collate_arrays,
@@ -20,6 +23,7 @@ from hostprep.loading.files import (
     in_memory,
     list_samples,
 )
+from hostprep.loading.opening import open_source
 from hostprep.loading.stages import time_stages
 
 
@@ -184,3 +188,45 @@ def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:
     names = [str(path) for path in tmp_path.iterdir()]
     with pytest.raises(Inconclusive, match="no file could be read"):
         time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2, 0)
+
+
+class Slow(FileSamples):
+    """As of images that take long to decode."""
+
+    def unpack(self, data: bytes) -> np.ndarray:
+        time.sleep(0.2)
+        return super().unpack(data)  # type: ignore[no-any-return]
+
+
+def test_one_slow_file_is_enough_for_the_stages(images: Path) -> None:
+    listing = list_samples(str(images))
+    began = time.monotonic()
+    stages = time_stages(Slow(listing.names, "image", "pillow", 32), 4, 0.1, 0)
+    assert stages.samples == 1
+    assert stages.stage("decode").seconds >= 0.2
+    assert time.monotonic() - began < 2
+
+
+def test_a_broken_file_first_does_not_end_the_stages(images: Path) -> None:
+    names = list(list_samples(str(images)).names)
+    broken = images / "class0" / "broken.jpg"
+    broken.write_bytes(b"no image")
+    stages = time_stages(Slow([str(broken)] * 4 + names, "image", "pillow", 32), 4, 0.1, 0)
+    assert (stages.samples, stages.unreadable) == (1, 2)
+
+
+def test_probes_go_on_in_the_list_where_the_stages_ended(images: Path, tmp_path: Path) -> None:
+    listing = list_samples(str(images))
+    told = {
+        "names": listing.names,
+        "kind": "image",
+        "decoder": "pillow",
+        "side": 32,
+        "directory": str(images),
+    }
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    of = open_source({"files": str(tmp_path / "told.json")}, 4)
+    order = build(of, ProbeJob(0, 2, 4, 14, 0.1, 1.0)).order
+    assert order is not None
+    assert list(itertools.islice(order, 8)) == [*range(14, 20), 0, 1]
+    assert order.seen_before

@@ -1,4 +1,7 @@
-"""Probes that come to nothing in time: what they read counts as seen, and fewer workers follow."""
+"""Probes that take long, or come to nothing in time.
+
+What they read counts as seen, and fewer workers follow; what the search can do without is noted.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
+from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
+from hostprep.loading.model import Batching
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
@@ -56,6 +61,66 @@ def test_what_a_probe_may_have_read_is_passed_over(
     with pytest.raises(type(error)):
         asking.with_workers(8, 2)
     assert asking.first - first == batches * 32
+
+
+def test_a_sampler_of_batches_is_passed_over_batch_by_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise hung("opened")
+
+    asking = measurer()
+    asking.subject = making.subject(batching=Batching.BATCH_SAMPLER, batch_size=6)
+    monkeypatch.setattr(Measurer, "_ask", fail)
+    with pytest.raises(failures.Hung):
+        asking.with_workers(8, 2)
+    assert asking.first == 8 * 2
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(300, 150), (60, 30), (30, 20), (12, 10.5)])
+def test_the_first_probe_may_take_half_of_the_time_where_there_is_much(
+    seconds: float, limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def note(self: Measurer, job: dict[str, Any], limit: float, workers: int) -> Any:
+        asked.append(job["limit_seconds"])
+        return {"iterable": {}}
+
+    monkeypatch.setattr(Measurer, "_ask", note)
+    asking = measurer()
+    asking.deadline = time.monotonic() + seconds
+    asking.alone()
+    assert asked == [pytest.approx(limit, abs=0.2)]
+
+
+@pytest.mark.parametrize(
+    "error", [hung("opened"), Inconclusive("too slow."), failures.LoaderFailed("it raised.")]
+)
+def test_the_search_does_without_the_transport(
+    error: HostprepError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Measurer, workers: int) -> Any:
+        raise error
+
+    run = searching(Slow)
+    monkeypatch.setattr(Slow, "transport", fail)
+    run._measure_transport()
+    assert run.transport is None
+    assert error.message in " ".join(run.notes)
+
+
+def test_the_stages_may_fail_where_loaders_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise hung("start")
+
+    monkeypatch.setattr(Measurer, "stages", fail)
+    run = searching(Slow)
+    recommending._time_stages(run, "files.json", 32, needed=False)
+    assert run.stages is None
+    assert "the stages were not timed" in run.notes[-1]
+    with pytest.raises(failures.Hung):
+        recommending._time_stages(run, "files.json", 32, needed=True)
 
 
 class Slow(Measurer):

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from hostprep.errors import Inconclusive
-from hostprep.loading.building import ProbeJob, Stamped, UnseenBatches, UnseenIndices, build
+from hostprep.loading.building import ProbeJob, Stamped, UnseenIndices, build
 from hostprep.loading.opening import Opened
 from hostprep.loading.timing import Batches, measure_batch, time_iterable, time_loader
 
@@ -88,6 +88,29 @@ def test_without_workers_waiting_is_told_from_work() -> None:
     assert found["probe"]["discarded_batches"] >= 2
 
 
+@pytest.mark.parametrize(("limit_seconds", "batches"), [(5.0, 7), (2.2, 5), (1.4, 3), (1.1, 2)])
+def test_batches_that_take_long_are_timed_by_as_few_as_there_is_time_for(
+    limit_seconds: float, batches: int
+) -> None:
+    data = Sleepy(0.05)  # 0.4 s a batch
+    began = time.monotonic()
+    found, _ = time_loader(opened(data), job(0, limit_seconds=limit_seconds), silent)
+    assert time.monotonic() - began < limit_seconds + 1.5
+    assert len(data.asked) <= 8 * batches
+    if limit_seconds < 2:
+        assert found["probe"]["discarded_batches"] == 1
+    assert found["probe"]["samples"] >= 8
+    cost = found["cost"]
+    assert cost["worker_seconds"] == pytest.approx(0.05, rel=0.5)
+    assert cost["waiting_seconds"] > 0.5 * cost["worker_seconds"]
+
+
+def test_a_batch_that_takes_all_the_time_is_inconclusive() -> None:
+    with pytest.raises(Inconclusive, match="the first batch took") as caught:
+        time_loader(opened(Sleepy(0.05)), job(0, limit_seconds=0.3), silent)
+    assert "--seconds" in (caught.value.hint or "")
+
+
 def test_workers_discard_and_stop_after_whole_rounds() -> None:
     events: list[str] = []
 
@@ -143,12 +166,6 @@ def test_very_long_data_sets_have_no_permutation_in_memory() -> None:
     assert max(taken) > 10**11
 
 
-def test_the_users_own_batches_are_kept_and_go_on() -> None:
-    order = UnseenBatches([[0, 1], [2], [3, 4, 5]], batch_size=2, first=2)
-    assert list(itertools.islice(order, 4)) == [[2], [3, 4, 5], [0, 1], [2]]
-    assert list(UnseenBatches([], 2, 0)) == []
-
-
 def test_their_loader_keeps_its_collate_and_its_start_method() -> None:
     def double(samples: list[torch.Tensor]) -> torch.Tensor:
         return torch.stack(samples) * 2
@@ -165,11 +182,6 @@ def test_their_loader_keeps_its_collate_and_its_start_method() -> None:
     assert built.multiprocessing_context.get_start_method() == "spawn"
     assert built.num_workers == 2
     assert [i for i, _ in zip(built.sampler, range(3), strict=False)] == [0, 1, 2]  # not shuffled
-
-
-def test_data_sets_that_make_whole_batches_stay_so() -> None:
-    theirs = DataLoader(Sleepy(), batch_size=None)  # type: ignore[arg-type]
-    assert build(opened(theirs.dataset, theirs, "dataloader"), job(0)).loader.batch_size is None
 
 
 def test_a_stream_that_ends_is_inconclusive() -> None:

@@ -1,0 +1,50 @@
+"""How many samples a second the GPU takes: as the user says, or measured where that means much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.errors import HostprepError
+from hostprep.loading.measure import Measurer
+from hostprep.loading.model import SampleCost
+
+# Larger batches give no higher rate, and may not fit.
+_LARGEST_BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRate:
+    """Samples a second, None where it is not known; where it is from, and what to note of it."""
+
+    samples_per_s: float | None = None
+    origin: str | None = None
+    note: str | None = None
+
+
+def given_rate(samples_per_s: float | None) -> GpuRate:
+    """Return the rate that the user gave, if any."""
+    return GpuRate(samples_per_s, "--gpu-rate" if samples_per_s else None)
+
+
+def measured_rate(measurer: Measurer, cost: SampleCost) -> GpuRate:
+    """Return the rate of a network for images of the size that the loader gives.
+
+    It says nothing of a GPU that trains on texts, tables or small images: these networks take many
+    times as many samples. Nothing that goes wrong here is the end of the recommendation.
+    """
+    if measurer.subject is None or not measurer.subject.cuda:
+        return GpuRate()
+    if cost.image_side is None:
+        return GpuRate(
+            note="what the GPU takes was not measured, as the batches hold no images of 128 pixels"
+            " and more: --gpu-rate says it, and then what is enough"
+        )
+    try:
+        found = measurer.gpu(min(cost.batch_size, _LARGEST_BATCH), cost.image_side)
+    except HostprepError as error:
+        return GpuRate(note=f"the GPU's rate was not measured: {error.message}")
+    words = (
+        f"{found['network']}, {found['side']} pixels, batches of {found['batch_size']}, on"
+        f" {found['device']}"
+    )
+    return GpuRate(found["samples_per_s"], f"measured: {words}")

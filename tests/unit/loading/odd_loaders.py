@@ -1,0 +1,163 @@
+"""DataLoaders that are valid and not plain: others make their batches, or draw their samples."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+SIZE = 4000
+SAMPLE_SECONDS = 0.0005
+
+
+def sample(index: int) -> torch.Tensor:
+    time.sleep(SAMPLE_SECONDS)
+    return torch.full((3,), float(index))
+
+
+class Plain(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return SIZE
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return sample(index)
+
+
+class ByLists(Plain):
+    """Makes a whole batch of a list of indices, as one that reads a table in one go."""
+
+    def __getitem__(self, indices: Any) -> torch.Tensor:
+        assert isinstance(indices, list)
+        return torch.stack([sample(index) for index in indices])
+
+
+class Batched(Plain):
+    """Holds batches of 16, and their labels."""
+
+    def __len__(self) -> int:
+        return 250
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.stack([sample(index)] * 16), torch.zeros(16, dtype=torch.long)
+
+
+class Shards(IterableDataset[Any]):
+    """A stream of batches of 16, as of WebDataset."""
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(100_000):
+            yield torch.stack([sample(0)] * 16), torch.zeros(16, dtype=torch.long)
+
+
+class Buckets:
+    """A batch sampler without a batch size: by length, 4 long ones or 8 short ones."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for start in range(0, SIZE - 12, 12):
+            yield list(range(start, start + 4))
+            yield list(range(start + 4, start + 12))
+
+    def __len__(self) -> int:
+        return 2 * (SIZE // 12)
+
+
+class Half(Plain):
+    """Has every second sample alone; the others are lost."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 2 == 0:
+            raise KeyError(index)
+        return sample(index)
+
+
+class ByName(Dataset[torch.Tensor]):
+    """Knows its samples by name and size, and not how many they are."""
+
+    def __getitem__(self, key: tuple[str, int]) -> torch.Tensor:  # type: ignore[override]
+        name, size = key
+        assert name.startswith("sample-")
+        return sample(size)
+
+
+class Names:
+    """A sampler of such keys, in an order by Python's dice."""
+
+    def __init__(self) -> None:
+        self.drawn: list[Any] = []
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        keys = [(f"sample-{number}", number) for number in range(SIZE)]
+        random.shuffle(keys)
+        for key in keys:
+            self.drawn.append(key)
+            yield key
+
+    def __len__(self) -> int:
+        return SIZE
+
+
+class Gaps(Plain):
+    """The first ones and some others cannot be read, and are None."""
+
+    def __getitem__(self, index: int) -> Any:
+        return None if index < 3 or index % 100 == 0 else sample(index)
+
+
+def without_none(samples: list[Any]) -> torch.Tensor:
+    return torch.stack([each for each in samples if each is not None])
+
+
+def shards() -> DataLoader[Any]:
+    return DataLoader(Shards(), batch_size=None)
+
+
+def batched() -> DataLoader[Any]:
+    return DataLoader(Batched(), batch_size=None, shuffle=True)
+
+
+def by_lists() -> DataLoader[Any]:
+    sampler = BatchSampler(SequentialSampler(range(SIZE)), 16, False)
+    return DataLoader(ByLists(), batch_size=None, sampler=sampler)  # type: ignore[arg-type]
+
+
+def bucketed() -> DataLoader[Any]:
+    return DataLoader(Plain(), batch_sampler=Buckets())
+
+
+def of_16() -> DataLoader[Any]:
+    class Mine(BatchSampler):
+        """Of the user's own make."""
+
+    return DataLoader(Plain(), batch_sampler=Mine(SequentialSampler(range(SIZE)), 16, False))
+
+
+def half() -> DataLoader[Any]:
+    return DataLoader(Half(), batch_size=8, sampler=SubsetRandomSampler(range(1, SIZE, 2)))
+
+
+def by_name() -> DataLoader[Any]:
+    return DataLoader(ByName(), batch_size=8, sampler=Names())  # type: ignore[arg-type]
+
+
+def gaps() -> DataLoader[Any]:
+    return DataLoader(Gaps(), batch_size=8, collate_fn=without_none)
+
+
+def distributed() -> DataLoader[Any]:
+    data = Plain()
+    return DataLoader(data, batch_size=8, sampler=DistributedSampler(data, 4, 1))
+
+
+unsized = ByName()

@@ -1,0 +1,176 @@
+"""DataLoaders of every valid make: timed with their own samples, and these counted as they are."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hostprep.errors import Inconclusive, UsageError
+from hostprep.loading import child
+from hostprep.loading.building import ProbeJob, UnseenEntries, build
+from hostprep.loading.model import Batching
+from hostprep.loading.opening import Opened, describe, open_source
+from hostprep.loading.timing import time_loader
+from hostprep.loading.verdict import code
+from tests.unit.loading import odd_loaders
+from tests.unit.loading.odd_loaders import SAMPLE_SECONDS, SIZE
+
+
+def opened(name: str, batch_size: int | None = None) -> Opened:
+    return open_source({"loader": f"{odd_loaders.__name__}:{name}"}, batch_size)
+
+
+def job(of: Opened, workers: int, **changed: Any) -> ProbeJob:
+    fields: dict[str, Any] = {
+        "workers": workers,
+        "prefetch_factor": 2,
+        "batch_size": of.batch_size,
+        "first": 0,
+        "seconds": 0.3,
+        "limit_seconds": 20.0,
+    }
+    return ProbeJob(**{**fields, **changed})
+
+
+def timed(of: Opened, workers: int, **changed: Any) -> dict[str, Any]:
+    found, keep = time_loader(of, job(of, workers, **changed), lambda event, **fields: None)
+    del keep
+    return found
+
+
+@pytest.fixture(autouse=True)
+def torchs_threads() -> Iterator[None]:
+    """The timing ends with torch on one thread: in a process of its own that may stay so."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    ("name", "batching", "batch_size", "each"),
+    [
+        ("shards", Batching.DATASET, 16, 1),
+        ("batched", Batching.DATASET, 16, 1),
+        ("by_lists", Batching.SAMPLER, 16, 16),
+        ("bucketed", Batching.BATCH_SAMPLER, 6, 6),
+        ("of_16", Batching.BATCH_SAMPLER, 16, 16),
+        ("half", Batching.SIZE, 8, 8),
+        ("by_name", Batching.SIZE, 8, 8),
+        ("gaps", Batching.SIZE, 8, 8),
+        ("distributed", Batching.SIZE, 8, 8),
+    ],
+)
+def test_samples_are_counted_as_they_are(
+    name: str, batching: Batching, batch_size: int, each: int
+) -> None:
+    """``each`` is how many samples of a batch take time."""
+    of = opened(name)
+    assert describe(of, thoroughly=True).batching is batching
+    found = timed(of, 0)
+    probe, cost = found["probe"], found["cost"]
+    assert cost["batch_size"] == pytest.approx(batch_size, abs=1)
+    # No faster than they are made; on a busy machine slower.
+    possible = batch_size / each / SAMPLE_SECONDS
+    assert 0.1 * possible < probe["samples_per_s"] < 1.1 * possible
+    with_workers = timed(of, 2, first=found["next"])["probe"]
+    assert 0.1 * possible < with_workers["samples_per_s"] < 2.2 * possible
+    assert with_workers["samples"] / with_workers["seconds"] == pytest.approx(
+        with_workers["samples_per_s"], rel=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size"),
+    [("shards", 16), ("batched", 16), ("by_lists", 16), ("bucketed", 4), ("half", 8), ("gaps", 8)],
+)
+def test_what_is_handed_out_ready_is_a_sample_that_there_is(name: str, batch_size: int) -> None:
+    of = opened(name)
+    built = build(of, job(of, 0, ready=True))
+    batch = next(iter(built.loader))
+    images = batch[0] if isinstance(batch, tuple | list) else batch
+    assert images.shape == (batch_size, 3)
+    assert built.samples(0, 1, [len(images)]) == batch_size
+
+
+@pytest.mark.parametrize("name", ["of_16", "bucketed", "by_lists"])
+def test_no_other_batch_size_where_a_sampler_makes_the_batches(name: str) -> None:
+    with pytest.raises(UsageError, match="--batch-size cannot change"):
+        opened(name, 64)
+
+
+def test_the_samples_in_a_batch_of_the_data_set_may_be_said() -> None:
+    of = opened("shards", 5)
+    assert of.batch_size == 5
+    assert timed(of, 0)["cost"]["batch_size"] == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "batches"),
+    [
+        ("shards", None, None),
+        ("batched", 250, 250),
+        ("by_lists", SIZE, SIZE // 16),
+        ("bucketed", SIZE, 2 * (SIZE // 12)),
+        ("half", SIZE // 2, SIZE // 16),
+        ("by_name", SIZE, SIZE // 8),
+        ("distributed", SIZE, SIZE // 8),  # of all its ranks
+    ],
+)
+def test_an_epoch_is_what_the_sampler_draws(
+    name: str, length: int | None, batches: int | None
+) -> None:
+    of = opened(name)
+    assert (of.length, of.batches) == (length, batches)
+
+
+def test_a_data_set_of_unknown_length_needs_a_sampler() -> None:
+    with pytest.raises(UsageError, match="has no length"):
+        describe(opened("unsized"), thoroughly=False)
+
+
+def test_too_few_batches_are_said_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(odd_loaders.Buckets, "__len__", lambda self: 3)
+    with pytest.raises(Inconclusive, match="has 3 batches: too few"):
+        child._long_enough(opened("bucketed"))
+
+
+def test_their_own_order_goes_on_where_the_last_probe_ended_in_any_process() -> None:
+    of = opened("by_name")
+    keys = []
+    for first in (0, 40):
+        order = build(of, job(of, 0, first=first)).order
+        assert order is not None
+        keys.append(list(itertools.islice(order, 40)))
+    assert not set(keys[0]) & set(keys[1])
+
+
+def test_entries_of_their_own_sampler_come_again_when_all_have_come() -> None:
+    order = UnseenEntries([[0, 1], [2], [3, 4, 5]], 1, lists=True)
+    entries = iter(order)
+    assert list(itertools.islice(entries, 2)) == [[2], [3, 4, 5]]
+    assert not order.seen_before
+    assert list(itertools.islice(entries, 2)) == [[0, 1], [2]]
+    assert order.seen_before
+    assert (order.taken, order.sizes) == (4, [1, 3, 2, 1])
+    assert list(UnseenEntries([], 0, lists=False)) == []
+
+
+@pytest.mark.parametrize("batching", Batching)
+def test_the_code_to_paste_leaves_the_batches_to_who_makes_them(batching: Batching) -> None:
+    from torch.utils.data import BatchSampler, DataLoader
+
+    text = code(16, 2, 2, pin=False, persistent=False, batching=batching)
+    names: dict[str, Any] = {
+        "DataLoader": DataLoader,
+        "dataset": list(range(64)),
+        "sampler": BatchSampler(range(64), 16, False),
+        "batch_sampler": BatchSampler(range(64), 16, False),
+    }
+    loader = eval(text, names)
+    assert loader.num_workers == 2
+    assert loader.batch_size == (16 if batching is Batching.SIZE else None)
+    assert (loader.batch_sampler is names["batch_sampler"]) is (batching is Batching.BATCH_SAMPLER)
