@@ -90,7 +90,8 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     except ImportError:
         raise TorchMissing from None
     from hostprep.loading.building import ProbeJob
-    from hostprep.loading.timing import time_iterable, time_loader
+    from hostprep.loading.iterables import time_iterable
+    from hostprep.loading.timing import time_loader
 
     where[0] = "open"
     events.tell("opening")
@@ -102,7 +103,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     where[0] = "iterate"
     events.tell("opened", subject=asdict(subject))
     if opened.kind == "iterable":
-        found = time_iterable(opened, job["seconds"], job["limit_seconds"])
+        found = time_iterable(opened, job["batch_size"], job["seconds"], job["limit_seconds"])
         events.tell("result", result={"subject": asdict(subject), "iterable": found})
         return None
     probe = ProbeJob(

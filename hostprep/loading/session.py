@@ -176,7 +176,7 @@ class Run:
     def _report_iterable(self, mode: str) -> Report:
         assert self.iterable is not None
         rate, error = self.iterable["samples_per_s"], self.iterable["relative_error"]
-        made = verdict.of_iterable(rate, error, self.gpu_rate)
+        made = verdict.of_iterable(rate, error, self.gpu_rate, self.iterable["counted"])
         return Report(
             mode=mode,
             host=self.measurer.host,

@@ -14,11 +14,12 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
+from hostprep.loading.batches import measure_batch
 from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
@@ -26,8 +27,7 @@ from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batch
 from hostprep.units import format_count
 
 _BLOCKS = 8
-_DEEPEST = 8  # levels of a nested batch; an object may hold itself
-_SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
+SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
 
 
 class Batches:
@@ -139,7 +139,7 @@ def time_loader(
         "workers": job.workers,
         "prefetch_factor": job.prefetch_factor,
         "samples_per_s": rate,
-        "relative_error": _relative_error(marks, max(1, job.workers)),
+        "relative_error": relative_error(marks, max(1, job.workers)),
         "samples": samples,
         "seconds": seconds,
         "discarded_batches": discarded,
@@ -193,7 +193,7 @@ def _on_one_thread(
         batches.take()
         now = time.perf_counter()
         over = now - before.at > job.seconds / 2 or now > deadline
-        if over and batches.came - came_before >= _SLOW_BATCHES:
+        if over and batches.came - came_before >= SLOW_BATCHES:
             break
     after = processes.usage(())
     delay = processes.thread_delay_seconds() - delay_before
@@ -219,7 +219,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
         count, elapsed = len(marks) - 1, marks[-1] - marks[0]
         if elapsed >= job.seconds and count >= least and count % step == 0:
             return marks
-        if marks[-1] > deadline and count >= _SLOW_BATCHES:
+        if marks[-1] > deadline and count >= SLOW_BATCHES:
             if count >= step:
                 return marks[: 1 + count // step * step]
             raise Inconclusive(
@@ -229,7 +229,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
             )
 
 
-def _relative_error(marks: list[float], step: int) -> float:
+def relative_error(marks: list[float], step: int) -> float:
     """Return the standard error of the mean over its mean, of blocks of whole rounds."""
     rounds = (len(marks) - 1) // step
     blocks = min(_BLOCKS, rounds)
@@ -250,65 +250,3 @@ def _relative_error(marks: list[float], step: int) -> float:
 def _p99_over_mean(marks: list[float]) -> float:
     times = sorted(later - earlier for earlier, later in itertools.pairwise(marks))
     return times[min(len(times) - 1, int(0.99 * len(times)))] / statistics.fmean(times)
-
-
-def measure_batch(batch: Any, depth: int = _DEEPEST) -> tuple[int, int]:
-    """Return the bytes of all tensors in a batch, however nested, and how many these are.
-
-    Looks into mappings, sequences, and the fields of objects, as those of a dataclass.
-    """
-    size_bytes = getattr(batch, "nbytes", None)
-    if isinstance(size_bytes, int):
-        return size_bytes, 1
-    if isinstance(batch, bytes | bytearray):
-        return len(batch), 0
-    if depth == 0 or isinstance(batch, str):
-        return 0, 0
-    inner: Iterable[Any] = ()
-    if isinstance(batch, Mapping):
-        inner = batch.values()
-    elif isinstance(batch, list | tuple):
-        inner = batch
-    elif hasattr(batch, "__dict__"):
-        inner = vars(batch).values()
-    elif dataclasses.is_dataclass(batch):  # one with slots
-        inner = (getattr(batch, item.name) for item in dataclasses.fields(batch))
-    sizes = [measure_batch(item, depth - 1) for item in inner]
-    return sum(size for size, _ in sizes), sum(count for _, count in sizes)
-
-
-def time_iterable(opened: Opened, seconds: float, limit_seconds: float) -> dict[str, Any]:
-    """Time any iterable as it is: four items to warm up, then items a second.
-
-    An item counts as as many samples as its first array has rows, one where there is none.
-    """
-    items = Batches(iter(opened.iterable), opened.description)
-    begin = time.perf_counter()
-    samples = 0
-    for _ in range(4):
-        rows = _rows(items.take())
-    start = time.perf_counter()
-    marks = [start]
-    while marks[-1] - start < seconds and marks[-1] - begin < limit_seconds:
-        try:
-            rows = _rows(items.take())
-        except Inconclusive:
-            break
-        samples += rows
-        marks.append(time.perf_counter())
-    if len(marks) - 1 < _SLOW_BATCHES:
-        raise Inconclusive(f"{opened.description} gave too few items in time to take a rate.")
-    return {
-        "samples_per_s": samples / (marks[-1] - start),
-        "relative_error": _relative_error(marks, 1),
-        "rows": rows,
-    }
-
-
-def _rows(item: Any) -> int:
-    if isinstance(item, dict):
-        return _rows(next(iter(item.values()), None))
-    if isinstance(item, list | tuple):
-        return _rows(item[0]) if item else 1
-    shape = getattr(item, "shape", None)
-    return int(shape[0]) if shape else 1

@@ -88,8 +88,13 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     )
 
 
-def of_iterable(rate: float, relative_error: float, gpu_rate: float | None) -> Recommendation:
-    """Return what to say of a loader that is no DataLoader: only whether its rate is enough."""
+def of_iterable(
+    rate: float, relative_error: float, gpu_rate: float | None, counted: str
+) -> Recommendation:
+    """Return what to say of a loader that is no DataLoader: only whether its rate is enough.
+
+    ``counted`` says how its samples were counted.
+    """
     enough = gpu_rate is not None and rate >= gpu_rate
     if gpu_rate is None:
         words = "how it works inside is its own; whether that is enough --gpu-rate tells"
@@ -109,7 +114,10 @@ def of_iterable(rate: float, relative_error: float, gpu_rate: float | None) -> R
         confirmed=True,
         change_needed=False if enough else None,
         verdict=f"it gives {rate:,.0f} samples/s as it is; {words}",
-        reasons=("it is no DataLoader, so it was timed as it is",),
+        reasons=(
+            "it is no DataLoader, so it was timed as it is",
+            f"an item counts {counted}",
+        ),
         memory_bytes=None,
         shm_bytes=None,
         code="",

@@ -228,6 +228,9 @@ def test_any_other_iterable_is_timed_as_it_is() -> None:
     assert found["num_workers"] is None
     assert found["binding"] == "gpu"
     assert found["expected_samples_per_s"] > 100
+    assert any("as 16 samples" in reason for reason in found["evidence"]["reasons"])
+    counted = loader("pipeline", "--batch-size", "4")[1]
+    assert counted["expected_samples_per_s"] <= 400
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.search import choose, points_of
-from hostprep.loading.verdict import Known, code, recommend
+from hostprep.loading.verdict import Known, code, of_iterable, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
 
@@ -236,3 +236,8 @@ def test_no_more_is_made_ahead_than_every_bound_allows(
 ) -> None:
     made = judged([probe(0, 500), probe(4, 2000)], host=host, sample=sample)
     assert (made.num_workers, made.prefetch_factor) == (4, fits)
+
+
+def test_of_an_iterable_it_is_said_how_its_samples_were_counted() -> None:
+    made = of_iterable(1600.0, 0.01, None, "as 16 samples, the first dimension of its arrays")
+    assert any("as 16 samples" in reason for reason in made.reasons)
