@@ -10,7 +10,13 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards, verdict
-from hostprep.loading.bounds import MOST_WORKERS, PROBE_PREFETCH, bounds, main_descriptors
+from hostprep.loading.bounds import (
+    MOST_WORKERS,
+    PROBE_PREFETCH,
+    bounds,
+    main_descriptors,
+    main_memory,
+)
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
@@ -265,6 +271,7 @@ class Run:
             batches=None if length is None else math.ceil(length / batch_size),
             worker_memory_bytes=max(held, default=None),
             main_descriptors=main_descriptors(probes),
+            main_memory_bytes=main_memory(probes),
         )
 
     def _most(self) -> int:

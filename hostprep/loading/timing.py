@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -113,11 +114,11 @@ def time_loader(
             " could be taken.",
             "give it more time (--seconds), or a smaller --batch-size",
         )
-    memory_before = processes.proportional_memory(workers[0]) if workers else None
+    memory_before = processes.own_memory(workers[0]) if workers else None
     before = processes.usage(workers)
     marks = _clock(batches, job, deadline)
     after = processes.usage(workers)
-    memory = processes.proportional_memory(workers[0]) if workers else None
+    memory = processes.own_memory(workers[0]) if workers else None
     seconds = marks[-1] - marks[0]
     samples = (len(marks) - 1) * job.batch_size
     rate = samples / seconds
@@ -129,7 +130,8 @@ def time_loader(
         growth = (memory - memory_before) / seconds
     elapsed = after.at - before.at
     own = (after.own_cpu - before.own_cpu) / elapsed
-    runnable = own + (after.own_delay - before.own_delay) / elapsed
+    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
+    runnable = own + delayed / elapsed
     threads_of_worker, affinity = (
         processes.threads_and_affinity(workers[0]) if workers else (None, None)
     )
@@ -149,7 +151,9 @@ def time_loader(
         "runnable_cpus": runnable,
         "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
         "others_before_cpus": others_before,
-        "worker_memory_bytes": memory,
+        "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
+        # Where a stream has ended, so have its workers.
+        "worker_memory_bytes": memory_before if memory is None else memory,
         "worker_growth_bytes_per_s": growth,
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
@@ -199,7 +203,7 @@ def _on_one_thread(
     delay = processes.thread_delay_seconds() - delay_before
     samples = (batches.came - came_before) * job.batch_size
     seconds = (after.at - before.at) / samples
-    cpu_seconds = (after.main_cpu - before.main_cpu) / samples
+    cpu_seconds = (after.own_cpu - before.own_cpu) / samples
     return {
         "worker_seconds": seconds,
         "cpu_seconds": cpu_seconds,

@@ -10,6 +10,7 @@ from hostprep.loading.bounds import (
     batches_in_shm,
     bounds,
     main_descriptors,
+    main_memory,
 )
 from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
 from hostprep.loading.model import (
@@ -254,6 +255,7 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
             batches=None,
             worker_memory_bytes=_worker_memory(known.probes, workers),
             main_descriptors=main_descriptors(known.probes),
+            main_memory_bytes=main_memory(known.probes),
         )
         return all(bound.workers >= workers for bound in found)
 
