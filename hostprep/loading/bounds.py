@@ -107,11 +107,13 @@ def bounds(
     worker_memory_bytes: int | None,
     main_descriptors: int,
     main_memory_bytes: int = 0,
+    distinct_workers: int | None = None,
 ) -> tuple[Bound, ...]:
     """Return the most workers a rank that each resource allows, the tightest first.
 
     ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold,
-    ``main_memory_bytes`` what the process that starts them holds itself.
+    ``main_memory_bytes`` what the process that starts them holds itself. ``distinct_workers`` is
+    how many give samples that no other one gives, None where all do.
     """
     found = []
     ahead_bytes = prefetch_factor * batch_bytes
@@ -150,6 +152,14 @@ def bounds(
         )
     if batches is not None:
         found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
+    if distinct_workers is not None:
+        found.append(
+            Bound(
+                Binding.SHARDING,
+                distinct_workers,
+                "more workers give the same samples once more",
+            )
+        )
     return tuple(sorted(found, key=lambda bound: bound.workers))
 
 
@@ -161,6 +171,12 @@ def main_descriptors(probes: Sequence[Probe]) -> int:
 def main_memory(probes: Iterable[Probe]) -> int:
     """Return the bytes that the main process of a loader was seen to hold; 0 where it was not."""
     return max((probe.main_memory_bytes or 0 for probe in probes), default=0)
+
+
+def distinct_workers(probes: Iterable[Probe]) -> int | None:
+    """Return how many workers give samples that no other one gives, None where all of them do."""
+    some = [p.workers - p.duplicate_workers for p in probes if p.duplicate_workers]
+    return min(some, default=None)
 
 
 def batches_in_shm(workers: int, prefetch_factor: int) -> int:

@@ -16,9 +16,9 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import processes
+from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
 from hostprep.units import format_count
 
-_LEAST_EPOCH_BATCHES = 4
 _MOST_CAUSES = 10
 
 
@@ -122,7 +122,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
 
 
 def _long_enough(length: int | None, batch_size: int, kind: str, description: str) -> None:
-    if kind == "iterable" or length is None or length >= _LEAST_EPOCH_BATCHES * batch_size:
+    if kind == "iterable" or length is None or length >= LEAST_EPOCH_BATCHES * batch_size:
         return
     batches = -(-length // batch_size)
     raise Inconclusive(

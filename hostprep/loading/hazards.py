@@ -140,6 +140,8 @@ def of_probes(
             ),
         )
     for probe in probes:
+        if probe.duplicate_workers:
+            found["unsharded"] = _unsharded(probe)
         if probe.worker_affinity_cpus is not None and probe.worker_affinity_cpus < min(
             host.affinity_cpus // host.ranks, probe.workers
         ):
@@ -169,3 +171,16 @@ def of_probes(
                     " to Python objects copies their pages",
                 )
     return tuple(found.values())
+
+
+def _unsharded(probe: Probe) -> Hazard:
+    distinct = probe.workers - probe.duplicate_workers
+    return Hazard(
+        "unsharded",
+        f"{probe.workers} workers gave the batches of {distinct}: each of the others gives the same"
+        " samples once more, so an epoch has them several times, and what more workers seem to gain"
+        " is no gain.",
+        "in the IterableDataset's __iter__ let each worker take its share:"
+        " itertools.islice(samples, info.id, None, info.num_workers) with info ="
+        f" torch.utils.data.get_worker_info(); until then num_workers={distinct} at most",
+    )

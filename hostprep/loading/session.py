@@ -14,6 +14,7 @@ from hostprep.loading.bounds import (
     MOST_WORKERS,
     PROBE_PREFETCH,
     bounds,
+    distinct_workers,
     main_descriptors,
     main_memory,
 )
@@ -89,6 +90,9 @@ class Run:
         )
         self.search.failures += self.failures
         subject = measurer.subject
+        if self._is_stream():
+            # Two workers tell whether they share it out. Where they do not, more are of no use.
+            self.search.repeat((2,))
         self.search.run(None if subject is None else subject.current_workers)
         if self.hung is not None and len(self.search.probes) == 1:
             raise self.hung
@@ -97,7 +101,9 @@ class Run:
         self.search.settle()
         if len(self.search.probes) == 1 and self.search.unfailed() > 0:
             most = "one worker a processor"
-            if not self.search.failures:
+            if self._is_stream():
+                most = "one worker, as more may give the same samples once more"
+            elif not self.search.failures:
                 most = f"{_MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
@@ -272,6 +278,7 @@ class Run:
             worker_memory_bytes=max(held, default=None),
             main_descriptors=main_descriptors(probes),
             main_memory_bytes=main_memory(probes),
+            distinct_workers=distinct_workers(probes),
         )
 
     def _most(self) -> int:
@@ -287,11 +294,16 @@ class Run:
             capacity if failed else max(_MOST_UNCONFIRMED, capacity),
             *(bound.workers for bound in found_bounds),
             MOST_WORKERS,
+            *([1] if self._is_stream() else []),
             *(failure.workers - 1 for failure in failed),
         )
         top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
         rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
         return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
+
+    def _is_stream(self) -> bool:
+        subject = self.measurer.subject
+        return subject is not None and subject.kind == "stream"
 
     def _data_bytes(self) -> float | None:
         if self.listing is None or not self.listing.whole:

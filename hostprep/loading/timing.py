@@ -20,15 +20,22 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
-from hostprep.loading.batches import measure_batch
+from hostprep.loading.batches import fingerprint, measure_batch
 from hostprep.loading.building import ProbeJob, Stamped, TimedCollate, build
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
-from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batches
+from hostprep.loading.rounds import (
+    LEAST_EPOCH_BATCHES,
+    LEAST_ROUNDS,
+    discarded_batches,
+    least_batches,
+)
 from hostprep.units import format_count
 
 _BLOCKS = 8
 SLOW_BATCHES = 2  # fewer than this in all the time there is, and nothing can be said
+_OPENING_BATCHES = 2  # of each worker: these tell whether it gives what another one gives
+_NOTHING = object()
 
 
 class Batches:
@@ -39,28 +46,63 @@ class Batches:
     anew for each batch, which halves the rate of samples that are as good as ready.
     """
 
-    def __init__(self, iterator: Iterator[Any], description: str) -> None:
+    def __init__(
+        self,
+        iterator: Iterator[Any],
+        description: str,
+        *,
+        again: Callable[[], Iterator[Any]] | None = None,
+        shared_out: bool = True,
+    ) -> None:
+        """``again`` starts the next epoch. ``shared_out``: no two workers are given the same."""
         self.came = 0
         self.made: dict[int, list[float]] = {}
         self._held: Any = None
         self._iterator = iterator
         self._description = description
+        self._again = again
+        self._epoch_began = 0
+        self._openings: dict[int, list[int | None]] | None = None if shared_out else {}
 
     def take(self) -> Any:
-        """Return the next batch; ``Inconclusive`` where there is none."""
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
+        """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
+        batch = next(self._iterator, _NOTHING)
+        so_far = self.came - self._epoch_began
+        # One that gave nothing when it was iterated again is asked no more.
+        if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
+            self._epoch_began = self.came
+            self._iterator = self._again()
+            batch = next(self._iterator, _NOTHING)
+        if batch is _NOTHING:
             raise Inconclusive(
                 f"{self._description} ended after {self.came} batches, too few to take a rate.",
-                "give a loader with more samples, or a smaller --batch-size",
-            ) from None
+                "give a loader with more samples, or a smaller --batch-size; one that can be"
+                " iterated again",
+            )
         self.came += 1
         if isinstance(batch, Stamped):
-            self.made.setdefault(batch.worker, []).append(batch.at)
-            batch = batch.batch
+            batch = self._unstamped(batch)
         self._held = batch
         return batch
+
+    def _unstamped(self, stamped: Stamped) -> Any:
+        made = self.made.setdefault(stamped.worker, [])
+        made.append(stamped.at)
+        if self._openings is not None and len(made) <= _OPENING_BATCHES:
+            self._openings.setdefault(stamped.worker, []).append(fingerprint(stamped.batch))
+        return stamped.batch
+
+    def duplicate_workers(self) -> int:
+        """Return how many workers began with the same batches as another one.
+
+        Batches that are all alike, or cannot be looked into, tell nothing.
+        """
+        openings = [
+            tuple(some)
+            for some in (self._openings or {}).values()
+            if len(set(some)) == _OPENING_BATCHES and None not in some
+        ]
+        return len(openings) - len(set(openings))
 
     def made_a_second(self, rounds: int) -> float:
         """Return the batches a second that the workers made in their last ``rounds`` each.
@@ -96,7 +138,13 @@ def time_loader(
         from prefetch_generator import BackgroundGenerator
 
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
-    batches = Batches(iterator, opened.description)
+    batches = Batches(
+        iterator,
+        opened.description,
+        # Workers would have to be started again, which is no rate.
+        again=None if job.workers or job.background else lambda: iter(built.loader),
+        shared_out=opened.kind != "stream" or job.ready,
+    )
     size_bytes, tensors = measure_batch(batches.take())
     first_seconds = time.perf_counter() - begin
     told("first_batch")
@@ -158,6 +206,7 @@ def time_loader(
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
+        "duplicate_workers": batches.duplicate_workers(),
         "seen_before": not job.ready
         and (built.order is None or (length is not None and taken > length)),
     }
@@ -218,7 +267,13 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
     step, least = max(1, job.workers), least_batches(job.workers)
     marks = [time.perf_counter()]
     while True:
-        batches.take()
+        try:
+            batches.take()
+        except Inconclusive:
+            count = len(marks) - 1
+            if count < least:
+                raise
+            return marks[: 1 + count // step * step]
         marks.append(time.perf_counter())
         count, elapsed = len(marks) - 1, marks[-1] - marks[0]
         if elapsed >= job.seconds and count >= least and count % step == 0:

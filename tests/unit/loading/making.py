@@ -30,6 +30,7 @@ def probe(workers: int, rate: float, **changed: Any) -> Probe:
         "worker_threads": 2 if workers else None,
         "worker_affinity_cpus": 8 if workers else None,
         "main_descriptors": 30,
+        "duplicate_workers": 0,
         "seen_before": False,
     }
     return Probe(**{**fields, **changed})

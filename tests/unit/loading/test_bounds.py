@@ -8,6 +8,7 @@ import pytest
 
 from hostprep.loading.bounds import (
     bounds,
+    distinct_workers,
     main_memory,
     read_share,
     starting_point,
@@ -97,6 +98,7 @@ def workers_by(binding: Binding, **changed: object) -> int:
         "worker_memory_bytes": 200 * MIB,
         "main_descriptors": 30,
         "main_memory_bytes": 0,
+        "distinct_workers": None,
     }
     facts = share(**{name: value for name, value in changed.items() if name not in given})
     given |= {name: value for name, value in changed.items() if name in given}
@@ -128,6 +130,13 @@ def test_what_the_main_process_holds_is_not_left_for_workers() -> None:
     assert none == 0
     made = [probe(0, 100, main_memory_bytes=7), probe(4, 100)]
     assert main_memory(made) == 7
+
+
+def test_workers_that_give_the_same_are_bounded_by_those_that_do_not() -> None:
+    assert distinct_workers([probe(0, 100), probe(4, 100)]) is None
+    found = distinct_workers([probe(2, 100), probe(4, 100, duplicate_workers=2)])
+    assert found == 2
+    assert workers_by(Binding.SHARDING, distinct_workers=found) == 2
 
 
 def test_descriptors_and_length() -> None:

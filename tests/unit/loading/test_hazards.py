@@ -115,3 +115,10 @@ def test_what_workers_showed() -> None:
     failed = FailedProbe(16, Binding.SHARED_MEMORY, "16 workers failed: Bus error")
     (hazard,) = hazards.of_probes(share(memory_available_bytes=GIB), (), [failed], None)
     assert "shm" in hazard.cure
+
+
+def test_workers_that_give_the_same_have_their_cure() -> None:
+    (hazard,) = hazards.of_probes(share(), [probe(8, 1000, duplicate_workers=7)], (), None)
+    assert hazard.code == "unsharded"
+    assert "8 workers gave the batches of 1" in hazard.message
+    assert "get_worker_info" in hazard.cure
