@@ -30,7 +30,7 @@ class Meter:
         after = processes.usage(())
         delay = processes.thread_delay_seconds() - self._delay
         seconds = (after.at - self._before.at) / samples
-        cpu_seconds = (after.main_cpu - self._before.main_cpu) / samples
+        cpu_seconds = (after.own_cpu - self._before.own_cpu) / samples
         return {
             "worker_seconds": seconds,
             "cpu_seconds": cpu_seconds,

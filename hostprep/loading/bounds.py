@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
@@ -166,22 +166,28 @@ def bounds(
     batches: int | None,
     worker_memory_bytes: int | None,
     main_descriptors: int,
+    main_memory_bytes: int = 0,
+    distinct_workers: int | None = None,
 ) -> tuple[Bound, ...]:
     """Return the most workers a rank that each resource allows, the tightest first.
 
-    ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold.
+    ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold,
+    ``main_memory_bytes`` what the process that starts them holds itself. ``distinct_workers`` is
+    how many give samples that no other one gives, None where all do.
     """
     found = []
     ahead_bytes = prefetch_factor * batch_bytes
     held_bytes = (worker_memory_bytes or 0) + ahead_bytes
     if held_bytes:
-        allowed_bytes = MEMORY_SHARE * host.memory_available_bytes / host.ranks
+        main_bytes = host.ranks * main_memory_bytes
+        left_bytes = max(0, host.memory_available_bytes - main_bytes)
+        beside = f", less {format_bytes(main_bytes)} of main processes" if main_bytes else ""
         found.append(
             Bound(
                 Binding.MEMORY,
-                int(allowed_bytes // held_bytes),
+                int(MEMORY_SHARE * left_bytes / host.ranks // held_bytes),
                 f"half of the {format_bytes(host.memory_available_bytes)} that {host.memory_from}"
-                f" leaves, at {format_bytes(held_bytes)} a worker",
+                f" leaves{beside}, at {format_bytes(held_bytes)} a worker",
             )
         )
     if host.shm_free_bytes is not None and ahead_bytes:
@@ -206,12 +212,31 @@ def bounds(
         )
     if batches is not None:
         found.append(Bound(Binding.LENGTH, batches, f"an epoch has {batches} batches"))
+    if distinct_workers is not None:
+        found.append(
+            Bound(
+                Binding.SHARDING,
+                distinct_workers,
+                "more workers give the same samples once more",
+            )
+        )
     return tuple(sorted(found, key=lambda bound: bound.workers))
 
 
 def main_descriptors(probes: Sequence[Probe]) -> int:
     """Return the descriptors that the main process of a loader has without workers."""
     return max((probe.main_descriptors for probe in probes[:1]), default=_MAIN_DESCRIPTORS)
+
+
+def main_memory(probes: Iterable[Probe]) -> int:
+    """Return the bytes that the main process of a loader was seen to hold; 0 where it was not."""
+    return max((probe.main_memory_bytes or 0 for probe in probes), default=0)
+
+
+def distinct_workers(probes: Iterable[Probe]) -> int | None:
+    """Return how many workers give samples that no other one gives, None where all of them do."""
+    some = [p.workers - p.duplicate_workers for p in probes if p.duplicate_workers]
+    return min(some, default=None)
 
 
 def batches_in_shm(workers: int, prefetch_factor: int) -> int:

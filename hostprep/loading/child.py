@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading.model import Batching
+from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
 from hostprep.system.parent import die_with_parent
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
     from hostprep.loading.opening import Opened
 
-_LEAST_EPOCH_BATCHES = 4
 _MOST_CAUSES = 10
 
 
@@ -91,7 +91,8 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     except ImportError:
         raise TorchMissing from None
     from hostprep.loading.building import ProbeJob
-    from hostprep.loading.timing import time_iterable, time_loader
+    from hostprep.loading.iterables import time_iterable
+    from hostprep.loading.timing import time_loader
 
     where[0] = "open"
     events.tell("opening")
@@ -103,7 +104,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     where[0] = "iterate"
     events.tell("opened", subject=asdict(subject))
     if opened.kind == "iterable":
-        found = time_iterable(opened, job["seconds"], job["limit_seconds"])
+        found = time_iterable(opened, job["batch_size"], job["seconds"], job["limit_seconds"])
         events.tell("result", result={"subject": asdict(subject), "iterable": found})
         return None
     probe = ProbeJob(
@@ -123,7 +124,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
 
 def _long_enough(opened: Opened) -> None:
     batches = opened.batches
-    if opened.kind == "iterable" or batches is None or batches >= _LEAST_EPOCH_BATCHES:
+    if opened.kind == "iterable" or batches is None or batches >= LEAST_EPOCH_BATCHES:
         return
     what = format_count(batches, "batch")
     if opened.batching is Batching.SIZE:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.hazards import unpicklable_cure
 from hostprep.loading.model import Binding
 from hostprep.loading.opening import TorchMissing
 from hostprep.units import format_count
@@ -18,10 +20,10 @@ _CUDA_ABSENT = re.compile(
 _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
 # Not every "No space left on device": the loader may write to a disk of its own.
-_SHARED_MEMORY = re.compile(r"Bus error|shared memory|/torch_", re.I)
+_SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
-_PICKLE = re.compile(r"pickle|local object", re.I)
+_PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 
 _CURES = {
     Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
@@ -74,9 +76,10 @@ def refused(event: dict[str, Any]) -> HostprepError:
 
 def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
     """Return the error for an exception of the user's code, or of torch on its behalf."""
-    # Of a worker that was killed torch says so only in the cause of the error that it raises.
-    text = "\n".join([event["message"], *event["causes"]])
     said = _essence(event["type"], event["message"])
+    # Of a worker that was killed torch says so only in the cause of the error that it raises. What
+    # a traceback quotes of anybody's code says nothing.
+    text = "\n".join([said, *map(_own_words, [event["message"], *event["causes"]])])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
             f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
@@ -91,11 +94,10 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
         )
     if event["where"] == "open":
         return LoaderFailed(f"{what} could not be opened: {said}.", _where(event["trace"]))
-    if workers and _PICKLE.search(text):
+    if workers and not _is_workers(event["message"]) and _PICKLE.search(said):
         return LoaderFailed(
             f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
-            "define its classes and functions at the top of a module, without lambda; or"
-            " multiprocessing_context='fork'",
+            unpicklable_cure(said),
         )
     if workers and _NO_ROOM.search(event["message"]):
         # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
@@ -141,11 +143,28 @@ def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
 
 def _essence(kind: str, text: str) -> str:
     """Return an exception in one line: of one that a worker passed on, the worker's own."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith("Caught "):
-        return lines[-1][:300].rstrip(".")
+    lines = [line.strip() for line in _own_words(text).splitlines() if line.strip()]
     first = lines[0] if lines else ""
-    return (f"{kind}: {first}" if first else kind)[:300].rstrip(".")
+    if not _is_workers(text):
+        first = f"{kind}: {first}" if first else kind
+    return first[:300].rstrip(".")
+
+
+def _is_workers(text: str) -> bool:
+    """Return whether an exception was raised in a worker, which passed it on as text."""
+    return text.startswith("Caught ") and "\nOriginal Traceback" in text
+
+
+def _own_words(text: str) -> str:
+    """Return what an exception says: of a worker's, which comes with its traceback, its end."""
+    if not _is_workers(text):
+        return text
+    lines = text.splitlines()
+    last_frame = max((n for n, line in enumerate(lines) if line.startswith('  File "')), default=0)
+    after = lines[last_frame + 1 :]
+    # Below a frame come the lines of code that it quotes, indented as nothing after them.
+    words = itertools.dropwhile(lambda line: line.startswith("  "), after)
+    return "\n".join(words)
 
 
 def _where(trace: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
@@ -15,6 +16,11 @@ _CURE_SHM = (
     "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"
 )
 _CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+# In what pickle says of a data set: files and connections that it opened.
+_HANDLE = re.compile(
+    r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
+    r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
+)
 
 
 def of_host(host: HostShare) -> tuple[Hazard, ...]:
@@ -82,13 +88,17 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
     """Return what of the loader itself is known to break or to slow down workers."""
     found = []
     if subject.pickle_error is not None:
+        shared = (
+            ", and those that are forked share its open files or connections, and may read wrong"
+            " data"
+        )
         found.append(
             Hazard(
                 "unpicklable",
                 f"the data set cannot be pickled ({subject.pickle_error}): workers that start by"
-                " spawn or forkserver (the default from Python 3.14 on) will fail.",
-                "define its classes and functions at the top of a module, without lambda; or"
-                " multiprocessing_context='fork'",
+                " spawn or forkserver (the default from Python 3.14 on) will fail"
+                f"{shared if _HANDLE.search(subject.pickle_error) else ''}.",
+                unpicklable_cure(subject.pickle_error),
             )
         )
     if subject.opencv_threads is not None and subject.opencv_threads > 1:
@@ -101,6 +111,19 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
             )
         )
     return tuple(found)
+
+
+def unpicklable_cure(error: str) -> str:
+    """Return what to do about a data set that cannot be pickled, by what pickle says of it."""
+    if _HANDLE.search(error):
+        return (
+            "open files, databases and connections in the worker: when __getitem__ is first"
+            " called, or in worker_init_fn; not by fork, which would have workers share them"
+        )
+    return (
+        "define its classes and functions at the top of a module, without lambda; or"
+        " multiprocessing_context='fork'"
+    )
 
 
 def of_probes(
@@ -117,6 +140,8 @@ def of_probes(
             ),
         )
     for probe in probes:
+        if probe.duplicate_workers:
+            found["unsharded"] = _unsharded(probe)
         if probe.worker_affinity_cpus is not None and probe.worker_affinity_cpus < min(
             host.affinity_cpus // host.ranks, probe.workers
         ):
@@ -146,3 +171,16 @@ def of_probes(
                     " to Python objects copies their pages",
                 )
     return tuple(found.values())
+
+
+def _unsharded(probe: Probe) -> Hazard:
+    distinct = probe.workers - probe.duplicate_workers
+    return Hazard(
+        "unsharded",
+        f"{probe.workers} workers gave the batches of {distinct}: each of the others gives the same"
+        " samples once more, so an epoch has them several times, and what more workers seem to gain"
+        " is no gain.",
+        "in the IterableDataset's __iter__ let each worker take its share:"
+        " itertools.islice(samples, info.id, None, info.num_workers) with info ="
+        f" torch.utils.data.get_worker_info(); until then num_workers={distinct} at most",
+    )

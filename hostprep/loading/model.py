@@ -22,6 +22,7 @@ class Binding(StrEnum):
     SHARED_MEMORY = "shared_memory"
     DESCRIPTORS = "descriptors"
     LENGTH = "length"
+    SHARDING = "sharding"
     PIPELINE = "pipeline"
 
 
@@ -125,6 +126,9 @@ class Probe:
     ``relative_error`` is the standard error of the mean of its rounds. ``own_cpus``, ``main_cpus``
     and ``runnable_cpus`` are processors' worth of time used by all its processes, used by the main
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
+    ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
+    ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
+    the same batches as another worker.
     ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
@@ -142,11 +146,13 @@ class Probe:
     runnable_cpus: float
     others_cpus: float
     others_before_cpus: float
+    main_memory_bytes: int | None
     worker_memory_bytes: int | None
     worker_growth_bytes_per_s: float | None
     worker_threads: int | None
     worker_affinity_cpus: int | None
     main_descriptors: int
+    duplicate_workers: int
     seen_before: bool
 
     @property

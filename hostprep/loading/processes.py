@@ -1,6 +1,7 @@
 """What this process and its children use: processor time, waiting for processors, memory, files.
 
-From /proc (proc_pid_schedstat: processor time, time runnable but waiting; both in nanoseconds).
+From /proc (schedstat of a thread: its waiting for processors, in nanoseconds) and the clocks that
+the kernel keeps for processes: of threads and programs that have ended only these still know.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from typing import Any
 from hostprep.system.parent import die_with_parent
 
 _TICK = os.sysconf("SC_CLK_TCK")
+# The kernel's number for the processor clock of a whole process: MAKE_PROCESS_CPUCLOCK in Linux's
+# posix-timers.h, CPUCLOCK_SCHED of it.
+_CPUCLOCK_SCHED = 2
+# Of the fields after the command's name in /proc/PID/stat: cutime and cstime.
+_REAPED_TICKS = slice(13, 15)
 _LOOK_SECONDS = 0.3
 
 
@@ -32,10 +38,12 @@ class WorkerStart:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds since some beginning, at ``at``: of this process, of all of them, of everybody.
+    """Seconds since some beginning, at ``at``: of this process, of all of ours, of everybody.
 
-    ``everybody_cpu`` and ``stolen`` are of the processors this process may use; time that another
-    virtual machine took counts as stolen.
+    ``main_cpu`` is of this process alone, with threads that have ended. ``own_cpu`` is of this one,
+    its workers and the programs that any of them started; ``own_delay`` how long their threads
+    waited for a processor, of those that still live. ``everybody_cpu`` is of the processors this
+    process may use; time that another virtual machine took counts as used.
     """
 
     at: float
@@ -46,14 +54,12 @@ class Usage:
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """Read the usage of this process and of ``pids``, its children, now."""
-    main_cpu, main_delay = _times(os.getpid())
-    own_cpu, own_delay = main_cpu, main_delay
-    for pid in pids:
-        cpu, delay = _times(pid)
-        own_cpu += cpu
-        own_delay += delay
-    return Usage(time.perf_counter(), main_cpu, own_cpu, own_delay, _everybody())
+    """Read the usage of this process and of ``pids``, its workers, now."""
+    own_cpu = own_delay = 0.0
+    for pid in _with_descendants([os.getpid(), *pids]):
+        own_cpu += _cpu_seconds(pid)
+        own_delay += _delay_seconds(pid)
+    return Usage(time.perf_counter(), time.process_time(), own_cpu, own_delay, _everybody())
 
 
 def others_now() -> float:
@@ -71,19 +77,44 @@ def thread_delay_seconds() -> float:
     return int(words[1]) / 1e9 if len(words) > 1 else 0.0
 
 
-def _times(pid: int) -> tuple[float, float]:
-    """Return the processor time of a process's threads, and how long they waited for one."""
-    cpu = delay = 0
+def _with_descendants(pids: Iterable[int]) -> set[int]:
+    found: set[int] = set()
+    waiting = list(pids)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            for thread in _threads(pid):
+                children = _read(f"/proc/{pid}/task/{thread}/children").split()
+                waiting += map(int, children)
+    return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process, its ended threads, and the children it waited for."""
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        own = time.clock_gettime(~pid << 3 | _CPUCLOCK_SCHED)
     except OSError:
-        return 0.0, 0.0
-    for thread in threads:
+        return 0.0
+    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return own + sum(map(int, fields[_REAPED_TICKS])) / _TICK
+
+
+def _delay_seconds(pid: int) -> float:
+    """Return how long the threads that a process has now waited for a processor."""
+    delay = 0
+    for thread in _threads(pid):
         words = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
         if len(words) > 1:
-            cpu += int(words[0])
             delay += int(words[1])
-    return cpu / 1e9, delay / 1e9
+    return delay / 1e9
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
 
 
 def _everybody() -> float:
@@ -98,12 +129,21 @@ def _everybody() -> float:
     return ticks / _TICK
 
 
-def proportional_memory(pid: int) -> int | None:
-    """Return the memory of a process in bytes, shared pages counted by their share (PSS)."""
-    for line in _read(f"/proc/{pid}/smaps_rollup").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    return None
+def own_memory(pid: int) -> int | None:
+    """Return the memory in bytes that a process alone has written, None where nobody says.
+
+    What it shares with its parent until one of them writes is no part of it, nor are files that it
+    has mapped, in a tmpfs or elsewhere: one more such process does not take them once more.
+    """
+    held = None
+    written = 0
+    for line in _read(f"/proc/{pid}/smaps").splitlines():
+        # One after the other for each mapping; anonymous is what belongs to no file.
+        if line.startswith("Private_Dirty:"):
+            written = int(line.split()[1])
+        elif line.startswith("Anonymous:"):
+            held = (held or 0) + min(written, int(line.split()[1]))
+    return None if held is None else held * 1024
 
 
 def threads_and_affinity(pid: int) -> tuple[int | None, int | None]:
@@ -125,6 +165,6 @@ def open_descriptors() -> int:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text()
+        return Path(path).read_text(errors="replace")  # names of programs and files are any bytes
     except OSError:
         return ""

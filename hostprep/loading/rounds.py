@@ -5,6 +5,8 @@ from __future__ import annotations
 _LEAST_BATCHES = 8
 _LEAST_ALONE = 3
 LEAST_ROUNDS = 3
+# A data set with fewer is too short to be timed, and hardly worth a worker.
+LEAST_EPOCH_BATCHES = 4
 
 
 def discarded_batches(workers: int) -> int:

@@ -10,7 +10,14 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import hazards, verdict
-from hostprep.loading.bounds import MOST_WORKERS, PROBE_PREFETCH, bounds, main_descriptors
+from hostprep.loading.bounds import (
+    MOST_WORKERS,
+    PROBE_PREFETCH,
+    bounds,
+    distinct_workers,
+    main_descriptors,
+    main_memory,
+)
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
@@ -82,6 +89,9 @@ class Run:
         self.search.cpus = measurer.host.processors_per_rank
         self.search.failures += self.failures
         subject = measurer.subject
+        if self._is_stream():
+            # Two workers tell whether they share it out. Where they do not, more are of no use.
+            self.search.repeat((2,))
         self.search.run(None if subject is None else subject.current_workers)
         if self.hung is not None and len(self.search.probes) == 1:
             raise self.hung
@@ -90,7 +100,9 @@ class Run:
         self.search.settle()
         if len(self.search.probes) == 1 and self.search.unfailed() > 0:
             most = "one worker a processor"
-            if not self.search.failures:
+            if self._is_stream():
+                most = "one worker, as more may give the same samples once more"
+            elif not self.search.failures:
                 most = f"{_MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
@@ -193,7 +205,7 @@ class Run:
     def _report_iterable(self, mode: str) -> Report:
         assert self.iterable is not None
         rate, error = self.iterable["samples_per_s"], self.iterable["relative_error"]
-        made = verdict.of_iterable(rate, error, self.gpu_rate)
+        made = verdict.of_iterable(rate, error, self.gpu_rate, self.iterable["counted"])
         return Report(
             mode=mode,
             host=self.measurer.host,
@@ -269,6 +281,8 @@ class Run:
             batches=None if length is None else math.ceil(length / each),
             worker_memory_bytes=max(held, default=None),
             main_descriptors=main_descriptors(probes),
+            main_memory_bytes=main_memory(probes),
+            distinct_workers=distinct_workers(probes),
         )
 
     def _most(self) -> int:
@@ -284,11 +298,16 @@ class Run:
             capacity if failed else max(_MOST_UNCONFIRMED, capacity),
             *(bound.workers for bound in found_bounds),
             MOST_WORKERS,
+            *([1] if self._is_stream() else []),
             *(failure.workers - 1 for failure in failed),
         )
         top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
         rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
         return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
+
+    def _is_stream(self) -> bool:
+        subject = self.measurer.subject
+        return subject is not None and subject.kind == "stream"
 
     def _data_bytes(self) -> float | None:
         if self.listing is None or not self.listing.whole:

@@ -12,23 +12,31 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import processes
 from hostprep.loading.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
+from hostprep.loading.batches import count_samples, fingerprint, measure_batch
 from hostprep.loading.building import ProbeJob, Stamped, build
 from hostprep.loading.images import image_side
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
-from hostprep.loading.rounds import LEAST_ROUNDS, discarded_batches, least_batches
+from hostprep.loading.rounds import (
+    LEAST_EPOCH_BATCHES,
+    LEAST_ROUNDS,
+    discarded_batches,
+    least_batches,
+)
 from hostprep.units import format_count
 
 _BLOCKS = 8
-_DEEPEST = 8  # levels of a nested batch; an object may hold itself
+_OPENING_BATCHES = 2  # of each worker: these tell whether it gives what another one gives
+_NOTHING = object()
 
 
 class Batches:
@@ -47,7 +55,13 @@ class Batches:
         description: str,
         *,
         size_of: Callable[[Any], int] | None = None,
+        again: Callable[[], Iterator[Any]] | None = None,
+        shared_out: bool = True,
     ) -> None:
+        """``again`` starts the next epoch. ``shared_out``: no two workers are given the same.
+
+        ``size_of`` tells how many samples a batch holds, where nothing else does.
+        """
         self.came = 0
         self.made: dict[int, list[float]] = {}
         self.sizes: list[int] = []
@@ -55,24 +69,51 @@ class Batches:
         self._held: Any = None
         self._iterator = iterator
         self._description = description
+        self._again = again
+        self._epoch_began = 0
+        self._openings: dict[int, list[int | None]] | None = None if shared_out else {}
 
     def take(self) -> Any:
-        """Return the next batch; ``Inconclusive`` where there is none."""
-        try:
-            batch = next(self._iterator)
-        except StopIteration:
+        """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
+        batch = next(self._iterator, _NOTHING)
+        so_far = self.came - self._epoch_began
+        # One that gave nothing when it was iterated again is asked no more.
+        if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
+            self._epoch_began = self.came
+            self._iterator = self._again()
+            batch = next(self._iterator, _NOTHING)
+        if batch is _NOTHING:
             raise Inconclusive(
                 f"{self._description} ended after {self.came} batches, too few to take a rate.",
-                "give a loader with more samples, or a smaller --batch-size",
-            ) from None
+                "give a loader with more samples, or a smaller --batch-size; one that can be"
+                " iterated again",
+            )
         self.came += 1
         if isinstance(batch, Stamped):
-            self.made.setdefault(batch.worker, []).append(batch.at)
-            batch = batch.batch
+            batch = self._unstamped(batch)
         if self._size_of is not None:
             self.sizes.append(self._size_of(batch))
         self._held = batch
         return batch
+
+    def _unstamped(self, stamped: Stamped) -> Any:
+        made = self.made.setdefault(stamped.worker, [])
+        made.append(stamped.at)
+        if self._openings is not None and len(made) <= _OPENING_BATCHES:
+            self._openings.setdefault(stamped.worker, []).append(fingerprint(stamped.batch))
+        return stamped.batch
+
+    def duplicate_workers(self) -> int:
+        """Return how many workers began with the same batches as another one.
+
+        Batches that are all alike, or cannot be looked into, tell nothing.
+        """
+        openings = [
+            tuple(some)
+            for some in (self._openings or {}).values()
+            if len(set(some)) == _OPENING_BATCHES and None not in some
+        ]
+        return len(openings) - len(set(openings))
 
     def made_a_second(self, rounds: int) -> float:
         """Return the batches a second that the workers made in their last ``rounds`` each.
@@ -109,7 +150,14 @@ def time_loader(
 
         threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
     known = built.batch_size is not None or built.sizes is not None
-    batches = Batches(iterator, opened.description, size_of=None if known else _rows)
+    batches = Batches(
+        iterator,
+        opened.description,
+        size_of=None if known else lambda batch: count_samples(batch)[0],
+        # Workers would have to be started again, which is no rate.
+        again=None if job.workers or job.background else lambda: iter(built.loader),
+        shared_out=opened.kind != "stream" or job.ready,
+    )
     first = batches.take()
     size_bytes, tensors = measure_batch(first)
     side = image_side(first)
@@ -136,12 +184,12 @@ def time_loader(
     if built.collate is not None:
         # What a sample takes on one thread is timed last, and wants a batch at least.
         clock_deadline -= (time.perf_counter() - begin) / batches.came
-    memory_before = processes.proportional_memory(workers[0]) if workers else None
+    memory_before = processes.own_memory(workers[0]) if workers else None
     meter = None if built.collate is None else Meter(built.collate)
     before = processes.usage(workers)
     marks = _clock(batches, job, clock_deadline)
     after = processes.usage(workers)
-    memory = processes.proportional_memory(workers[0]) if workers else None
+    memory = processes.own_memory(workers[0]) if workers else None
     seconds = marks[-1] - marks[0]
     timed = len(marks) - 1
     samples = built.samples(discarded, discarded + timed, batches.sizes)
@@ -154,7 +202,8 @@ def time_loader(
         growth = (memory - memory_before) / seconds
     elapsed = after.at - before.at
     own = (after.own_cpu - before.own_cpu) / elapsed
-    runnable = own + (after.own_delay - before.own_delay) / elapsed
+    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
+    runnable = own + delayed / elapsed
     threads_of_worker, affinity = (
         processes.threads_and_affinity(workers[0]) if workers else (None, None)
     )
@@ -162,7 +211,7 @@ def time_loader(
         "workers": job.workers,
         "prefetch_factor": job.prefetch_factor,
         "samples_per_s": rate,
-        "relative_error": _relative_error(marks, max(1, job.workers)),
+        "relative_error": relative_error(marks, max(1, job.workers)),
         "samples": samples,
         "seconds": seconds,
         "discarded_batches": discarded,
@@ -172,11 +221,14 @@ def time_loader(
         "runnable_cpus": runnable,
         "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
         "others_before_cpus": others_before,
-        "worker_memory_bytes": memory,
+        "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
+        # Where a stream has ended, so have its workers.
+        "worker_memory_bytes": memory_before if memory is None else memory,
         "worker_growth_bytes_per_s": growth,
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
+        "duplicate_workers": batches.duplicate_workers(),
         "seen_before": not job.ready and (built.order is None or built.order.seen_before),
     }
     found: dict[str, Any] = {"probe": probe}
@@ -215,7 +267,13 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
     step, least = max(1, job.workers), least_batches(job.workers)
     marks = [time.perf_counter()]
     while True:
-        batches.take()
+        try:
+            batches.take()
+        except Inconclusive:
+            count = len(marks) - 1
+            if count < least:
+                raise
+            return marks[: 1 + count // step * step]
         marks.append(time.perf_counter())
         count, elapsed = len(marks) - 1, marks[-1] - marks[0]
         if elapsed >= job.seconds and count >= least and count % step == 0:
@@ -232,7 +290,7 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
             )
 
 
-def _relative_error(marks: list[float], step: int) -> float:
+def relative_error(marks: list[float], step: int) -> float:
     """Return the standard error of the mean over its mean, of blocks of whole rounds."""
     rounds = (len(marks) - 1) // step
     blocks = min(_BLOCKS, rounds)
@@ -253,65 +311,3 @@ def _relative_error(marks: list[float], step: int) -> float:
 def _p99_over_mean(marks: list[float]) -> float:
     times = sorted(later - earlier for earlier, later in itertools.pairwise(marks))
     return times[min(len(times) - 1, int(0.99 * len(times)))] / statistics.fmean(times)
-
-
-def measure_batch(batch: Any, depth: int = _DEEPEST) -> tuple[int, int]:
-    """Return the bytes of all tensors in a batch, however nested, and how many these are.
-
-    Looks into mappings, sequences, and the fields of objects, as those of a dataclass.
-    """
-    size_bytes = getattr(batch, "nbytes", None)
-    if isinstance(size_bytes, int):
-        return size_bytes, 1
-    if isinstance(batch, bytes | bytearray):
-        return len(batch), 0
-    if depth == 0 or isinstance(batch, str):
-        return 0, 0
-    inner: Iterable[Any] = ()
-    if isinstance(batch, Mapping):
-        inner = batch.values()
-    elif isinstance(batch, list | tuple):
-        inner = batch
-    elif hasattr(batch, "__dict__"):
-        inner = vars(batch).values()
-    elif dataclasses.is_dataclass(batch):  # one with slots
-        inner = (getattr(batch, item.name) for item in dataclasses.fields(batch))
-    sizes = [measure_batch(item, depth - 1) for item in inner]
-    return sum(size for size, _ in sizes), sum(count for _, count in sizes)
-
-
-def time_iterable(opened: Opened, seconds: float, limit_seconds: float) -> dict[str, Any]:
-    """Time any iterable as it is: four items to warm up, then items a second.
-
-    An item counts as as many samples as its first array has rows, one where there is none.
-    """
-    items = Batches(iter(opened.iterable), opened.description)
-    begin = time.perf_counter()
-    samples = 0
-    for _ in range(4):
-        rows = _rows(items.take())
-    start = time.perf_counter()
-    marks = [start]
-    while marks[-1] - start < seconds and marks[-1] - begin < limit_seconds:
-        try:
-            rows = _rows(items.take())
-        except Inconclusive:
-            break
-        samples += rows
-        marks.append(time.perf_counter())
-    if len(marks) - 1 < SLOW_BATCHES:
-        raise Inconclusive(f"{opened.description} gave too few items in time to take a rate.")
-    return {
-        "samples_per_s": samples / (marks[-1] - start),
-        "relative_error": _relative_error(marks, 1),
-        "rows": rows,
-    }
-
-
-def _rows(item: Any) -> int:
-    if isinstance(item, dict):
-        return _rows(next(iter(item.values()), None))
-    if isinstance(item, list | tuple):
-        return _rows(item[0]) if item else 1
-    shape = getattr(item, "shape", None)
-    return int(shape[0]) if shape else 1

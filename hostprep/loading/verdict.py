@@ -10,6 +10,7 @@ from hostprep.loading.bounds import (
     batches_in_shm,
     bounds,
     main_descriptors,
+    main_memory,
 )
 from hostprep.loading.curve import Curve, hit_rates, prefetch_factor
 from hostprep.loading.model import (
@@ -97,8 +98,13 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     )
 
 
-def of_iterable(rate: float, relative_error: float, gpu_rate: float | None) -> Recommendation:
-    """Return what to say of a loader that is no DataLoader: only whether its rate is enough."""
+def of_iterable(
+    rate: float, relative_error: float, gpu_rate: float | None, counted: str
+) -> Recommendation:
+    """Return what to say of a loader that is no DataLoader: only whether its rate is enough.
+
+    ``counted`` says how its samples were counted.
+    """
     enough = gpu_rate is not None and rate >= gpu_rate
     if gpu_rate is None:
         words = "how it works inside is its own; whether that is enough --gpu-rate tells"
@@ -118,7 +124,10 @@ def of_iterable(rate: float, relative_error: float, gpu_rate: float | None) -> R
         confirmed=True,
         change_needed=False if enough else None,
         verdict=f"it gives {rate:,.0f} samples/s as it is; {words}",
-        reasons=("it is no DataLoader, so it was timed as it is",),
+        reasons=(
+            "it is no DataLoader, so it was timed as it is",
+            f"an item counts {counted}",
+        ),
         memory_bytes=None,
         shm_bytes=None,
         code="",
@@ -151,8 +160,7 @@ def what_binds(known: Known, point: Point) -> Binding:
         return Binding.GPU
     wanted = known.curve.proposal(known.gpu_rate)
     for bound in known.bounds:
-        # A bound binds where the search was stopped by it, not where it merely exists.
-        if bound.workers < wanted and point.workers >= bound.workers:
+        if _stops(bound, known, point, wanted):
             return bound.binding
     probes = [probe for probe in known.probes if probe.workers == point.workers]
     cpus = min(known.host.capacity_per_rank, known.host.affinity_cpus / known.host.ranks)
@@ -176,6 +184,16 @@ def what_binds(known: Known, point: Point) -> Binding:
     if _starved(own, others, cpus):
         return _stage_or_cpu(known)
     return Binding.READ if known.stages else Binding.WAITING
+
+
+def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
+    """Return whether a bound stopped the search at ``point``, and does not merely exist."""
+    if bound.binding is Binding.SHARDING:
+        # What more workers gave, though only once more, is what they would give of samples.
+        more = [p for p in known.points if p.workers > bound.workers]
+        enough = (1 + STOP_GAIN) * delivered(point, known.gpu_rate)
+        return any(delivered(other, known.gpu_rate) > enough for other in more)
+    return bound.workers < wanted and point.workers >= bound.workers
 
 
 def _starved(own: float, others: float, cpus: float) -> bool:
@@ -216,6 +234,8 @@ def remedy(known: Known, binding: Binding) -> str | None:
         " run --shm-size=8g",
         Binding.DESCRIPTORS: "ulimit -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
+        Binding.SHARDING: "have the data set share its samples out between its workers, by"
+        " torch.utils.data.get_worker_info()",
     }.get(binding)
 
 
@@ -255,6 +275,7 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
             batches=None,
             worker_memory_bytes=_worker_memory(known.probes, workers),
             main_descriptors=main_descriptors(known.probes),
+            main_memory_bytes=main_memory(known.probes),
         )
         return all(bound.workers >= workers for bound in found)
 
@@ -307,7 +328,8 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
-    if point.workers == 0 and known.points:
+    ready = point.workers == 0 and what_binds(known, point) is not Binding.SHARDING
+    if ready and known.points:
         tried = [p for p in known.points if p.workers]
         if tried:
             best = max(tried, key=lambda p: p.rate)

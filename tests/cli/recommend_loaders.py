@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sys
@@ -95,6 +96,27 @@ class Dies(Waiting):
         raise AssertionError
 
 
+class Unsharded(IterableDataset[torch.Tensor]):
+    """Every worker gives all of it: more of them seem faster, and only repeat."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in itertools.count():
+            time.sleep(0.003)
+            yield torch.full((100,), float(number))
+
+
+class Short(IterableDataset[torch.Tensor]):
+    """500 batches of eight, a millisecond each, shared out: over before a clock is."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = torch.utils.data.get_worker_info()
+        share, shares = (0, 1) if info is None else (info.id, info.num_workers)
+        for number in range(share, 4000, shares):
+            if number // shares % 8 == 0:
+                time.sleep(0.001)
+            yield torch.full((100,), float(number))
+
+
 class NeedsGpu(Waiting):
     def __getitem__(self, index: int) -> torch.Tensor:
         return torch.zeros(3, device="cuda")
@@ -126,6 +148,10 @@ def prints_unpicklable() -> Waiting:
     data = Prints()
     data.transform = lambda sample: sample  # type: ignore[attr-defined]
     return data
+
+
+def short_stream() -> DataLoader[torch.Tensor]:
+    return DataLoader(Short(), batch_size=8)
 
 
 def unpicklable_spawned() -> DataLoader[torch.Tensor]:

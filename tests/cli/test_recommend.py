@@ -151,6 +151,25 @@ def test_a_loader_that_waits_gets_more_workers_than_there_are_processors() -> No
     assert found["expected_samples_per_s"] == pytest.approx(at_best[0]["rate"])
 
 
+def test_a_stream_that_is_not_shared_out_gets_no_workers_for_their_copies() -> None:
+    status, found, _ = loader("Unsharded", "--seconds", "16")
+    assert status == 0
+    assert found["num_workers"] <= 1
+    assert found["binding"] == "sharding"
+    (hazard,) = [each for each in found["hazards"] if each["code"] == "unsharded"]
+    assert "get_worker_info" in hazard["cure"]
+    # A sample takes three milliseconds, and once it came it counts once.
+    assert found["expected_samples_per_s"] < 340
+
+
+def test_a_stream_that_ends_before_the_clock_is_timed() -> None:
+    status, found, _ = loader("short_stream", "--seconds", "16")
+    assert status == 0
+    assert found["num_workers"] is not None
+    assert found["evidence"]["probes"][0]["samples"] > 4000
+    assert "unsharded" not in {hazard["code"] for hazard in found["hazards"]}
+
+
 def test_workers_that_the_kernel_kills_are_a_bound() -> None:
     status, found, _ = loader("KilledWhenMany", "--seconds", "14")
     assert status == 0
@@ -265,6 +284,9 @@ def test_any_other_iterable_is_timed_as_it_is() -> None:
     assert found["num_workers"] is None
     assert found["binding"] == "gpu"
     assert found["expected_samples_per_s"] > 100
+    assert any("as 16 samples" in reason for reason in found["evidence"]["reasons"])
+    counted = loader("pipeline", "--batch-size", "4")[1]
+    assert counted["expected_samples_per_s"] <= 400
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,13 @@ def probe(workers: int, rate: float, **changed: Any) -> Probe:
         "runnable_cpus": 1.0,
         "others_cpus": 0.0,
         "others_before_cpus": 0.0,
+        "main_memory_bytes": None,
         "worker_memory_bytes": 100 << 20 if workers else None,
         "worker_growth_bytes_per_s": 0.0 if workers else None,
         "worker_threads": 2 if workers else None,
         "worker_affinity_cpus": 8 if workers else None,
         "main_descriptors": 30,
+        "duplicate_workers": 0,
         "seen_before": False,
     }
     return Probe(**{**fields, **changed})

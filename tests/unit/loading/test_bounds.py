@@ -8,6 +8,8 @@ import pytest
 
 from hostprep.loading.bounds import (
     bounds,
+    distinct_workers,
+    main_memory,
     ranks_here,
     read_share,
     share_of_cpus,
@@ -16,7 +18,7 @@ from hostprep.loading.bounds import (
 )
 from hostprep.loading.model import Binding
 from hostprep.units import GIB, MIB
-from tests.unit.loading.making import share
+from tests.unit.loading.making import probe, share
 
 HOSTS = Path(__file__).parents[2] / "fixtures" / "hosts"
 LIMITS = "Limit                     Soft Limit           Hard Limit           Units\n"
@@ -182,6 +184,8 @@ def workers_by(binding: Binding, **changed: object) -> int:
         "batches": 1000,
         "worker_memory_bytes": 200 * MIB,
         "main_descriptors": 30,
+        "main_memory_bytes": 0,
+        "distinct_workers": None,
     }
     facts = share(**{name: value for name, value in changed.items() if name not in given})
     given |= {name: value for name, value in changed.items() if name in given}
@@ -204,6 +208,22 @@ def test_shm_holds_what_workers_have_in_hand_and_what_the_training_took() -> Non
 def test_memory_counts_workers_and_their_batches() -> None:
     assert workers_by(Binding.MEMORY, memory_available_bytes=4 * GIB) == 2 * GIB // (240 * MIB)
     assert workers_by(Binding.MEMORY, memory_available_bytes=4 * GIB, ranks=4) == 2
+
+
+def test_what_the_main_process_holds_is_not_left_for_workers() -> None:
+    beside = workers_by(Binding.MEMORY, memory_available_bytes=4 * GIB, main_memory_bytes=2 * GIB)
+    assert beside == GIB // (240 * MIB)
+    none = workers_by(Binding.MEMORY, memory_available_bytes=4 * GIB, main_memory_bytes=5 * GIB)
+    assert none == 0
+    made = [probe(0, 100, main_memory_bytes=7), probe(4, 100)]
+    assert main_memory(made) == 7
+
+
+def test_workers_that_give_the_same_are_bounded_by_those_that_do_not() -> None:
+    assert distinct_workers([probe(0, 100), probe(4, 100)]) is None
+    found = distinct_workers([probe(2, 100), probe(4, 100, duplicate_workers=2)])
+    assert found == 2
+    assert workers_by(Binding.SHARDING, distinct_workers=found) == 2
 
 
 def test_descriptors_and_length() -> None:

@@ -112,10 +112,67 @@ def test_a_workers_own_exception_is_what_is_quoted_with_its_place() -> None:
     assert error.hint == "see /home/u/train.py:12"
 
 
+def passed_on(traceback: str, said: str, kind: str = "RuntimeError") -> HostprepError:
+    """Return the error for an exception of a worker, as torch passes it on."""
+    text = (
+        f"Caught {kind} in DataLoader worker process 0.\nOriginal Traceback (most recent call"
+        f" last):\n{traceback}{said}\n"
+    )
+    return failure(text, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("traceback", "said"),
+    [
+        (
+            '  File "/v/site-packages/torch_geometric/data/dataset.py", line 1, in f\n    f()\n',
+            "RuntimeError: no edges",
+        ),
+        ('  File "/home/me/torch_project/x.py", line 1, in f\n    f()\n', "ValueError: 3"),
+        (
+            '  File "x.py", line 1, in f\n    return pickle.load(file)\n           ^^^^^\n',
+            "EOFError: Ran out of input",
+        ),
+        (
+            '  File "x.py", line 1, in f\n    pickle.dump(thing, file)\n',
+            "TypeError: cannot pickle '_thread.lock' object",
+        ),
+        (
+            '  File "x.py", line 1, in f\n    raise MemoryError("Too many open files")\n'
+            "  [Previous line repeated 3 more times]\n",
+            "KeyError: '/home/me/torch_1_2'",
+        ),
+    ],
+)
+def test_what_a_traceback_quotes_tells_nothing(traceback: str, said: str) -> None:
+    error = passed_on(traceback, said)
+    assert not isinstance(error, WorkersFailed)
+    assert f"raised while it made a batch: {said}" in error.message
+
+
+def test_of_a_workers_words_the_first_line_is_quoted_and_all_are_read() -> None:
+    frame = '  File "x.py", line 1, in f\n    f()\n'
+    error = passed_on(frame, "RuntimeError: it did not work\n  shared memory is full")
+    assert isinstance(error, WorkersFailed)
+    assert error.message.endswith("RuntimeError: it did not work.")
+    in_shm = passed_on(
+        frame, "RuntimeError: unable to write to file </torch_7_1>: No space left on device (28)"
+    )
+    assert isinstance(in_shm, WorkersFailed)
+    assert in_shm.binding is Binding.SHARED_MEMORY
+
+
 def test_unpicklable_under_spawn() -> None:
     error = failure("Can't pickle local object 'f.<locals>.<lambda>'", kind="AttributeError")
     assert isinstance(error, LoaderFailed)
     assert "spawn or forkserver" in error.message
+
+
+def test_an_open_file_is_not_to_be_shared_by_fork() -> None:
+    error = failure("cannot pickle '_io.BufferedReader' object", kind="TypeError")
+    assert "spawn or forkserver" in error.message
+    assert "worker_init_fn" in (error.hint or "")
+    assert "multiprocessing_context" not in (error.hint or "")
 
 
 def test_opening_and_iterating_are_told_apart() -> None:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import sqlite3
+import zipfile
+from pathlib import Path
 from typing import Any
+
+import cv2
+import pytest
 
 from hostprep.loading import hazards
 from hostprep.loading.model import Binding, Bound, FailedProbe
+from hostprep.loading.opening import Opened, describe
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
 from tests.unit.loading.test_verdict import subject
@@ -42,6 +51,62 @@ def test_bounds_are_hazards_only_for_who_wants_more() -> None:
     assert hazards.of_bounds(1, bounds) == ()
 
 
+class Holding:
+    """A data set that opened something in its constructor."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def cures_of(pickle_error: str | None) -> set[str]:
+    found = hazards.of_subject(dataclasses.replace(subject(4), pickle_error=pickle_error))
+    assert codes(found) == {"unpicklable"}
+    return {hazard.cure for hazard in found}
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        lambda path: path.open(),
+        lambda path: path.open("rb"),
+        lambda path: zipfile.ZipFile(path, "w"),
+        lambda path: sqlite3.connect(":memory:"),
+        lambda path: cv2.VideoCapture(),
+    ],
+)
+def test_handles_are_to_be_opened_in_the_worker(handle: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    with contextlib.ExitStack() as stack:
+        held = handle(path)
+        stack.callback(held.release if isinstance(held, cv2.VideoCapture) else held.close)
+        opened = Opened(Holding(held), None, None, None, 8, "dataset", "mine")
+        (cure,) = cures_of(describe(opened, thoroughly=True).pickle_error)
+    assert "in the worker" in cure
+    assert "multiprocessing_context" not in cure
+
+
+@pytest.mark.parametrize(
+    ("error", "in_worker"),
+    [
+        ("TypeError: h5py objects cannot be pickled", True),
+        ("TypeError: cannot pickle 'Environment' object", True),
+        ("TypeError: no default __reduce__ due to non-trivial __cinit__", True),
+        ("AttributeError: Can't pickle local object 'Environment.step.<locals>.<lambda>'", False),
+        ("TypeError: cannot pickle '_thread.lock' object", False),
+    ],
+)
+def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
+    (cure,) = cures_of(error)
+    assert ("in the worker" in cure) is in_worker
+
+
 def test_what_workers_showed() -> None:
     assert of_probes(worker_affinity_cpus=1) == {"affinity_shrunk"}
     assert of_probes(worker_threads=12) == {"worker_threads"}
@@ -50,3 +115,10 @@ def test_what_workers_showed() -> None:
     failed = FailedProbe(16, Binding.SHARED_MEMORY, "16 workers failed: Bus error")
     (hazard,) = hazards.of_probes(share(memory_available_bytes=GIB), (), [failed], None)
     assert "shm" in hazard.cure
+
+
+def test_workers_that_give_the_same_have_their_cure() -> None:
+    (hazard,) = hazards.of_probes(share(), [probe(8, 1000, duplicate_workers=7)], (), None)
+    assert hazard.code == "unsharded"
+    assert "8 workers gave the batches of 1" in hazard.message
+    assert "get_worker_info" in hazard.cure

@@ -5,33 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 import weakref
-from collections import UserDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from hostprep.errors import Inconclusive
 from hostprep.loading.building import ProbeJob, Stamped, UnseenIndices, build
 from hostprep.loading.opening import Opened
-from hostprep.loading.timing import Batches, measure_batch, time_iterable, time_loader
-
-
-@dataclass
-class Boxes:
-    """A batch of a class of one's own."""
-
-    corners: torch.Tensor
-
-
-@dataclass(slots=True)
-class Slots:
-    """The same without a ``__dict__``."""
-
-    values: torch.Tensor
+from hostprep.loading.timing import Batches, time_loader
 
 
 class Sleepy:
@@ -184,44 +168,10 @@ def test_their_loader_keeps_its_collate_and_its_start_method() -> None:
     assert [i for i, _ in zip(built.sampler, range(3), strict=False)] == [0, 1, 2]  # not shuffled
 
 
-def test_a_stream_that_ends_is_inconclusive() -> None:
-    class Short(IterableDataset[int]):
-        def __iter__(self) -> Any:
-            return iter(range(40))
-
-    with pytest.raises(Inconclusive, match="ended after 5 batches"):
-        time_loader(opened(Short(), kind="stream"), job(0), silent)
-
-
 def test_too_slow_to_be_timed_is_inconclusive() -> None:
     with pytest.raises(Inconclusive, match="first 8 do not count") as caught:
         time_loader(opened(Sleepy(0.02)), job(2, limit_seconds=0.4), silent)
     assert "--seconds" in (caught.value.hint or "")
-
-
-def test_any_iterable_is_timed_by_its_rows() -> None:
-    def batches() -> Any:
-        while True:
-            time.sleep(0.01)
-            yield {"image": torch.zeros(16, 3), "label": [1] * 16}
-
-    iterable = Opened(None, None, batches(), None, 1, "iterable", "mine")
-    # Long enough that a machine which stands still for a moment makes no difference.
-    found = time_iterable(iterable, 1.5, 20.0)
-    assert found["rows"] == 16
-    assert 50 < found["samples_per_s"] <= 1600
-
-
-def test_bytes_of_nested_batches() -> None:
-    batch = {"x": torch.zeros(4, 10), "y": [torch.zeros(3), ("name", torch.zeros(1))]}
-    assert measure_batch(batch) == (4 * 44, 3)
-    assert measure_batch(b"abc") == (3, 0)
-    wrapped = UserDict(
-        x=torch.zeros(4, 10), boxes=Boxes(torch.zeros(3)), slots=Slots(torch.ones(2))
-    )
-    assert measure_batch([wrapped, "name", 7]) == (160 + 12 + 8, 3)
-    wrapped["itself"] = wrapped
-    assert measure_batch(wrapped)[1] >= 3
 
 
 def test_a_batch_is_held_until_the_next_has_come_as_a_training_holds_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -12,14 +13,16 @@ from hostprep.loading.measure import Measurer
 from hostprep.loading.report import Wish
 from hostprep.loading.session import Run
 from tests.unit.loading import making
+from tests.unit.loading.test_verdict import subject
 
 WISH = Wish(None, None, 5.0, 224, measure=True, compare=False)
 
 
-def recommended(**host: Any) -> int | None:
+def recommended(kind: str = "dataset", **host: Any) -> int | None:
     """Return the recommendation for a loader that only waits, 10 ms a sample."""
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
+    measurer.subject = dataclasses.replace(subject(None), kind=kind)
     run = Run(measurer, WISH, time.monotonic())
     run.cost = making.cost(
         seconds=0.01,
@@ -47,3 +50,7 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
     found = recommended(shm_free_bytes=512, shm_size_bytes=512)
     assert found is not None
     assert 1 <= found < 16
+
+
+def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:
+    assert recommended("stream") in (0, 1)

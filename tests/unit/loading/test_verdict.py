@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.loading.bounds import bounds
+from hostprep.loading.bounds import bounds, distinct_workers
 from hostprep.loading.curve import curve_of
 from hostprep.loading.model import (
     Binding,
@@ -20,7 +20,7 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.search import choose, points_of
-from hostprep.loading.verdict import Known, code, recommend
+from hostprep.loading.verdict import Known, code, of_iterable, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
 
@@ -80,6 +80,7 @@ def judged(
             batches=3000,
             worker_memory_bytes=100 * MIB,
             main_descriptors=30,
+            distinct_workers=distinct_workers(probes),
         ),
         stages=staged,
         gpu_rate=gpu,
@@ -113,6 +114,17 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     assert "hostprep stage" in (made.remedy or "")
     assert "25% fit into memory" in (made.remedy or "")
     assert judged(probes, staged=stages(read_as_is=0.02)).binding is Binding.READ
+
+
+def test_a_stream_that_is_not_shared_out_binds_where_more_workers_would_help() -> None:
+    waiting = [probe(0, 40, **IDLE), probe(1, 39, **IDLE)]
+    copied = probe(8, 300, duplicate_workers=7, **IDLE)
+    made = judged([*waiting, copied], chosen=0)
+    assert made.binding is Binding.SHARDING
+    assert "get_worker_info" in (made.remedy or "")
+    assert not any("as good as ready" in reason for reason in made.reasons)
+    no_faster = probe(8, 41, duplicate_workers=7, **IDLE)
+    assert judged([*waiting, no_faster], chosen=0).binding is not Binding.SHARDING
 
 
 def test_a_main_process_at_its_limit_is_transport() -> None:
@@ -242,3 +254,8 @@ def test_no_more_is_made_ahead_than_every_bound_allows(
 ) -> None:
     made = judged([probe(0, 500), probe(4, 2000)], host=host, sample=sample)
     assert (made.num_workers, made.prefetch_factor) == (4, fits)
+
+
+def test_of_an_iterable_it_is_said_how_its_samples_were_counted() -> None:
+    made = of_iterable(1600.0, 0.01, None, "as 16 samples, the first dimension of its arrays")
+    assert any("as 16 samples" in reason for reason in made.reasons)

@@ -1,0 +1,148 @@
+"""Looking into a batch, whatever it is made of: its bytes, its content, its samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hostprep.units import format_count
+
+_DEEPEST = 8  # levels of a nested batch; an object may hold itself
+_SAMPLED = 1024  # elements of an array that tell it from another
+_CHANNELS = (1, 3, 4)
+# A tensor of these layouts has no memory of its own, but that of what these methods return.
+_METHODS = {
+    "torch.sparse_coo": ("_indices", "_values"),
+    "torch.sparse_csr": ("crow_indices", "col_indices", "values"),
+    "torch.sparse_bsr": ("crow_indices", "col_indices", "values"),
+    "torch.sparse_csc": ("ccol_indices", "row_indices", "values"),
+    "torch.sparse_bsc": ("ccol_indices", "row_indices", "values"),
+    "torch.jagged": ("values", "offsets"),
+}
+
+
+def measure_batch(batch: Any) -> tuple[int, int]:
+    """Return the bytes of all tensors in a batch, however nested, and how many these are.
+
+    What cannot be looked into counts for nothing.
+    """
+    size_bytes = tensors = 0
+    for leaf in _leaves(batch):
+        if isinstance(leaf, bytes | bytearray):
+            size_bytes += len(leaf)
+        elif (held_bytes := _nbytes(leaf)) is not None:
+            size_bytes += held_bytes
+            tensors += 1
+    return size_bytes, tensors
+
+
+def fingerprint(batch: Any) -> int | None:
+    """Return a number that batches of the same content share within this process.
+
+    Of large arrays some elements stand for all. None where the batch cannot be looked into.
+    """
+    try:
+        return hash(tuple(_content(leaf) for leaf in _leaves(batch)))
+    except Exception:
+        return None
+
+
+def count_samples(item: Any) -> tuple[int, str]:
+    """Return how many samples an item of a loader holds, and in words why so many.
+
+    Where it cannot be told it is one: a rate that is too low starves no GPU.
+    """
+    shapes = list(_shapes(item))
+    if not shapes:
+        return 1, "as one sample: it holds no array"
+    if () in shapes:
+        return 1, "as one sample: a number in it has no dimension for a batch"
+    if len({shape[0] for shape in shapes}) > 1:
+        return 1, "as one sample: its arrays differ in their first dimension"
+    rows = shapes[0][0]
+    if len({len(shape) for shape in shapes}) > 1:
+        return rows, f"as {format_count(rows, 'sample')}: all its arrays have so many rows"
+    if len(shapes[0]) == 1:
+        return 1, "as one sample: its arrays have one dimension"
+    if any(_is_image(shape) for shape in shapes):
+        return 1, "as one sample: its shape is that of a single image"
+    return rows, f"as {format_count(rows, 'sample')}, the first dimension of its arrays"
+
+
+def _leaves(batch: Any, depth: int = _DEEPEST) -> Iterator[Any]:
+    """Yield what a batch is made of in the end: arrays, the parts of sparse ones, bytes, scalars.
+
+    Looks into mappings, sequences, and the fields of objects, as those of a dataclass.
+    """
+    methods = _METHODS.get(str(_attribute(batch, "layout")))
+    if methods is not None:
+        yield from _parts(batch, methods)
+        return
+    if _nbytes(batch) is not None or isinstance(batch, bytes | bytearray | str):
+        yield batch
+        return
+    if depth == 0:
+        return
+    inner: Iterable[Any]
+    if isinstance(batch, Mapping):
+        inner = batch.values()
+    elif isinstance(batch, list | tuple):
+        inner = batch
+    elif hasattr(batch, "__dict__"):
+        inner = vars(batch).values()
+    elif dataclasses.is_dataclass(batch):  # one with slots
+        inner = [getattr(batch, item.name) for item in dataclasses.fields(batch)]
+    else:
+        yield batch
+        return
+    for item in inner:
+        yield from _leaves(item, depth - 1)
+
+
+def _content(leaf: Any) -> str:
+    if _attribute(leaf, "shape") is None:
+        return repr(leaf)
+    flat = leaf.reshape(-1)
+    some = flat[:: max(1, flat.shape[0] // _SAMPLED)]
+    return f"{tuple(leaf.shape)} {some.tolist()}"
+
+
+def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of what an item holds: of arrays, numbers (none), and lists of scalars.
+
+    Texts by themselves tell nothing.
+    """
+    if isinstance(item, bool | int | float):
+        yield ()
+    elif (shape := getattr(item, "shape", None)) is not None:
+        yield tuple(shape)
+    elif isinstance(item, list) and item and isinstance(item[0], bool | int | float | str):
+        yield (len(item),)
+    elif isinstance(item, list | tuple | Mapping) and depth:
+        for value in item.values() if isinstance(item, Mapping) else item:
+            yield from _shapes(value, depth - 1)
+
+
+def _is_image(shape: tuple[int, ...]) -> bool:
+    return len(shape) == 3 and (shape[0] in _CHANNELS or shape[2] in _CHANNELS)
+
+
+def _nbytes(thing: Any) -> int | None:
+    found = _attribute(thing, "nbytes")
+    return found if isinstance(found, int) else None
+
+
+def _attribute(thing: Any, name: str) -> Any:
+    """Return an attribute, None where there is none: of some tensors asking raises any error."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
+
+
+def _parts(tensor: Any, methods: Iterable[str]) -> list[Any]:
+    try:
+        return [getattr(tensor, name)() for name in methods]
+    except Exception:
+        return []

@@ -1,0 +1,90 @@
+"""Looking into batches: whatever they are made of, and whatever their tensors refuse to tell."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from hostprep.loading.batches import fingerprint, measure_batch
+
+
+@dataclass
+class Boxes:
+    """A batch of a class of one's own."""
+
+    corners: torch.Tensor
+
+
+@dataclass(slots=True)
+class Slots:
+    """The same without a ``__dict__``."""
+
+    values: torch.Tensor
+
+
+class Refusing:
+    """Raises what it likes when it is asked for its size."""
+
+    @property
+    def nbytes(self) -> int:
+        raise RuntimeError("not here")
+
+
+def test_bytes_of_nested_batches() -> None:
+    batch = {"x": torch.zeros(4, 10), "y": [torch.zeros(3), ("name", torch.zeros(1))]}
+    assert measure_batch(batch) == (4 * 44, 3)
+    assert measure_batch(b"abc") == (3, 0)
+    wrapped = UserDict(
+        x=torch.zeros(4, 10), boxes=Boxes(torch.zeros(3)), slots=Slots(torch.ones(2))
+    )
+    assert measure_batch([wrapped, "name", 7]) == (160 + 12 + 8, 3)
+    wrapped["itself"] = wrapped
+    assert measure_batch(wrapped)[1] >= 3
+
+
+def test_sparse_tensors_count_with_their_indices() -> None:
+    dense = torch.eye(10)
+    assert measure_batch(dense.to_sparse()) == (10 * 2 * 8 + 10 * 4, 2)
+    uncoalesced = torch.sparse_coo_tensor(torch.zeros(2, 3, dtype=torch.long), torch.ones(3))
+    assert measure_batch({"graph": uncoalesced}) == (3 * 2 * 8 + 3 * 4, 2)
+    assert measure_batch(dense.to_sparse_csr()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
+    assert measure_batch(dense.to_sparse_csc()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
+    ragged = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
+    assert measure_batch(ragged) == (5 * 4 + 3 * 8, 2)
+
+
+def test_what_raises_when_asked_counts_for_nothing() -> None:
+    assert measure_batch([Refusing(), torch.zeros(3)]) == (12, 1)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.arange(100_000.0).reshape(100, 1000),
+        {"x": torch.arange(6).reshape(2, 3), "names": ["a", "b"]},
+        torch.eye(4).to_sparse(),
+        torch.arange(8).bfloat16(),
+    ],
+)
+def test_the_same_content_has_the_same_fingerprint(batch: Any) -> None:
+    import copy
+
+    assert fingerprint(batch) == fingerprint(copy.deepcopy(batch)) is not None
+
+
+def test_other_content_has_another_fingerprint() -> None:
+    prints = {
+        fingerprint(batch)
+        for batch in (
+            torch.zeros(4, 10),
+            torch.zeros(10, 4),
+            torch.ones(4, 10),
+            [torch.ones(4, 10), ["a"]],
+            [torch.ones(4, 10), ["b"]],
+        )
+    }
+    assert len(prints) == 5
