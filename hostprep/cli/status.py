@@ -64,7 +64,9 @@ def status(
 
 def _show_volume(volume: VolumeStatus) -> None:
     live = volume.live
-    if live is None:
+    if volume.problem is not None:
+        emit_text(printable(f"volume {volume.path}: {volume.problem}"))
+    elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
         share = 100 * live.used_bytes / live.size_bytes if live.size_bytes else 0
@@ -120,7 +122,8 @@ def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
     live = volume.live
     return {
         "path": volume.path,
-        "mounted": live is not None,
+        "mounted": live is not None if volume.problem is None else None,
+        "problem": volume.problem,
         **({} if live is None else volume_fields(live)),
         "in_fstab": volume.in_fstab,
         "drift": list(volume.drift),

@@ -159,7 +159,10 @@ def _footing(dataset: DatasetSpec) -> Footing:
         source_mount, remote = storage.mount.target, storage.storage_class in _REMOTE
     except HostprepError:  # not there now
         source_mount, remote = None, None
-    live = read_live(dataset.volume) if dataset.volume else None
+    try:
+        live = read_live(dataset.volume) if dataset.volume else None
+    except HostprepError:  # the volume's own plan says why
+        live = None
     mount = None if dataset.volume else mount_containing(parent, read_mounts())
     staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
     return Footing(
