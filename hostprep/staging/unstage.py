@@ -11,10 +11,12 @@ from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
     all_records,
+    damaged_records,
     folder,
     folder_of,
     forget,
     manifest_path,
+    record_id,
 )
 from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
@@ -87,12 +89,19 @@ class UnstageResult:
 
 
 def find_record(name_or_path: str) -> Record:
-    """Return the data set that is meant by its name, or by its path on the target."""
+    """Return the data set that is meant by its name, or by its path on the target.
+
+    Raises ``UsageError`` where none is known, ``HostprepError`` where its record cannot be read.
+    """
     records = all_records()
     path = os.path.abspath(name_or_path)
     for record in records:
         if record.target == path:
             return record
+    at_path = record_id(os.path.basename(path), path)
+    for folder_name, error in damaged_records().items():
+        if folder_name == at_path or folder_name.rpartition("-")[0] == name_or_path[:100]:
+            raise error
     named = [record for record in records if record.name == name_or_path]
     if len(named) == 1:
         return named[0]

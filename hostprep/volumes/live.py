@@ -79,6 +79,4 @@ def _hidden(mount: Mount, over: Mount | None) -> Refused:
     else:
         what = f"{over.source} ({over.fstype}), mounted on {over.target} after it,"
         remedy = f"unmount that (umount {shlex.quote(over.target)}), or mount it before the volume"
-    return Refused(
-        f"{what} hides the volume {mount.target}; nothing was changed.", remedy
-    )
+    return Refused(f"{what} hides the volume {mount.target}; nothing was changed.", remedy)

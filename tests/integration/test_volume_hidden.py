@@ -1,4 +1,4 @@
-"""A volume that a later mount on a directory above covers: what is at its path is not the volume."""
+"""A volume that a later mount above it covers: what is at its path is not the volume."""
 
 from __future__ import annotations
 
