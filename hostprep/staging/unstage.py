@@ -189,11 +189,11 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     forget(record)
     if not release_volume:
         return UnstageResult(record, plan.files, (), None, None)
-    unmounted, kept_because = _release_volume(plan)
+    unmounted, kept_because = _release_volume(plan, observer)
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
 
 
-def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
+def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None, str | None]:
     """Unmount the volume where it is hostprep's and empty: (unmounted, why not)."""
     volume = plan.record.volume
     if volume is None:
@@ -201,14 +201,14 @@ def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
     facts = gather(volume)
     if facts.live is None:
         if plan.fstab:
-            unmount_volume(volume, fstab=True)
+            unmount_volume(volume, fstab=True, on_wait=observer.note)
         return None, None
     if not facts.is_ours:
         return False, "it was not mounted by hostprep"
     if facts.place.entries:
         return False, f"it still holds {', '.join(facts.place.entries[:3])}"
     try:
-        unmount_volume(volume, fstab=plan.fstab)
+        unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
     except HostprepError as error:
         return False, error.message
     return True, None

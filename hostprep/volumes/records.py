@@ -102,18 +102,23 @@ def damaged_records() -> tuple[str, ...]:
     return tuple(found)
 
 
-def write_record(record: VolumeRecord) -> None:
-    """Store ``record`` in place of the earlier one; raise ``HostprepError`` if it fails."""
+def write_record(record: VolumeRecord, done: str = "nothing else was changed") -> None:
+    """Store ``record`` in place of the earlier one.
+
+    Raises ``HostprepError`` if it fails; ``done`` says what was changed by then ("nothing was
+    mounted").
+    """
     file = _file(record.path, state_dir())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Not flushed: a power cut takes the tmpfs that it speaks of as well.
+        write_atomically(file, [record.to_json()], durable=False)
     except OSError as error:
         raise HostprepError(
-            f"{file.parent} cannot be made: {error.strerror}; nothing was mounted.",
-            "hostprep remembers its volumes there; HOSTPREP_STATE_DIR moves it",
+            f"the record {file} cannot be written: {error.strerror}; {done}.",
+            "hostprep remembers its volumes there: mend that and run the same command again, or"
+            " move it with HOSTPREP_STATE_DIR",
         ) from None
-    # Not flushed: a power cut takes the tmpfs that it speaks of as well.
-    write_atomically(file, [record.to_json()], durable=False)
 
 
 def delete_record(path: str) -> None:

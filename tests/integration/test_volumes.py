@@ -244,10 +244,10 @@ from hostprep.volumes.facts import gather
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 remember = module._remember
-def dying(plan, facts, device):
+def dying(plan, facts, device, done):
     if device is not None:
         os.kill(os.getpid(), signal.SIGKILL)
-    remember(plan, facts, device)
+    remember(plan, facts, device, done)
 module._remember = dying
 wanted = VolumeRequest(sys.argv[1], 64 << 20, reserve_bytes=0)
 module.apply_volume(plan_volume(wanted, gather(wanted.path)))
