@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -398,3 +399,27 @@ def test_a_process_of_another_namespace_does_not_hold_ours(safe_dir: Path) -> No
             assert [user.pid for user in users_of(str(path))] == [here.pid]
         finally:
             here.kill()
+
+
+def test_a_locale_of_one_byte_a_character_changes_no_name(
+    safe_dir: Path, own_state: Path, tmp_path: Path
+) -> None:
+    """The bytes of the path count: decoded and encoded differently, they would name another."""
+    locale = "en_US.ISO-8859-1"
+    compiled = ["localedef", "-i", "en_US", "-f", "ISO-8859-1", str(tmp_path / locale)]
+    if shutil.which("localedef") is None or subprocess.run(compiled, check=False).returncode > 1:
+        pytest.skip("localedef cannot make a locale here")
+    point = safe_dir / "üb"
+    words = ("mount", os.fsencode(point), "--size", "16M", "--reserve", "0", "--fstab")
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", *words],
+        env={**os.environ, "LOCPATH": str(tmp_path), "LC_ALL": locale, "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert is_mounted(point)
+    (line,) = entries((own_state / "fstab").read_bytes())
+    assert (line.target, line.owner_id) == (str(point), gather(str(point)).volume_id)
+    unmount_volume(str(point), fstab=True)
+    assert (own_state / "fstab").read_bytes() == b""
