@@ -23,7 +23,7 @@ from hostprep.errors import HostprepError, Refused
 
 _TEMP_INFIX = ".hostprep-"
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_ACL = "system.posix_acl_access"
+ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
@@ -251,8 +251,8 @@ def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
     os.fchown(descriptor, model.uid, model.gid)
     wanted = dict(model.xattrs)
     have = dict(_xattrs(descriptor))
-    if _ACL in have and _ACL not in wanted:
-        os.removexattr(descriptor, _ACL)  # inherited from a default ACL of the directory
+    if ACL in have and ACL not in wanted:
+        os.removexattr(descriptor, ACL)  # inherited from a default ACL of the directory
     for name, value in wanted.items():
         if have.get(name) != value:
             os.setxattr(descriptor, name, value)

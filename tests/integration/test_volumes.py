@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +24,7 @@ from hostprep.volumes.facts import gather
 from hostprep.volumes.fstab import entries
 from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.options import compare_options
+from hostprep.volumes.paths import make_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import read_record, write_record
 from hostprep.volumes.removal import unmount_volume
@@ -193,6 +195,26 @@ def test_a_place_that_is_not_safe_is_refused_before_anything_is_made(safe_dir: P
             apply_volume(plan)
     assert read_mounts() == before
     assert not list((safe_dir / "shared").iterdir()) and not list((safe_dir / "alice").iterdir())
+
+
+def test_a_folder_that_an_acl_opens_is_refused(safe_dir: Path) -> None:
+    """With an ACL it looks like root:root 0775, and nobody could write it by that."""
+    shared = safe_dir / "shared"
+    shared.mkdir()
+    entries_of = ((1, 7, -1), (2, 7, 65534), (4, 5, -1), (0x10, 7, -1), (0x20, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in entries_of)
+    try:
+        os.setxattr(shared, "system.posix_acl_access", acl)
+    except OSError as error:
+        pytest.skip(f"no ACLs here: {error.strerror}")
+    assert (shared.stat().st_mode & 0o7777, shared.stat().st_gid) == (0o775, 0)
+    plan = planned(request(shared / "v"))
+    assert plan.refusal is not None and "has an ACL" in plan.refusal.message
+    with pytest.raises(Refused, match="has an ACL"):
+        make_dirs((str(shared / "v"),))
+    os.removexattr(shared, "system.posix_acl_access")
+    shared.chmod(0o775)
+    assert planned(request(shared / "v")).refusal is None
 
 
 def test_a_mount_that_fails_leaves_nothing(
