@@ -36,11 +36,14 @@ def main() -> NoReturn:
 
 
 def _steady() -> None:
-    """Make up for what a careless parent process leaves: closed streams, any encoding, any umask.
+    """Make up for what a careless parent process leaves: streams, an encoding, a umask, signals.
 
     A file that is opened while 0, 1 or 2 is free would become a standard stream. What an encoding
-    does not have is written as an escape. Nobody else can write to what root makes.
+    does not have is written as an escape. What root makes nobody else can write to and everybody
+    can read, as those must who wait for a data set. Where SIGCHLD is ignored the kernel keeps no
+    exit status, and every command would seem to have succeeded.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
@@ -53,7 +56,7 @@ def _steady() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if os.geteuid() == 0:
-        os.umask(os.umask(0o077) | 0o022)
+        os.umask(0o022)
 
 
 def run(argv: list[str]) -> int:

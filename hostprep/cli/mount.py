@@ -14,7 +14,7 @@ from hostprep.cli.options import (
     mode_of,
     size_in_bytes,
 )
-from hostprep.cli.output import emit_json, emit_text
+from hostprep.cli.output import emit_json, emit_text, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields, volume_line
 from hostprep.volumes.model import Huge
 
@@ -86,7 +86,7 @@ def mount(
     plan = plan_volume(request, gather(path))
     if plan.refusal is not None:
         raise plan.refusal
-    live = plan.live if dry_run else apply_volume(plan)
+    live = plan.live if dry_run else apply_volume(plan, on_wait=tell_of_waiting)
     if as_json:
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return

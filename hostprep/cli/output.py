@@ -15,6 +15,11 @@ def say(message: str = "") -> None:
     _print(message, sys.stderr)
 
 
+def tell_of_waiting(sentence: str) -> None:
+    """Say on stderr whom this run waits for."""
+    say(f"hostprep: {printable(sentence)}")
+
+
 def emit_text(text: str) -> None:
     """Print a result for people on stdout."""
     _print(text, sys.stdout)

@@ -29,10 +29,13 @@ def status(
     Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
     """
     from hostprep.converging.boot_state import comebacks
+    from hostprep.staging.manifest import damaged_records as damaged_datasets
     from hostprep.staging.status import dataset_statuses
+    from hostprep.volumes.records import damaged_records as damaged_volumes
     from hostprep.volumes.status import volume_statuses
 
     volumes = volume_statuses()
+    problems = (*damaged_volumes(), *(error.message for error in damaged_datasets().values()))
     datasets = dataset_statuses(check_source=not no_source)
     back = {each.record.target: each for each in comebacks(datasets)}
     if as_json:
@@ -45,10 +48,13 @@ def status(
                 ),
                 *(_unknown_fields(each) for each in back.values()),
             ],
+            "problems": list(problems),
         }
         emit_json("status", fields)
         return
-    if not volumes and not datasets and not back:
+    for words in problems:
+        emit_text(printable(words))
+    if not (volumes or datasets or back or problems):
         emit_text("no volumes and no data sets of hostprep on this machine")
     for volume in volumes:
         _show_volume(volume)
@@ -64,7 +70,9 @@ def status(
 
 def _show_volume(volume: VolumeStatus) -> None:
     live = volume.live
-    if live is None:
+    if volume.problem is not None:
+        emit_text(printable(f"volume {volume.path}: {volume.problem}"))
+    elif live is None:
         emit_text(printable(f"volume {volume.path}: not mounted"))
     else:
         share = 100 * live.used_bytes / live.size_bytes if live.size_bytes else 0
@@ -120,7 +128,8 @@ def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
     live = volume.live
     return {
         "path": volume.path,
-        "mounted": live is not None,
+        "mounted": live is not None if volume.problem is None else None,
+        "problem": volume.problem,
         **({} if live is None else volume_fields(live)),
         "in_fstab": volume.in_fstab,
         "drift": list(volume.drift),

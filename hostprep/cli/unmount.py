@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_json
+from hostprep.cli.output import emit_json, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields
 
 
@@ -29,7 +29,7 @@ def unmount(
     if plan.refusal is not None:
         raise plan.refusal
     if not dry_run:
-        plan = apply_unmount(plan)
+        plan = apply_unmount(plan, on_wait=tell_of_waiting)
     if as_json:
         fields = plan_fields(plan.changes, plan.unchanged, plan.warnings, dry_run=dry_run)
         was = None if plan.live is None else volume_fields(plan.live)

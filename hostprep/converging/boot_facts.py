@@ -14,10 +14,10 @@ from hostprep.host.block import StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.manifest import load_record
-from hostprep.system.files import FileSnapshot, read_snapshot
+from hostprep.system.files import ACL, FileSnapshot, read_snapshot
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
-from hostprep.volumes.paths import Folder
+from hostprep.volumes.paths import Folder, has_acl
 
 # Where the links of enabled units are, below the unit directory: the template's WantedBy=.
 WANTS = "multi-user.target.wants"
@@ -144,7 +144,8 @@ def _installed(directory: Path, unit: str) -> Installed:
     if snapshot is not None:
         # In a unit directory of one's own, one's own files are as good as root's.
         uid = 0 if snapshot.uid == os.geteuid() else snapshot.uid
-        writer = Folder(unit, uid, snapshot.gid, snapshot.mode).others_can_write
+        acl = any(name == ACL for name, _ in snapshot.xattrs)
+        writer = Folder(unit, uid, snapshot.gid, snapshot.mode, acl).others_can_write
     # Elsewhere than in the system's directory systemd does not know it.
     asked = directory == SYSTEM_UNIT_DIR and systemd_runs()
     failed = asked and show_unit(unit, ("ActiveState",)).get("ActiveState") == "failed"
@@ -159,7 +160,10 @@ def _footing(dataset: DatasetSpec) -> Footing:
         source_mount, remote = storage.mount.target, storage.storage_class in _REMOTE
     except HostprepError:  # not there now
         source_mount, remote = None, None
-    live = read_live(dataset.volume) if dataset.volume else None
+    try:
+        live = read_live(dataset.volume) if dataset.volume else None
+    except HostprepError:  # the volume's own plan says why
+        live = None
     mount = None if dataset.volume else mount_containing(parent, read_mounts())
     staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
     return Footing(
@@ -182,6 +186,8 @@ def _writer(program: str) -> str | None:
             status = each.stat()
         except OSError:
             return None
-        if who := Folder(str(each), status.st_uid, status.st_gid, status.st_mode).others_can_write:
+        acl = has_acl(str(each))
+        folder = Folder(str(each), status.st_uid, status.st_gid, status.st_mode, acl)
+        if who := folder.others_can_write:
             return f"{each} {who}"
     return None

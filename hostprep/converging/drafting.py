@@ -115,6 +115,9 @@ def write_draft(draft: Draft, path: Path) -> None:
 def _volumes(notes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for status in volume_statuses():
+        if status.problem is not None:
+            notes.append(f"{status.path} is left out: {status.problem}")
+            continue
         facts = gather(status.path)
         if facts.live is not None and facts.is_ours:
             found[status.path] = _volume(status.path, facts.live, facts)

@@ -60,7 +60,8 @@ class UnmountTask:
 
     def carry_out(self, observer: Observer) -> None:
         """Plan once more, now that its data sets are gone, and unmount."""
-        apply_unmount(gather_and_plan_unmount(UnmountRequest(self.path, fstab=True)))
+        plan = gather_and_plan_unmount(UnmountRequest(self.path, fstab=True))
+        apply_unmount(plan, on_wait=observer.note)
 
 
 @dataclass(frozen=True, slots=True)

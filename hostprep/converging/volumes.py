@@ -17,7 +17,7 @@ from hostprep.volumes.fstab import OWNER_OPTION
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.options import compare_options
-from hostprep.volumes.plan import VolumePlan, plan_volume
+from hostprep.volumes.plan import RELOAD, VolumePlan, plan_volume
 from hostprep.volumes.settings import default_inodes
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
@@ -67,7 +67,7 @@ class VolumeTask:
                 " was left as it is.",
                 "run the same command again",
             )
-        apply_volume(plan)
+        apply_volume(plan, on_wait=observer.note)
 
 
 def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
@@ -228,7 +228,7 @@ def _of(path: str, subject: str, words: str) -> str:
 
 def _change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
     change = change_of(step, facts.path)
-    if change.kind is Kind.FSTAB:
+    if change.kind is Kind.FSTAB and step != RELOAD:
         return replace(change, reason=_why_fstab(step.reason, plan, facts))
     if step.subject == facts.path:
         return replace(change, reason=_why_live(step.reason, plan, facts))

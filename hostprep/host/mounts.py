@@ -98,6 +98,16 @@ def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     return found
 
 
+def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
+    """Return the last mount on a directory above ``hidden`` that came after it and covers it."""
+    over, later = None, False
+    for mount in mounts:
+        later = later or mount.mount_id == hidden.mount_id
+        if later and hidden.target.startswith(mount.target.rstrip("/") + "/"):
+            over = mount
+    return over
+
+
 def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """Return the mount on which ``path`` (absolute, without symlinks) lies: the longest target.
 

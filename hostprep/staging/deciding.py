@@ -39,6 +39,7 @@ from hostprep.staging.target import moved_refusal, open_parent
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
 from hostprep.volumes.facts import gather
+from hostprep.volumes.live import check_visible
 from hostprep.volumes.plan import plan_volume
 
 
@@ -122,9 +123,10 @@ def decide(
 
 def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
     """Return a descriptor of the directory that data sets lie in, None before it is there."""
+    volume, mounts = None, read_mounts()
     if request.volume_size_bytes is not None:
-        mount = mount_containing(os.path.realpath(request.parent), read_mounts())
-        if mount is None or mount.target != request.parent or mount.fstype != "tmpfs":
+        volume = mount_containing(os.path.realpath(request.parent), mounts)
+        if volume is None or volume.target != request.parent or volume.fstype != "tmpfs":
             return None
     try:
         descriptor = open_parent(request.parent)
@@ -135,6 +137,8 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
             f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
         ) from None
     stack.callback(os.close, descriptor)
+    if volume is not None:
+        check_visible(descriptor, volume, mounts)
     return descriptor
 
 

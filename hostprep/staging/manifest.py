@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -106,14 +106,27 @@ def load_record(name: str, target: str) -> Record | None:
 
 
 def all_records() -> tuple[Record, ...]:
-    """Return all data sets on record here, by target."""
+    """Return all readable records here, by target; ``damaged_records`` has the others."""
     found: dict[str, Record] = {}
-    for state in readable_state_dirs():
-        for path in sorted((state / "datasets").glob("*/dataset.json")):
+    for path in _record_files():
+        try:
             record = _load(path)
-            if record is not None:
-                found.setdefault(record.target, record)
+        except HostprepError:
+            continue  # says nothing about the other data sets; load_record names it for its own
+        if record is not None:
+            found.setdefault(record.target, record)
     return tuple(found[target] for target in sorted(found))
+
+
+def damaged_records() -> dict[str, HostprepError]:
+    """Return what is wrong with the records that cannot be read, by the names of their folders."""
+    found: dict[str, HostprepError] = {}
+    for path in _record_files():
+        try:
+            _load(path)
+        except HostprepError as error:
+            found[path.parent.name] = error
+    return found
 
 
 def forget(record: Record) -> None:
@@ -121,19 +134,31 @@ def forget(record: Record) -> None:
     shutil.rmtree(folder(record.name, record.target), ignore_errors=True)
 
 
+def _record_files() -> Iterator[Path]:
+    for state in readable_state_dirs():
+        yield from sorted((state / "datasets").glob("*/dataset.json"))
+
+
 def _load(path: Path) -> Record | None:
     try:
         content = path.read_bytes()
         if not content:  # what a power cut may leave of a record that was not flushed
             return None
-        fields: dict[str, Any] = json.loads(content)
+        fields: Any = json.loads(content)
+        if not isinstance(fields, dict):
+            raise ValueError("it holds no record")
+        return _parse(path, fields)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise HostprepError(
             f"the record {path} cannot be read: {error}.",
             "nothing was changed; move the folder away to start over",
         ) from None
+
+
+def _parse(path: Path, fields: dict[str, Any]) -> Record:
+    """Raises ``TypeError`` or ``ValueError`` where something is missing or of another kind."""
     if fields.get("format") != FORMAT:
         raise HostprepError(
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",

@@ -57,7 +57,9 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         raise plan.refusal
     started = time.monotonic()
     request = plan.request
-    live = apply_volume(plan.volume) if plan.volume is not None else None
+    live = None
+    if plan.volume is not None:
+        live = apply_volume(plan.volume, on_wait=observer.note)
     if plan.nothing_to_do:
         parent_fd = open_parent(request.parent)
         try:

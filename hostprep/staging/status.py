@@ -64,9 +64,12 @@ def dataset_status(
 def _state(record: Record) -> tuple[str, str]:
     if is_locked("stage-" + record.id):
         return "copying", "a run is at work on it"
-    if record.volume is not None and read_live(record.volume) is None:
-        since = "" if record.boot_id == boot_id() else " since the machine was rebooted"
-        return "missing", f"its volume {record.volume} is not mounted{since}"
+    try:
+        if record.volume is not None and read_live(record.volume) is None:
+            since = "" if record.boot_id == boot_id() else " since the machine was rebooted"
+            return "missing", f"its volume {record.volume} is not mounted{since}"
+    except HostprepError as error:  # hidden, or not for this user to see: the others can be told
+        return "missing", error.message.removesuffix(".").removesuffix("; nothing was changed")
     if record.phase in ("copying", "publishing", "updating"):
         return "interrupted", "a run did not get to its end; the same `hostprep stage` goes on"
     if not os.path.isdir(record.target):

@@ -11,10 +11,12 @@ from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
     all_records,
+    damaged_records,
     folder,
     folder_of,
     forget,
     manifest_path,
+    record_id,
 )
 from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
@@ -87,12 +89,19 @@ class UnstageResult:
 
 
 def find_record(name_or_path: str) -> Record:
-    """Return the data set that is meant by its name, or by its path on the target."""
+    """Return the data set that is meant by its name, or by its path on the target.
+
+    Raises ``UsageError`` where none is known, ``HostprepError`` where its record cannot be read.
+    """
     records = all_records()
     path = os.path.abspath(name_or_path)
     for record in records:
         if record.target == path:
             return record
+    at_path = record_id(os.path.basename(path), path)
+    for folder_name, error in damaged_records().items():
+        if folder_name == at_path or folder_name.rpartition("-")[0] == name_or_path[:100]:
+            raise error
     named = [record for record in records if record.name == name_or_path]
     if len(named) == 1:
         return named[0]
@@ -180,11 +189,11 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     forget(record)
     if not release_volume:
         return UnstageResult(record, plan.files, (), None, None)
-    unmounted, kept_because = _release_volume(plan)
+    unmounted, kept_because = _release_volume(plan, observer)
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
 
 
-def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
+def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None, str | None]:
     """Unmount the volume where it is hostprep's and empty: (unmounted, why not)."""
     volume = plan.record.volume
     if volume is None:
@@ -192,14 +201,14 @@ def _release_volume(plan: UnstagePlan) -> tuple[bool | None, str | None]:
     facts = gather(volume)
     if facts.live is None:
         if plan.fstab:
-            unmount_volume(volume, fstab=True)
+            unmount_volume(volume, fstab=True, on_wait=observer.note)
         return None, None
     if not facts.is_ours:
         return False, "it was not mounted by hostprep"
     if facts.place.entries:
         return False, f"it still holds {', '.join(facts.place.entries[:3])}"
     try:
-        unmount_volume(volume, fstab=plan.fstab)
+        unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
     except HostprepError as error:
         return False, error.message
     return True, None

@@ -36,16 +36,16 @@ def name_of(uid: int, gid: int) -> str:
     except KeyError:
         group = ""
     return ":".join(
-        name if name and not name.isdigit() else str(number)
+        name if name and not _is_number(name) else str(number)
         for name, number in ((user, uid), (group, gid))
     )
 
 
 def _user(name: str) -> tuple[int, int | None]:
     try:
-        account = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        account = pwd.getpwuid(_id(name)) if _is_number(name) else pwd.getpwnam(name)
     except KeyError:
-        if name.isdigit():
+        if _is_number(name):
             return int(name), None
         raise UsageError(
             f"there is no user {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
@@ -54,11 +54,22 @@ def _user(name: str) -> tuple[int, int | None]:
 
 
 def _group(name: str) -> int:
-    if name.isdigit():
-        return int(name)
+    if _is_number(name):
+        return _id(name)
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
         raise UsageError(
             f"there is no group {name!r}.", "accepted: USER, USER:GROUP, UID:GID"
         ) from None
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
+
+
+def _id(number: str) -> int:
+    # The largest of 32 bits is no id: to chown(2) it means "leave it".
+    if len(number) > 10 or int(number) >= 0xFFFFFFFF:
+        raise UsageError(f"{number} is no user or group id: those end at {0xFFFFFFFE}.")
+    return int(number)

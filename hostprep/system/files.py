@@ -14,7 +14,8 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from hostprep.errors import HostprepError, Refused
 
 _TEMP_INFIX = ".hostprep-"
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_ACL = "system.posix_acl_access"
+ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
@@ -110,21 +111,40 @@ def replace_file(
     ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
     system refuses; the old file is untouched in all these cases.
     """
-    try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _failed(path, "was not written", error) from None
-    try:
+    with _parent(path) as directory:
         try:
-            _replace_in(directory, path, content, expected, check, new_mode)
+            with _temporary(directory, path, content, expected, check, new_mode) as name:
+                if read_snapshot(path) != expected:
+                    raise ChangedMeanwhile(
+                        f"somebody else wrote to {path} in the meantime; their version stays, and"
+                        " nothing of ours was written.",
+                        "run the same command again when the other program is done",
+                    )
+                os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError as error:
             raise _failed(path, "could not be replaced and is as it was", error) from None
         try:
             os.fsync(directory)
         except OSError as error:
             raise _failed(path, "was replaced, but may not survive a power cut", error) from None
-    finally:
-        os.close(directory)
+
+
+def rehearse_replacing(
+    path: Path,
+    content: bytes,
+    *,
+    expected: FileSnapshot | None,
+    check: Callable[[Path], None] | None = None,
+) -> None:
+    """Do what ``replace_file`` does up to the rename, and leave no trace; raise as it would."""
+    with _parent(path) as directory:
+        try:
+            with _temporary(directory, path, content, expected, check, 0o644):
+                if expected is not None:
+                    # The rename over an immutable file fails as its opening for writing does.
+                    os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+        except OSError as error:
+            raise _failed(path, "cannot be replaced and is as it was", error) from None
 
 
 def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> None:
@@ -181,14 +201,28 @@ def remove_stale_temps(path: Path) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _replace_in(
+@contextmanager
+def _parent(path: Path) -> Iterator[int]:
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _failed(path, "was not written", error) from None
+    try:
+        yield directory
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _temporary(
     directory: int,
     path: Path,
     content: bytes,
     expected: FileSnapshot | None,
     check: Callable[[Path], None] | None,
     new_mode: int,
-) -> None:
+) -> Iterator[str]:
+    """Yield the name of the finished and checked temporary file; it goes, unless it is renamed."""
     name = f".{path.name}{_TEMP_INFIX}{os.urandom(8).hex()}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     temp = os.open(name, flags, 0o600, dir_fd=directory)
@@ -203,20 +237,12 @@ def _replace_in(
         os.fsync(temp)
         if check is not None:
             check(path.parent / name)
-        if read_snapshot(path) != expected:
-            raise ChangedMeanwhile(
-                f"somebody else wrote to {path} in the meantime; their version stays, and nothing"
-                " of ours was written.",
-                "run the same command again when the other program is done",
-            )
-        os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
-    except BaseException:
+        yield name
+    finally:
         try:
             os.unlink(name, dir_fd=directory)
         except FileNotFoundError:
-            pass  # interrupted right after the rename
-        raise
-    finally:
+            pass  # renamed
         os.close(temp)
 
 
@@ -225,8 +251,8 @@ def _take_attributes(descriptor: int, model: FileSnapshot) -> None:
     os.fchown(descriptor, model.uid, model.gid)
     wanted = dict(model.xattrs)
     have = dict(_xattrs(descriptor))
-    if _ACL in have and _ACL not in wanted:
-        os.removexattr(descriptor, _ACL)  # inherited from a default ACL of the directory
+    if ACL in have and ACL not in wanted:
+        os.removexattr(descriptor, ACL)  # inherited from a default ACL of the directory
     for name, value in wanted.items():
         if have.get(name) != value:
             os.setxattr(descriptor, name, value)

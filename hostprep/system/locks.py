@@ -6,6 +6,8 @@ import errno
 import fcntl
 import json
 import os
+import shlex
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,8 @@ from hostprep.errors import HostprepError
 from hostprep.system.state import run_dir
 
 _POLL_SECONDS = 0.2
+# /run/lock is writable by everybody on Debian: neither links are followed nor pipes waited for.
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Locked(HostprepError):
@@ -37,7 +41,8 @@ def lock(
     once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
     killed run leaves none; the file itself stays, because removing it would race.
 
-    Raises ``Locked`` where the time has passed.
+    Raises ``Locked`` where the time has passed, ``HostprepError`` where the file cannot be had, or
+    is one that somebody else could keep from us.
     """
     path = run_dir() / f"hostprep-{name}.lock"
     try:
@@ -77,12 +82,14 @@ def is_locked(name: str) -> bool:
     """Return whether a run has the lock ``name`` now; False where one cannot tell."""
     path = run_dir() / f"hostprep-{name}.lock"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
     except PermissionError:  # root's, and an ordinary user asks
         return _is_listed(path)
     except OSError:
         return False
     try:
+        if _fault(descriptor) is not None:
+            return False
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno == errno.EWOULDBLOCK
@@ -104,12 +111,12 @@ def _is_listed(path: Path) -> bool:
 
 
 def _open(path: Path) -> int:
-    # /run/lock is writable by everybody on Debian, hence O_NOFOLLOW. O_CREAT is left out where the
-    # file exists: fs.protected_regular refuses it to root for files of others.
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    # O_CREAT is left out where the file exists: fs.protected_regular refuses it to root for files
+    # of others.
+    flags = os.O_RDWR | _FLAGS
     for _ in range(3):
         try:
-            return os.open(path, flags)
+            return _checked(os.open(path, flags), path)
         except FileNotFoundError:
             try:
                 return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -118,6 +125,27 @@ def _open(path: Path) -> int:
         except OSError as error:
             raise _no_lock(path, error) from None
     raise HostprepError(f"the lock file {path} comes and goes; something else uses its name.")
+
+
+def _checked(descriptor: int, path: Path) -> int:
+    if (fault := _fault(descriptor)) is None:
+        return descriptor
+    os.close(descriptor)
+    raise HostprepError(
+        f"the lock file {path} {fault}: whoever made it could keep hostprep waiting for ever;"
+        " nothing was changed.",
+        f"remove it: rm {shlex.quote(str(path))}",
+    )
+
+
+def _fault(descriptor: int) -> str | None:
+    """Say why an open file is no lock of ours, None where it is one."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if os.geteuid() == 0 and status.st_uid != 0:
+        return f"belongs to uid {status.st_uid}"
+    return None
 
 
 def _no_lock(path: Path, error: OSError) -> HostprepError:

@@ -21,6 +21,12 @@ _GENERATORS = (
 )
 
 
+class NotReloaded(HostprepError):
+    """What systemd reads was written, and systemd did not read it again."""
+
+    code = "not_reloaded"
+
+
 @dataclass(frozen=True, slots=True)
 class GeneratedUnits:
     """What systemd-fstab-generator(8) wrote.
@@ -111,7 +117,7 @@ def stop_unit(name: str) -> None:
 def daemon_reload(written: str = "fstab") -> None:
     """Let systemd read fstab and its units again; ``written`` is what was changed of them.
 
-    Raises ``HostprepError`` where it does not.
+    Raises ``NotReloaded`` where it does not.
     """
     try:
         run(
@@ -120,8 +126,8 @@ def daemon_reload(written: str = "fstab") -> None:
             package="systemd",
             timeout_seconds=120,
         )
-    except CommandFailed as error:
-        raise HostprepError(
+    except HostprepError as error:
+        raise NotReloaded(
             f"{written} is written, but systemd did not read it again: {error.message}",
             "run `systemctl daemon-reload`; at the next boot systemd reads it anyway",
         ) from None

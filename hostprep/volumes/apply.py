@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
+from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import SOURCE, VolumeFacts, gather
 from hostprep.volumes.fstab import set_volume
-from hostprep.volumes.fstab_file import edit_fstab, fstab_path
+from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume
 from hostprep.volumes.options import compare_options
@@ -21,23 +23,31 @@ from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import VolumeRecord, delete_record, requester, write_record
 
 Observer = Callable[[Change], None]
+FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
 
 
-def apply_volume(plan: VolumePlan, observer: Observer | None = None) -> LiveVolume:
+def apply_volume(
+    plan: VolumePlan,
+    observer: Observer | None = None,
+    *,
+    on_wait: Callable[[str], None] | None = None,
+) -> LiveVolume:
     """Carry out ``plan`` and return the volume as the kernel then reports it.
 
     The facts are read and planned once more under the lock, so that nothing is done that has been
-    overtaken. ``observer`` is told each change when it is done. A plan without changes touches no
-    more than our own record. Raises the plan's refusal, ``HostprepError`` without root, where a
-    step fails, and where the volume is afterwards not as planned.
+    overtaken. ``observer`` is told each change when it is done, ``on_wait`` in a sentence whom this
+    run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
+    before anything is changed: the plan's refusal, or what the judges of a new fstab say.
+    ``HostprepError`` without root, where a step fails, and where the volume is afterwards not as
+    planned.
     """
     if plan.refusal is not None:
         raise plan.refusal
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return plan.live
     need_root(f"mounting on {plan.request.path}")
-    with lock(LOCK, purpose=f"mount {plan.request.path}"):
+    with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait):
         facts = gather(plan.request.path)
         fresh = plan_volume(plan.request, facts)
         if fresh.refusal is not None:
@@ -48,9 +58,13 @@ def apply_volume(plan: VolumePlan, observer: Observer | None = None) -> LiveVolu
                 " changed.",
                 "run the same command again",
             )
-        live = _mount(fresh, facts) if fresh.mount else _change(fresh, facts)
+        edit = None
         if fresh.fstab_options is not None:
-            _write_fstab(fresh.fstab_options, facts)
+            edit = _fstab_edit(fresh.fstab_options, facts)
+            check_edit(fstab_path(), edit, on_wait)
+        live = _mount(fresh, facts) if fresh.mount else _change(fresh, facts)
+        if edit is not None:
+            write_fstab(edit, "the volume is mounted", on_wait)
         for change in fresh.changes:
             if observer is not None:
                 observer(change)
@@ -69,12 +83,13 @@ def need_root(what: str) -> None:
 
 def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
     # The record comes first: were we killed right after the mount, it must be known as ours.
-    _remember(plan, facts, device=None)
+    _remember(plan, facts, None, "nothing was mounted")
     try:
         make_dirs(plan.make_dirs)
         mount_tmpfs(facts.path, SOURCE, plan.options)
         live = _verified(facts.path, plan.options)
-        _remember(plan, facts, device=_mount_of(facts.path).device)
+        device = _mount_of(facts.path).device
+        _remember(plan, facts, device, "the volume was unmounted again")
     except BaseException:
         # Nothing was mounted there before, so what is there now is ours and empty: taken back.
         if _is_mounted(facts.path):
@@ -83,7 +98,8 @@ def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
         if facts.record is None:
             delete_record(facts.path)
         else:
-            write_record(facts.record)
+            with contextlib.suppress(HostprepError):  # what is raised came first
+                write_record(facts.record, "the volume was unmounted again")
         raise
     return live
 
@@ -95,7 +111,7 @@ def _change(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
     if plan.owner is not None or plan.mode is not None:
         _set_owner_and_mode(facts, plan.owner, plan.mode)
     live = _verified(facts.path, plan.options)
-    _remember(plan, facts, device=facts.mount.device)
+    _remember(plan, facts, facts.mount.device, "what was to be changed of the volume is changed")
     return live
 
 
@@ -134,18 +150,25 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
     return live
 
 
-def _write_fstab(options: tuple[str, ...], facts: VolumeFacts) -> None:
+def _fstab_edit(options: tuple[str, ...], facts: VolumeFacts) -> FstabEdit:
     def edit(content: bytes) -> bytes:
         return set_volume(content, volume_id=facts.volume_id, path=facts.path, options=options)
 
+    return edit
+
+
+def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | None) -> None:
+    """Edit fstab after the volume; ``done`` says of an edit that fails what was changed before."""
     try:
-        edit_fstab(fstab_path(), edit)
+        edit_fstab(fstab_path(), edit, on_wait=on_wait)
+    except NotReloaded:
+        raise  # it is written, and says what is left to do
     except HostprepError as error:
-        error.message = f"the volume is mounted, but not in fstab: {error.message}"
-        raise
+        message = f"{done}, but fstab could not be edited: {error.message}"
+        raise HostprepError(message, error.hint) from None
 
 
-def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None) -> None:
+def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: str) -> None:
     earlier = facts.record
     record = VolumeRecord(
         path=facts.path,
@@ -160,7 +183,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None) -> None:
         created_unix_seconds=earlier.created_unix_seconds if earlier else time.time(),
     )
     if record != earlier:
-        write_record(record)
+        write_record(record, done)
 
 
 def _mount_of(path: str) -> Mount:

@@ -13,7 +13,7 @@ from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, volume_id_for
-from hostprep.volumes.fstab_file import fstab_path, read_fstab
+from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import INODE_BYTES, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
@@ -28,6 +28,7 @@ class VolumeFacts:
     ``mounts_below`` are the mount points inside it. ``promised_bytes`` is what other volumes of
     hostprep may still come to take, inodes included. ``fstab`` is None where it could not be read
     for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
+    ``reload_is_due``: systemd has not read fstab since our last edit of it.
     """
 
     path: str
@@ -44,6 +45,7 @@ class VolumeFacts:
     record: VolumeRecord | None
     fstab: bytes | None
     fstab_refusal: Refused | None
+    reload_is_due: bool = False
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -98,6 +100,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         record=read_record(path),
         fstab=fstab,
         fstab_refusal=fstab_refusal,
+        reload_is_due=reload_is_due(fstab_path()),
     )
 
 

@@ -11,6 +11,7 @@ taking our line out restores the file exactly, with one exception: a file that e
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -85,7 +86,7 @@ def volume_id_for(path: str) -> str:
         else chr(byte)
         if chr(byte).isascii() and (chr(byte).isalnum() or byte == ord("."))
         else f"_{byte:02x}"
-        for byte in path.strip("/").encode("utf-8", "surrogateescape")
+        for byte in os.fsencode(path.strip("/"))
     )
     return "".join(escaped) or "-"
 
@@ -176,12 +177,14 @@ def _path_problem(path: str) -> str | None:
         return "is not in its shortest form"
     if path == "/":
         return "is the root"
-    if any(unicodedata.category(character) == "Cc" for character in path):
-        return "holds control characters"
     try:
-        raw = path.encode()
-    except UnicodeEncodeError:
+        # What the path is on the disk, as the kernel and systemd read it, whatever our locale.
+        raw = os.fsencode(path)
+        text = raw.decode()
+    except UnicodeError:
         return "is not UTF-8, which systemd ignores in a unit"
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        return "holds control characters"
     if path != path.rstrip() or path.endswith("\\"):
         # Where= loses white space at its end (systemd#38804) and takes \ for a continuation.
         return "ends in white space or a backslash, which systemd loses"
@@ -304,7 +307,7 @@ def _number(field: bytes) -> int | None:
 
 def _escape(field: str) -> bytes:
     # glibc's getmntent, which systemd reads with, undoes \040 and \134 but not every octal escape.
-    return field.encode().replace(b"\\", b"\\134").replace(b" ", b"\\040")
+    return os.fsencode(field).replace(b"\\", b"\\134").replace(b" ", b"\\040")
 
 
 def _simplified(path: str) -> str:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import mount_at, read_mounts
-from hostprep.system.files import read_snapshot, remove_stale_temps, replace_file
+from hostprep.system.files import (
+    FileSnapshot,
+    read_snapshot,
+    rehearse_replacing,
+    remove_stale_temps,
+    replace_file,
+)
 from hostprep.system.locks import lock
+from hostprep.system.state import boot_dir
 from hostprep.system.systemd import daemon_reload, systemd_runs
 from hostprep.volumes.fstab import foreign_lines
 from hostprep.volumes.fstab_check import check_new_fstab
@@ -34,47 +42,109 @@ def read_fstab(path: Path) -> bytes:
     return b"" if snapshot is None else snapshot.content
 
 
-def edit_fstab(path: Path, edit: Callable[[bytes], bytes], *, check: bool = True) -> bool:
+def edit_fstab(
+    path: Path,
+    edit: Callable[[bytes], bytes],
+    *,
+    check: bool = True,
+    on_wait: Callable[[str], None] | None = None,
+) -> bool:
     """Replace the file by what ``edit`` makes of its bytes; return whether anything changed.
 
     Only lines of ours may differ. ``check`` has findmnt and, where it is installed, systemd's
     generator judge the new file before it takes the old one's place. systemd reads fstab again
-    afterwards where it runs and this is the machine's own fstab. A file that is missing is made,
-    with mode 0644.
+    afterwards where it runs and this is the machine's own fstab; where it failed to after an
+    earlier edit, also without a change. A file that is missing is made, with mode 0644. ``on_wait``
+    is told where another run has the lock.
 
     Raises ``Refused`` (``ChangedMeanwhile`` where somebody else wrote in between) and
-    ``HostprepError``; the file is untouched then, but for a failed reload, which says so.
+    ``HostprepError``; the file is untouched then, but for ``NotReloaded``, which says so.
     """
-    with lock("fstab", purpose=f"edit {path}"):
-        _refuse_mounted(path)
-        if path.parent.is_dir():
-            remove_stale_temps(path)
-        before = read_snapshot(path)
-        old = b"" if before is None else before.content
-        new = edit(old)
-        if new == old:
-            return False
-        if foreign_lines(new) != foreign_lines(old):
-            raise HostprepError(
-                f"an edit of {path} would have touched lines that are not hostprep's; it was not"
-                " written. This is a mistake in hostprep.",
-                "please report it with the file",
+    with lock("fstab", purpose=f"edit {path}", on_wait=on_wait):
+        draft = _draft(path, edit)
+        changed = draft.new != draft.old
+        if changed:
+            replace_file(
+                path, draft.new, expected=draft.before, check=draft.judge if check else None
             )
+            if read_fstab(path) != draft.new:
+                raise HostprepError(
+                    f"{path} was replaced, and somebody else has changed it again already.",
+                    "see whether their version still has hostprep's line",
+                )
+        if (changed and _is_systemds(path)) or reload_is_due(path):
+            _reload()
+    return changed
 
-        def judge(candidate: Path) -> None:
-            check_new_fstab(
-                old=old, old_path=None if before is None else path, new=new, new_path=candidate
-            )
 
-        replace_file(path, new, expected=before, check=judge if check else None)
-        if read_fstab(path) != new:
-            raise HostprepError(
-                f"{path} was replaced, and somebody else has changed it again already.",
-                "see whether their version still has hostprep's line",
-            )
-        if os.path.realpath(path) == str(SYSTEM_FSTAB) and systemd_runs():
-            daemon_reload()
-    return True
+def check_edit(
+    path: Path, edit: Callable[[bytes], bytes], on_wait: Callable[[str], None] | None = None
+) -> None:
+    """Raise what ``edit_fstab`` would, as far as it shows without a change; changes nothing.
+
+    For what is to be done before the edit, and would have to be undone after one that fails.
+    """
+    with lock("fstab", purpose=f"check {path}", on_wait=on_wait):
+        draft = _draft(path, edit)
+        if draft.new != draft.old:
+            rehearse_replacing(path, draft.new, expected=draft.before, check=draft.judge)
+
+
+def reload_is_due(path: Path) -> bool:
+    """Return whether systemd did not read the file again after an earlier edit in this boot."""
+    return _is_systemds(path) and _reload_mark().exists()
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An edit of the file at ``path`` before it is written; ``before`` of None: there is none."""
+
+    path: Path
+    before: FileSnapshot | None
+    old: bytes
+    new: bytes
+
+    def judge(self, candidate: Path) -> None:
+        """Have the new file, written to ``candidate``, checked by those who will read it."""
+        old_path = None if self.before is None else self.path
+        check_new_fstab(old=self.old, old_path=old_path, new=self.new, new_path=candidate)
+
+
+def _draft(path: Path, edit: Callable[[bytes], bytes]) -> _Draft:
+    """Read the file and edit what was read. To be called under the lock."""
+    _refuse_mounted(path)
+    if path.parent.is_dir():
+        remove_stale_temps(path)
+    before = read_snapshot(path)
+    old = b"" if before is None else before.content
+    new = edit(old)
+    if foreign_lines(new) != foreign_lines(old):
+        raise HostprepError(
+            f"an edit of {path} would have touched lines that are not hostprep's; it was not"
+            " written. This is a mistake in hostprep.",
+            "please report it with the file",
+        )
+    return _Draft(path, before, old, new)
+
+
+def _is_systemds(path: Path) -> bool:
+    return os.path.realpath(path) == str(SYSTEM_FSTAB) and systemd_runs()
+
+
+def _reload_mark() -> Path:
+    """Return the file that is there from before a reload until it has worked."""
+    return boot_dir() / "fstab-not-reloaded"
+
+
+def _reload() -> None:
+    mark = _reload_mark()
+    try:
+        mark.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        mark.touch()
+    except OSError:
+        pass  # /run is full: the reload matters more than knowing that it failed
+    daemon_reload()
+    mark.unlink(missing_ok=True)
 
 
 def _refuse_mounted(path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from hostprep.errors import HostprepError
-from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
 from hostprep.volumes.model import Huge, LiveVolume
 
 
@@ -17,12 +19,17 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
     Sizes are from statvfs(2), in bytes: the texts of mountinfo are rounded and leave defaults out.
     Mode and owner are those of the root directory, for mountinfo keeps what was given at the mount.
     A tmpfs without limit (``size=0``) has a size of 0 here.
+
+    Raises ``Refused`` where a later mount on a directory above hides it, ``HostprepError`` where it
+    cannot be opened.
     """
-    mount = mount_at(path, read_mounts() if mounts is None else mounts)
+    known = tuple(read_mounts() if mounts is None else mounts)
+    mount = mount_at(path, known)
     if mount is None or mount.fstype != "tmpfs":
         return None
-    descriptor = open_root(path)
+    descriptor = _open_root(mount, known)
     try:
+        check_visible(descriptor, mount, known)
         space, status = os.fstatvfs(descriptor), os.fstat(descriptor)
     finally:
         os.close(descriptor)
@@ -44,9 +51,32 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
     )
 
 
-def open_root(path: str) -> int:
-    """Open the directory ``path`` without following a link; the caller closes the descriptor."""
+def check_visible(descriptor: int, mount: Mount, mounts: Sequence[Mount]) -> None:
+    """Raise ``Refused`` where what was opened at a volume's path is not the volume.
+
+    The kernel lists a mount as long as it is there, also under one that covers it: what is written
+    to its path goes elsewhere then, and what is read there comes from elsewhere.
+    """
+    device = os.fstat(descriptor).st_dev
+    if f"{os.major(device)}:{os.minor(device)}" != mount.device:
+        raise _hidden(mount, mount_over(mount, mounts))
+
+
+def _open_root(mount: Mount, mounts: Sequence[Mount]) -> int:
+    """Open the volume's directory without following a link; the caller closes the descriptor."""
     try:
-        return os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return os.open(mount.target, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise HostprepError(f"{path} cannot be opened: {error.strerror}.") from None
+        over = mount_over(mount, mounts)
+        if over is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise _hidden(mount, over) from None
+        raise HostprepError(f"{mount.target} cannot be opened: {error.strerror}.") from None
+
+
+def _hidden(mount: Mount, over: Mount | None) -> Refused:
+    if over is None:
+        what, remedy = "another file system", "`findmnt` shows which; unmount that"
+    else:
+        what = f"{over.source} ({over.fstype}), mounted on {over.target} after it,"
+        remedy = f"unmount that (umount {shlex.quote(over.target)}), or mount it before the volume"
+    return Refused(f"{what} hides the volume {mount.target}; nothing was changed.", remedy)

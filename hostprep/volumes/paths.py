@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.system.files import ACL
 
 _NAMES_SHOWN = 5
 _SAFER = "choose an empty or new directory such as /mnt/NAME"
@@ -42,18 +43,22 @@ class Folder:
     uid: int
     gid: int
     mode: int
+    acl: bool = False
 
     @property
     def others_can_write(self) -> str | None:
         """Say who but root can rename things in it, None where nobody can.
 
         A sticky directory such as ``/tmp`` counts: before the next boot's mount anybody may put a
-        directory or a symlink of theirs where the mount point was.
+        directory or a symlink of theirs where the mount point was. With an ACL the group's bits are
+        its mask, which covers every user and group that it names.
         """
         if self.uid != 0:
             return f"belongs to uid {self.uid}"
         if self.mode & stat.S_IWOTH:
             return "is writable by everybody"
+        if self.mode & stat.S_IWGRP and self.acl:
+            return "has an ACL that lets others write (getfacl shows whom)"
         if self.mode & stat.S_IWGRP and self.gid != 0:
             return f"is writable by gid {self.gid}"
         return None
@@ -128,7 +133,8 @@ def look(path: str) -> Place:
             return Place(PointKind.OTHER, tuple(parents))
         if current != path:
             mode = stat.S_IMODE(status.st_mode)
-            parents.append(Folder(current, status.st_uid, status.st_gid, mode))
+            acl = has_acl(current)
+            parents.append(Folder(current, status.st_uid, status.st_gid, mode, acl))
     return Place(PointKind.DIRECTORY, tuple(parents), entries=_first_names(path))
 
 
@@ -155,6 +161,14 @@ def place_refusal(path: str, place: Place) -> Refused | None:
             f"{place.missing[0]} cannot be made: its file system is mounted read-only.", _SAFER
         )
     return None
+
+
+def has_acl(place: str | int) -> bool:
+    """Return whether an ACL says more about a path or an open file than its mode."""
+    try:
+        return bool(os.getxattr(place, ACL))
+    except OSError:
+        return False  # none, or a file system without ACLs
 
 
 def make_dirs(paths: tuple[str, ...]) -> None:
@@ -205,7 +219,8 @@ def _open_walking(path: str) -> int:
             os.close(descriptor)
         descriptor = inner
         status = os.fstat(descriptor)
-        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode)
+        acl = has_acl(descriptor)
+        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode, acl)
         if who := folder.others_can_write:
             os.close(descriptor)
             raise Refused(f"{path} changed meanwhile: {name} {who}; nothing was made in it.")

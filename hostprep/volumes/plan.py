@@ -31,6 +31,7 @@ from hostprep.volumes.settings import (
     whole_pages,
 )
 
+RELOAD = Change("fstab", "let systemd read it again", "that failed after the last change")
 _KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 
 
@@ -267,6 +268,8 @@ def _plan_fstab(
     if facts.fstab is None:
         raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
     edited = set_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path, options=options)
+    if edited == facts.fstab and facts.reload_is_due:
+        return options, (RELOAD,), ()
     if edited == facts.fstab:
         return options, (), (Unchanged("fstab", "its line says the same already"),)
     if facts.fstab_entry is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ class VolumeRecord:
 
     @classmethod
     def from_json(cls, content: bytes) -> VolumeRecord:
-        """Read a stored record; raise ``ValueError`` or ``TypeError`` where it is none."""
-        fields: dict[str, Any] = json.loads(content)
-        if fields.pop("schema", None) != _SCHEMA:
+        """Read a stored record; raise ``ValueError``, ``TypeError`` or ``KeyError`` for another."""
+        fields: Any = json.loads(content)
+        if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
             raise ValueError(f"not a {_SCHEMA} document")
         fields["made_dirs"] = tuple(fields["made_dirs"])
         return cls(**fields)
@@ -65,43 +66,59 @@ def read_record(path: str) -> VolumeRecord | None:
     for directory in readable_state_dirs():
         file = _file(path, directory)
         try:
-            return VolumeRecord.from_json(file.read_bytes())
-        except FileNotFoundError:
-            continue
+            record = _load(file)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise HostprepError(
                 f"the record {file} of the volume {path} cannot be read: {error}; nothing was"
                 " changed.",
                 "remove the file if the volume is not hostprep's",
             ) from None
+        if record is not None:
+            return record
     return None
 
 
 def all_records() -> tuple[VolumeRecord, ...]:
     """Return every readable record, by path; an ordinary user's and the machine's."""
     found: dict[str, VolumeRecord] = {}
-    for directory in readable_state_dirs():
-        for file in (directory / _FOLDER).glob("*.json"):
-            try:
-                record = VolumeRecord.from_json(file.read_bytes())
-            except (OSError, ValueError, TypeError, KeyError):
-                continue  # says nothing about the other volumes; read_record names it for its own
+    for file in _record_files():
+        try:
+            record = _load(file)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # says nothing about the other volumes; read_record names it for its own
+        if record is not None:
             found.setdefault(record.path, record)
     return tuple(found[path] for path in sorted(found))
 
 
-def write_record(record: VolumeRecord) -> None:
-    """Store ``record`` in place of the earlier one; raise ``HostprepError`` if it fails."""
+def damaged_records() -> tuple[str, ...]:
+    """Return what is wrong with each record that cannot be read, in a sentence."""
+    found = []
+    for file in _record_files():
+        try:
+            _load(file)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            found.append(f"the record {file} of a volume cannot be read: {error}.")
+    return tuple(found)
+
+
+def write_record(record: VolumeRecord, done: str = "nothing else was changed") -> None:
+    """Store ``record`` in place of the earlier one.
+
+    Raises ``HostprepError`` if it fails; ``done`` says what was changed by then ("nothing was
+    mounted").
+    """
     file = _file(record.path, state_dir())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Not flushed: a power cut takes the tmpfs that it speaks of as well.
+        write_atomically(file, [record.to_json()], durable=False)
     except OSError as error:
         raise HostprepError(
-            f"{file.parent} cannot be made: {error.strerror}; nothing was mounted.",
-            "hostprep remembers its volumes there; HOSTPREP_STATE_DIR moves it",
+            f"the record {file} cannot be written: {error.strerror}; {done}.",
+            "hostprep remembers its volumes there: mend that and run the same command again, or"
+            " move it with HOSTPREP_STATE_DIR",
         ) from None
-    # Not flushed: a power cut takes the tmpfs that it speaks of as well.
-    write_atomically(file, [record.to_json()], durable=False)
 
 
 def delete_record(path: str) -> None:
@@ -113,6 +130,20 @@ def delete_record(path: str) -> None:
 def requester() -> str:
     """Return who asked: the user behind sudo, or the user id of this process."""
     return os.environ.get("SUDO_USER") or f"uid {os.getuid()}"
+
+
+def _record_files() -> Iterator[Path]:
+    for directory in readable_state_dirs():
+        yield from sorted((directory / _FOLDER).glob("*.json"))
+
+
+def _load(file: Path) -> VolumeRecord | None:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    # A power cut may leave an empty file of what was not flushed.
+    return VolumeRecord.from_json(content) if content else None
 
 
 def _file(path: str, directory: Path) -> Path:

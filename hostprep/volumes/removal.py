@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError, Refused
@@ -13,13 +14,14 @@ from hostprep.system.locks import lock
 from hostprep.system.mounting import unmount
 from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
-from hostprep.volumes.apply import LOCK, Observer, need_root
+from hostprep.volumes.apply import LOCK, FstabEdit, Observer, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
-from hostprep.volumes.fstab_file import edit_fstab, fstab_path
+from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
 from hostprep.volumes.paths import remove_dirs
+from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import delete_record
 
 
@@ -55,6 +57,7 @@ def unmount_volume(
     fstab: bool = False,
     discard_data: bool = False,
     observer: Observer | None = None,
+    on_wait: Callable[[str], None] | None = None,
 ) -> UnmountPlan:
     """Unmount hostprep's volume at ``path`` and return what was done; nothing where none is.
 
@@ -63,7 +66,7 @@ def unmount_volume(
     """
     request = UnmountRequest(path, fstab=fstab, discard_data=discard_data)
     plan = gather_and_plan_unmount(request)
-    return apply_unmount(plan, observer)
+    return apply_unmount(plan, observer, on_wait=on_wait)
 
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
@@ -86,8 +89,9 @@ def plan_unmount(
         new_fstab = _without_line(request, facts)
     except Refused as refusal:
         return UnmountPlan(request, path, refusal=refusal, live=facts.live)
-    edits = new_fstab is not None
-    line_stays = facts.fstab_entry is not None and not edits
+    removes_line = new_fstab is not None
+    reloads = request.fstab and not removes_line and facts.reload_is_due
+    line_stays = facts.fstab_entry is not None and not removes_line
     # With a line in fstab the volume comes back at boot: its directories and record stay for that.
     forget = facts.record is not None and not line_stays
     made = facts.record.made_dirs if facts.record is not None and not line_stays else ()
@@ -95,8 +99,10 @@ def plan_unmount(
     if facts.live is not None:
         held = format_bytes(facts.live.used_bytes)
         changes.append(Change(path, f"unmount ({held} in use)", "asked for"))
-    if edits:
+    if removes_line:
         changes.append(Change("fstab", "remove the volume's line", "asked for"))
+    elif reloads:
+        changes.append(RELOAD)
     changes.extend(
         Change(directory, "remove directory, if it is empty", "hostprep made it for the volume")
         for directory in reversed(made)
@@ -120,28 +126,37 @@ def plan_unmount(
         unchanged=tuple(unchanged),
         warnings=tuple(warnings),
         unmount=facts.live is not None,
-        edit_fstab=edits,
+        edit_fstab=removes_line or reloads,
         remove_dirs=made,
         forget=forget,
         live=facts.live,
     )
 
 
-def apply_unmount(plan: UnmountPlan, observer: Observer | None = None) -> UnmountPlan:
+def apply_unmount(
+    plan: UnmountPlan,
+    observer: Observer | None = None,
+    *,
+    on_wait: Callable[[str], None] | None = None,
+) -> UnmountPlan:
     """Carry out ``plan``, after planning once more under the lock; return what was done."""
     if plan.refusal is not None:
         raise plan.refusal
     if not plan.changes:
         return plan
     need_root(f"unmounting {plan.path}")
-    with lock(LOCK, purpose=f"unmount {plan.path}"):
+    with lock(LOCK, purpose=f"unmount {plan.path}", on_wait=on_wait):
         fresh = gather_and_plan_unmount(plan.request)
         if fresh.refusal is not None:
             raise fresh.refusal
+        edit = None
+        if fresh.edit_fstab:
+            edit = _fstab_edit(fresh.path)
+            check_edit(fstab_path(), edit, on_wait)
         if fresh.unmount:
             _unmount(fresh.path)
-        if fresh.edit_fstab:
-            _edit_fstab(fresh)
+        if edit is not None:
+            write_fstab(edit, "the volume is unmounted", on_wait)
         remove_dirs(fresh.remove_dirs)
         if fresh.forget:
             delete_record(fresh.path)
@@ -213,12 +228,5 @@ def _unmount(path: str) -> None:
         raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
 
 
-def _edit_fstab(plan: UnmountPlan) -> None:
-    def edit(content: bytes) -> bytes:
-        return remove_volume(content, volume_id=volume_id_for(plan.path), path=plan.path)
-
-    try:
-        edit_fstab(fstab_path(), edit)
-    except HostprepError as error:
-        error.message = f"the volume is unmounted, but its line is still in fstab: {error.message}"
-        raise
+def _fstab_edit(path: str) -> FstabEdit:
+    return lambda content: remove_volume(content, volume_id=volume_id_for(path), path=path)

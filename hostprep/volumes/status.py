@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError
-from hostprep.host.mounts import read_mounts
+from hostprep.host.mounts import Mount, read_mounts
 from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
@@ -16,8 +17,9 @@ from hostprep.volumes.records import VolumeRecord, all_records
 
 @dataclass(frozen=True, slots=True)
 class VolumeStatus:
-    """A volume on record or in fstab. ``live`` of None: it is not mounted.
+    """A volume on record or in fstab. ``live`` of None: it is not mounted, or has a ``problem``.
 
+    ``problem`` says why it cannot be looked at though something is mounted there.
     ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
     where it differs from its line in fstab; ``in_fstab`` whether there is one.
     """
@@ -27,10 +29,14 @@ class VolumeStatus:
     in_fstab: bool
     drift: tuple[str, ...]
     fstab_drift: tuple[str, ...]
+    problem: str | None = None
 
 
 def volume_statuses() -> tuple[VolumeStatus, ...]:
-    """Return the status of every volume that hostprep mounted or put into fstab, by path."""
+    """Return the status of every volume that hostprep mounted or put into fstab, by path.
+
+    One that cannot be looked at has its ``problem``, and does not keep the others from being shown.
+    """
     records = {record.path: record for record in all_records()}
     try:
         lines = {
@@ -40,14 +46,19 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
         lines = {}  # refused as a place to write to, and then nothing of ours was written there
     mounts = read_mounts()
     return tuple(
-        _status(path, read_live(path, mounts), records.get(path), lines.get(path))
+        _status(path, mounts, records.get(path), lines.get(path))
         for path in sorted(records.keys() | lines.keys())
     )
 
 
 def _status(
-    path: str, live: LiveVolume | None, record: VolumeRecord | None, line: FstabEntry | None
+    path: str, mounts: Sequence[Mount], record: VolumeRecord | None, line: FstabEntry | None
 ) -> VolumeStatus:
+    try:
+        live = read_live(path, mounts)
+    except HostprepError as error:
+        problem = error.message.removesuffix(".").removesuffix("; nothing was changed")
+        return VolumeStatus(path, None, line is not None, (), (), problem)
     drift: tuple[str, ...] = ()
     fstab_drift: tuple[str, ...] = ()
     if live is not None and record is not None:

@@ -188,16 +188,44 @@ def test_what_a_careless_parent_closes_or_fills_changes_no_exit_code(
     assert "Traceback" not in done.stderr and "bug" not in done.stderr
 
 
-def test_neither_the_encoding_nor_the_umask_of_the_caller_matters(home: Path) -> None:
+@pytest.mark.parametrize("umask", ["0", "077"])
+def test_neither_the_encoding_nor_the_umask_of_the_caller_matters(home: Path, umask: str) -> None:
     (home / "dätä").mkdir()
     (home / "dätä/file").touch()
     write(home, f"datasets: [{{source: dätä, to: {home}/fast}}]\n")
-    done = sh('umask 0; PYTHONIOENCODING=ascii "$0" -m hostprep apply --yes', home)
+    done = sh(f'umask {umask}; PYTHONIOENCODING=ascii "$0" -m hostprep apply --yes', home)
     assert done.returncode == 0, done.stderr
     assert r"fast/d\xe4t\xe4" in done.stdout
     if os.geteuid() == 0:
-        made = [home / "fast", *Path(os.environ["HOSTPREP_STATE_DIR"]).rglob("*")]
+        state = Path(os.environ["HOSTPREP_STATE_DIR"])
+        made = [home / "fast", state, *state.rglob("*")]
         assert [path for path in made if path.stat().st_mode & 0o022] == []
+        # Those who wait for the data set must come as far as it.
+        assert [
+            path for path in made if path.is_dir() and path.stat().st_mode & 0o055 != 0o055
+        ] == []
+
+
+def test_a_command_that_fails_is_seen_to_though_the_caller_ignores_its_children() -> None:
+    script = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    )
+    program = (
+        "from hostprep.cli.main import _steady\n"
+        "from hostprep.system.bounded import ask_in_child\n"
+        "from hostprep.system.run import CommandFailed, run\n"
+        "_steady()\n"
+        "assert ask_in_child(lambda: 1, patience_seconds=5) == 1\n"
+        "try:\n"
+        "    run(['false'], wanted_for='test')\n"
+        "except CommandFailed:\n"
+        "    print('seen')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "seen\n", done.stderr
 
 
 def sh(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:

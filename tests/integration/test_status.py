@@ -45,6 +45,7 @@ def test_nothing_is_a_sentence_too() -> None:
         "ok": True,
         "volumes": [],
         "datasets": [],
+        "problems": [],
     }
     assert "no volumes and no data sets" in run_hostprep("status").stdout
 
@@ -170,12 +171,45 @@ def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
     assert found["datasets"][0]["state"] == "missing"
 
 
-def test_a_record_of_another_version_is_a_sentence(source: Path, target: Path, state: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"format": "hostprep.manifest/1"}', "cannot be read"),
+        ('{"format": "hostprep.manifest/9"}', "another version"),
+    ],
+)
+def test_a_damaged_record_keeps_no_other_data_set_back(
+    content: str, words: str, source: Path, target: Path, state: Path
+) -> None:
     hostprep("stage", source, "--to", target)
     (record,) = state.glob("datasets/*/dataset.json")
-    record.write_text(record.read_text().replace("hostprep.manifest/1", "hostprep.manifest/9"))
-    found = hostprep("status", expect=1)
-    assert "another version" in found["error"]["message"]
-    record.write_text("{torn")
-    found = hostprep("stage", source, "--to", target, expect=1)
-    assert str(record) in found["error"]["message"]
+    hostprep("stage", source, "--to", target, "--name", "other")
+    record.write_text(content)
+    found = hostprep("status")
+    assert [each["name"] for each in found["datasets"]] == ["other"]
+    (problem,) = found["problems"]
+    assert str(record) in problem and words in problem
+    assert problem in run_hostprep("status").stdout
+    for line in (
+        ("stage", source, "--to", target),
+        ("unstage", "data"),
+        ("unstage", target / "data"),
+    ):
+        refused = hostprep(*line, expect=1)["error"]
+        assert refused["message"] == problem and "move the folder away" in refused["hint"]
+    assert hostprep("unstage", "other")["left"] == []
+    assert (target / "data").is_dir()
+
+
+def test_a_damaged_record_of_a_volume_keeps_no_other_back(safe_dir: Path, state: Path) -> None:
+    hostprep("mount", safe_dir / "a", "--size", "16M", "--reserve", "0")
+    hostprep("mount", safe_dir / "b", "--size", "16M", "--reserve", "0")
+    record = next(state.glob("volumes/*a.json"))
+    record.write_text("null")
+    found = hostprep("status")
+    assert [each["path"] for each in found["volumes"]] == [str(safe_dir / "b")]
+    assert str(record) in found["problems"][0]
+    refused = hostprep("unmount", safe_dir / "a", expect=1)["error"]
+    assert str(record) in refused["message"] and "remove the file" in refused["hint"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,6 +24,7 @@ from hostprep.volumes.facts import gather
 from hostprep.volumes.fstab import entries
 from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.options import compare_options
+from hostprep.volumes.paths import make_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import read_record, write_record
 from hostprep.volumes.removal import unmount_volume
@@ -194,6 +197,26 @@ def test_a_place_that_is_not_safe_is_refused_before_anything_is_made(safe_dir: P
     assert not list((safe_dir / "shared").iterdir()) and not list((safe_dir / "alice").iterdir())
 
 
+def test_a_folder_that_an_acl_opens_is_refused(safe_dir: Path) -> None:
+    """With an ACL it looks like root:root 0775, and nobody could write it by that."""
+    shared = safe_dir / "shared"
+    shared.mkdir()
+    entries_of = ((1, 7, -1), (2, 7, 65534), (4, 5, -1), (0x10, 7, -1), (0x20, 5, -1))
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *each) for each in entries_of)
+    try:
+        os.setxattr(shared, "system.posix_acl_access", acl)
+    except OSError as error:
+        pytest.skip(f"no ACLs here: {error.strerror}")
+    assert (shared.stat().st_mode & 0o7777, shared.stat().st_gid) == (0o775, 0)
+    plan = planned(request(shared / "v"))
+    assert plan.refusal is not None and "has an ACL" in plan.refusal.message
+    with pytest.raises(Refused, match="has an ACL"):
+        make_dirs((str(shared / "v"),))
+    os.removexattr(shared, "system.posix_acl_access")
+    shared.chmod(0o775)
+    assert planned(request(shared / "v")).refusal is None
+
+
 def test_a_mount_that_fails_leaves_nothing(
     safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,10 +267,10 @@ from hostprep.volumes.facts import gather
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.plan import plan_volume
 remember = module._remember
-def dying(plan, facts, device):
+def dying(plan, facts, device, done):
     if device is not None:
         os.kill(os.getpid(), signal.SIGKILL)
-    remember(plan, facts, device)
+    remember(plan, facts, device, done)
 module._remember = dying
 wanted = VolumeRequest(sys.argv[1], 64 << 20, reserve_bytes=0)
 module.apply_volume(plan_volume(wanted, gather(wanted.path)))
@@ -398,3 +421,27 @@ def test_a_process_of_another_namespace_does_not_hold_ours(safe_dir: Path) -> No
             assert [user.pid for user in users_of(str(path))] == [here.pid]
         finally:
             here.kill()
+
+
+def test_a_locale_of_one_byte_a_character_changes_no_name(
+    safe_dir: Path, own_state: Path, tmp_path: Path
+) -> None:
+    """The bytes of the path count: decoded and encoded differently, they would name another."""
+    locale = "en_US.ISO-8859-1"
+    compiled = ["localedef", "-i", "en_US", "-f", "ISO-8859-1", str(tmp_path / locale)]
+    if shutil.which("localedef") is None or subprocess.run(compiled, check=False).returncode > 1:
+        pytest.skip("localedef cannot make a locale here")
+    point = safe_dir / "üb"
+    words = ("mount", os.fsencode(point), "--size", "16M", "--reserve", "0", "--fstab")
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", *words],
+        env={**os.environ, "LOCPATH": str(tmp_path), "LC_ALL": locale, "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert is_mounted(point)
+    (line,) = entries((own_state / "fstab").read_bytes())
+    assert (line.target, line.owner_id) == (str(point), gather(str(point)).volume_id)
+    unmount_volume(str(point), fstab=True)
+    assert (own_state / "fstab").read_bytes() == b""

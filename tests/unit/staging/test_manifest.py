@@ -16,6 +16,7 @@ from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
     all_records,
+    damaged_records,
     decode_line,
     encode_line,
     encode_record,
@@ -186,7 +187,12 @@ def test_a_record_comes_back_and_goes() -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "cannot be read"), ("[", "cannot be read"), ('{"format": "x"}', "another version")],
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"format": "hostprep.manifest/1"}', "cannot be read"),
+        ('{"format": "x"}', "another version"),
+    ],
 )
 def test_a_damaged_record_is_an_error_with_its_path(text: str, words: str, own_state: Path) -> None:
     save_record(a_record(), durable=True)
@@ -195,6 +201,8 @@ def test_a_damaged_record_is_an_error_with_its_path(text: str, words: str, own_s
     with pytest.raises(HostprepError, match=words) as caught:
         load_record("data", "/mnt/x/data")
     assert str(path) in caught.value.message
+    assert all_records() == ()
+    assert [error.message for error in damaged_records().values()] == [caught.value.message]
 
 
 def test_what_a_power_cut_emptied_was_in_memory(own_state: Path) -> None:

@@ -53,9 +53,9 @@ def test_forgetting_twice_is_no_error() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"{",
         b"[]",
+        b"null",
         b'{"schema": "hostprep.volume-record/2"}',
         RECORD.to_json().replace(b'"boot_id"', b'"boot"'),
         RECORD.to_json()[:-20],
@@ -69,6 +69,16 @@ def test_a_record_that_cannot_be_understood_is_named(own_state: Path, content: b
         read_record(RECORD.path)
     assert str(file) in caught.value.message
     assert all_records() == ()  # the others are not held up by it
+
+
+def test_what_a_power_cut_emptied_is_no_record(own_state: Path) -> None:
+    write_record(RECORD)
+    (file,) = (own_state / "state/volumes").iterdir()
+    file.write_bytes(b"")
+    assert read_record(RECORD.path) is None
+    assert all_records() == ()
+    write_record(RECORD)
+    assert read_record(RECORD.path) == RECORD
 
 
 def test_a_record_is_a_json_document_with_a_schema() -> None:

@@ -1,0 +1,195 @@
+"""What fails beside the volume: fstab, our record, systemd. What was changed by then is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostprep.host.mounts import read_mounts
+from hostprep.volumes import fstab_file
+from tests.kit.stagecraft import hostprep, run_hostprep
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def fstab(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an fstab on a file system of its own."""
+    folder = safe_dir / "etc"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "etc", folder], check=True)
+    (folder / "fstab").write_bytes(b"# theirs\n")
+    monkeypatch.setenv("HOSTPREP_FSTAB", str(folder / "fstab"))
+    return folder / "fstab"
+
+
+def is_mounted(path: Path) -> bool:
+    return any(mount.target == str(path) for mount in read_mounts())
+
+
+def read_only(fstab: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", fstab.parent], check=True)
+
+
+def full(fstab: Path) -> None:
+    with pytest.raises(OSError, match="No space"):
+        (fstab.parent / "filler").write_bytes(bytes(2 * MIB))
+
+
+def immutable(fstab: Path) -> None:
+    done = subprocess.run(["chattr", "+i", fstab], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"chattr +i does not work here: {done.stderr.strip()}")
+
+
+@pytest.mark.parametrize("spoil", [read_only, full, immutable])
+def test_an_fstab_that_cannot_be_written_is_found_before_the_volume_is_touched(
+    spoil: Callable[[Path], None], fstab: Path, safe_dir: Path
+) -> None:
+    new, old = safe_dir / "a/v", safe_dir / "old"
+    hostprep("mount", old, "--size", "16M", "--reserve", "0", "--fstab")
+    kept = fstab.read_bytes()
+    spoil(fstab)
+    try:
+        for line in (
+            ("mount", new, "--size", "16M", "--reserve", "0", "--fstab"),
+            ("mount", old, "--size", "32M", "--reserve", "0", "--fstab"),
+            ("unmount", old, "--fstab"),
+        ):
+            failed = hostprep(*line, expect=1)["error"]
+            assert f"{fstab} cannot be replaced and is as it was" in failed["message"]
+    finally:
+        subprocess.run(["chattr", "-i", fstab], capture_output=True, check=False)
+    assert fstab.read_bytes() == kept
+    assert not is_mounted(new) and not new.parent.exists()
+    assert os.statvfs(old).f_blocks * os.statvfs(old).f_frsize == 16 * MIB
+
+
+def test_what_findmnt_objects_to_is_refused_before_the_mount(
+    fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = safe_dir / "a/v"
+    script = tmp_path / "findmnt"
+    said = f"{point}\\n   [E] odd\\n"
+    script.write_text(f'#!/bin/sh\ncase "$*" in *.hostprep-*) printf "{said}";; esac\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    refused = hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab", expect=5)
+    assert "odd. Nothing was changed." in refused["error"]["message"]
+    assert not is_mounted(point) and not point.parent.exists()
+    assert fstab.read_bytes() == b"# theirs\n"
+
+
+def test_who_writes_to_fstab_after_the_check_makes_it_a_failure(
+    fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused would say that nothing was changed, and the volume is mounted by then."""
+    point = safe_dir / "v"
+    script = tmp_path / "mount"
+    theirs = f"/dev/sdz1 {point} ext4 defaults 0 2"
+    script.write_text(f'#!/bin/sh\necho "{theirs}" >>{fstab}\nexec /bin/mount "$@"\n')
+    script.chmod(0o755)
+    hostprep("mount", safe_dir / "w", "--size", "16M", "--reserve", "0")  # asks what is supported
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    failed = hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab", expect=1)
+    assert failed["error"]["message"].startswith(
+        "the volume is mounted, but fstab could not be edited: line 2 of fstab already mounts"
+    )
+    assert is_mounted(point)
+
+
+def test_a_reload_that_failed_is_told_as_that_and_made_up_for(
+    fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    calls, fails = tmp_path / "calls", tmp_path / "fails"
+    fails.touch()
+    script = tmp_path / "systemctl"
+    script.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n[ ! -e {fails} ]\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    point = safe_dir / "v"
+    line = ("mount", point, "--size", "16M", "--reserve", "0", "--fstab")
+    failed = hostprep(*line, expect=1)["error"]
+    assert failed["message"].startswith("fstab is written, but systemd did not read it again")
+    assert failed["code"] == "not_reloaded" and "daemon-reload" in failed["hint"]
+    assert is_mounted(point) and str(point) in fstab.read_text()
+    planned = hostprep(*line, "--dry-run")
+    assert [each["action"] for each in planned["changes"]] == ["let systemd read it again"]
+    assert hostprep(*line, expect=1)["error"]["code"] == "not_reloaded"
+    fails.unlink()
+    assert hostprep(*line)["changed"] is True
+    assert hostprep(*line)["changed"] is False
+    assert calls.read_text().splitlines() == ["daemon-reload"] * 3
+    fails.touch()
+    hostprep("unmount", point, "--fstab", expect=1)
+    fails.unlink()
+    assert hostprep("unmount", point, "--fstab")["changed"] is True
+    assert hostprep("unmount", point, "--fstab")["changed"] is False
+    assert calls.read_text().splitlines() == ["daemon-reload"] * 5
+    assert not point.exists()
+
+
+@pytest.fixture
+def small_state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    state = safe_dir / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "state", state], check=True)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(state))
+    return state
+
+
+def fill(folder: Path) -> None:
+    with pytest.raises(OSError, match="No space"), (folder / "filler").open("wb") as file:
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+
+
+def test_a_full_disk_under_our_records_is_a_sentence(safe_dir: Path, small_state: Path) -> None:
+    fill(small_state)
+    point = safe_dir / "a/v"
+    failed = hostprep("mount", point, "--size", "16M", "--reserve", "0", expect=1)["error"]
+    assert "cannot be written: No space left on device; nothing was mounted." in failed["message"]
+    assert "HOSTPREP_STATE_DIR" in failed["hint"]
+    assert not is_mounted(point) and not point.parent.exists()
+
+
+def test_a_disk_that_is_full_after_a_change_says_what_was_done(
+    safe_dir: Path, small_state: Path
+) -> None:
+    point = safe_dir / "v"
+    hostprep("mount", point, "--size", "16M", "--reserve", "0")
+    fill(small_state)
+    failed = hostprep("mount", point, "--size", "32M", "--reserve", "0", expect=1)["error"]
+    assert "what was to be changed of the volume is changed" in failed["message"]
+    assert os.statvfs(point).f_blocks * os.statvfs(point).f_frsize == 32 * MIB
+    (small_state / "filler").unlink()
+    hostprep("mount", point, "--size", "32M", "--reserve", "0")
+    assert hostprep("status")["volumes"][0]["drift"] == []
+
+
+@pytest.mark.parametrize("words", [("mount", "--size", "16M", "--reserve", "0"), ("unmount",)])
+def test_who_waits_for_another_run_is_told_for_whom(
+    words: tuple[str, ...], safe_dir: Path, own_state: Path
+) -> None:
+    point = safe_dir / "v"
+    hostprep("mount", point, "--size", "8M", "--reserve", "0")
+    holder = (
+        "import sys, time\nfrom hostprep.system.locks import lock\n"
+        "with lock('volumes', purpose='the other'):\n"
+        "    print('held', flush=True)\n    time.sleep(1.5)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        done = run_hostprep(words[0], point, *words[1:])
+    assert done.returncode == 0, done.stderr
+    assert "hostprep: waiting for `the other` (process" in done.stderr

@@ -1,0 +1,99 @@
+"""A volume that a later mount above it covers: what is at its path is not the volume."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hostprep.volumes.status import volume_statuses
+from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+
+
+@pytest.fixture(autouse=True)
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"
+
+
+@pytest.fixture
+def volume(safe_dir: Path) -> Path:
+    """Mount a volume of 64 MiB at PLACE/volume, and another beside PLACE."""
+    path = safe_dir / "place/volume"
+    hostprep("mount", path, "--size", "64M", "--reserve", "0")
+    hostprep("mount", safe_dir / "other", "--size", "16M", "--reserve", "0")
+    return path
+
+
+def cover(volume: Path, *, with_directory: bool) -> None:
+    """Mount a small file system over the volume's parent."""
+    place = volume.parent
+    options = "size=8M,mode=0755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "disk", place], check=True)
+    if with_directory:
+        volume.mkdir()
+
+
+@pytest.mark.parametrize("with_directory", [False, True])
+def test_it_is_refused_and_the_others_are_shown(volume: Path, with_directory: bool) -> None:
+    cover(volume, with_directory=with_directory)
+    other, shown = hostprep("status")["volumes"]
+    assert (other["mounted"], other["size_bytes"], other["problem"]) == (True, 16 << 20, None)
+    assert shown["mounted"] is None and "size_bytes" not in shown
+    problem = f"disk (tmpfs), mounted on {volume.parent} after it, hides the volume {volume}"
+    assert shown["problem"] == problem
+    assert f"volume {volume}: {problem}\n" in run_hostprep("status").stdout
+    for line in (("mount", volume, "--size", "32M", "--reserve", "0"), ("unmount", volume)):
+        refused = hostprep(*line, expect=5)
+        assert refused["error"]["message"] == f"{problem}; nothing was changed."
+        assert f"umount {volume.parent}" in refused["error"]["hint"]
+    subprocess.run(["umount", volume.parent], check=True)
+    assert hostprep("status")["volumes"][1]["size_bytes"] == 64 << 20
+
+
+@pytest.mark.parametrize("with_directory", [False, True])
+def test_nothing_is_staged_onto_what_covers_it(
+    volume: Path, safe_dir: Path, with_directory: bool
+) -> None:
+    source = make_source(safe_dir / "data")
+    line = ("stage", source, "--to-tmpfs", "32M", "--at", volume, "--reserve", "0")
+    hostprep(*line)
+    cover(volume, with_directory=with_directory)
+    before = snapshot(volume.parent)
+    refused = hostprep(*line, expect=5)
+    assert "hides the volume" in refused["error"]["message"]
+    assert snapshot(volume.parent) == before
+    (found,) = hostprep("status")["datasets"]
+    assert found["state"] == "missing" and "hides the volume" in found["reason"]
+    hostprep("unstage", "data", expect=5)
+    subprocess.run(["umount", volume.parent], check=True)
+    assert hostprep(*line)["copied_files"] == 0
+
+
+def test_a_spec_is_planned_around_it(volume: Path, safe_dir: Path) -> None:
+    cover(volume, with_directory=False)
+    make_source(safe_dir / "data")
+    spec = safe_dir / "hostprep.yml"
+    spec.write_text(
+        f"volumes: [{{path: {volume}, size: 64M}}, {{path: {safe_dir}/other, size: 24M}}]\n"
+        f"datasets: [{{name: data, source: {safe_dir}/data, volume: {volume}, at_boot: true}}]\n"
+    )
+    done = run_hostprep("plan", spec, "--reserve", "0")
+    assert done.returncode == 5, done.stderr
+    assert "hides the volume" in done.stdout + done.stderr
+    assert "grow to 24.0 MiB" in done.stdout + done.stderr
+    drafted = run_hostprep("spec", "init", "--output", safe_dir / "drafted.yml")
+    assert "hides the volume" in drafted.stdout + drafted.stderr
+
+
+def test_an_ordinary_user_is_shown_the_others(volume: Path) -> None:
+    volume.parent.chmod(0o700)
+    os.seteuid(65534)
+    try:
+        other, shown = volume_statuses()
+    finally:
+        os.seteuid(0)
+    assert other.live is not None and other.live.size_bytes == 16 << 20
+    assert shown.live is None and shown.problem == f"{volume} cannot be opened: Permission denied"

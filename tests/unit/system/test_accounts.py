@@ -1,0 +1,25 @@
+"""Users and groups as they are given: names, numbers, and what only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.errors import UsageError
+from hostprep.system.accounts import name_of, owner_of
+
+
+def test_names_and_numbers() -> None:
+    assert owner_of("root") == owner_of("0") == owner_of("root:root") == (0, 0)
+    assert owner_of("4000000000:7") == (4000000000, 7)
+    assert name_of(0, 0) == "root:root"
+    assert name_of(4000000000, 4000000000) == "4000000000:4000000000"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\N{SUPERSCRIPT TWO}", "0:\N{SUPERSCRIPT TWO}", "\N{ARABIC-INDIC DIGIT ONE}", "4294967295",
+     "0:99999999999999999999", "9" * 5000, "4000000000", "", "-1", "no-such-user"],
+)  # fmt: skip
+def test_what_this_host_does_not_know_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        owner_of(text)
