@@ -75,7 +75,7 @@ def _leaves(batch: Any, depth: int = _DEEPEST) -> Iterator[Any]:
 
     Looks into mappings, sequences, and the fields of objects, as those of a dataclass.
     """
-    methods = _METHODS.get(str(_attribute(batch, "layout")))
+    methods = _METHODS.get(str(attribute(batch, "layout")))
     if methods is not None:
         yield from _parts(batch, methods)
         return
@@ -101,7 +101,7 @@ def _leaves(batch: Any, depth: int = _DEEPEST) -> Iterator[Any]:
 
 
 def _content(leaf: Any) -> str:
-    if _attribute(leaf, "shape") is None:
+    if attribute(leaf, "shape") is None:
         return repr(leaf)
     flat = leaf.reshape(-1)
     some = flat[:: max(1, flat.shape[0] // _SAMPLED)]
@@ -115,7 +115,7 @@ def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
     """
     if isinstance(item, bool | int | float):
         yield ()
-    elif (shape := getattr(item, "shape", None)) is not None:
+    elif (shape := attribute(item, "shape")) is not None:
         yield tuple(shape)
     elif isinstance(item, list) and item and isinstance(item[0], bool | int | float | str):
         yield (len(item),)
@@ -129,11 +129,11 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _nbytes(thing: Any) -> int | None:
-    found = _attribute(thing, "nbytes")
+    found = attribute(thing, "nbytes")
     return found if isinstance(found, int) else None
 
 
-def _attribute(thing: Any, name: str) -> Any:
+def attribute(thing: Any, name: str) -> Any:
     """Return an attribute, None where there is none: of some tensors asking raises any error."""
     try:
         return getattr(thing, name, None)

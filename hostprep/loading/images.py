@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from hostprep.loading.batches import attribute
+
 _COLOURS = 3
 # Smaller ones are trained with smaller networks, many times as fast as the one that stands for all.
 _LEAST_SIDE = 128
@@ -17,7 +19,7 @@ def image_side(batch: Any, depth: int = _DEEPEST) -> int | None:
 
     Images are arrays of batch x 3 x height x width, or with the colours last, 128 pixels or more.
     """
-    shape = getattr(batch, "shape", None)
+    shape = attribute(batch, "shape")
     if shape is not None:
         return _side(tuple(shape))
     if depth == 0:

@@ -29,6 +29,7 @@ from tests.unit.loading.test_slow_probes import Silent
         (torch.zeros(3, 224, 224), None),  # one image, not a batch
         (torch.zeros(8, 100), None),
         ({"text": ["a"] * 8, "tokens": torch.zeros(8, 1024)}, None),
+        ([torch.nested.nested_tensor([torch.zeros(3, 200, 200)])], None),  # has no shape
         ([], None),
         (7, None),
     ],

@@ -57,6 +57,7 @@ def test_a_batch_size_that_was_given_counts() -> None:
         (torch.zeros(1024), 1),
         ({"tokens": [5] * 1024, "mask": [1] * 1024}, 1),
         ({"text": "once"}, 1),
+        (torch.nested.nested_tensor([torch.zeros(3, 4)]), 1),  # has no shape
         ((), 1),
     ],
 )

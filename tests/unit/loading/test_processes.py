@@ -78,7 +78,8 @@ def test_work_of_threads_and_programs_that_ended_is_no_waiting(data: Busy) -> No
     cost = found["cost"]
     spent = sum(data.spent) / len(data.spent)
     assert cost["cpu_seconds"] > 0.8 * spent
-    assert cost["waiting_seconds"] <= cost["worker_seconds"] - cost["cpu_seconds"]
+    # The time of programs that ended is counted in hundredths of a second.
+    assert cost["waiting_seconds"] <= max(0.0, cost["worker_seconds"] - cost["cpu_seconds"])
     probe = found["probe"]
     assert probe["own_cpus"] > 0.8 * spent * probe["samples_per_s"]
 
