@@ -54,7 +54,7 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
     assert snapshot(safe_dir / "state") == before
 
 
-@pytest.mark.parametrize("text", ["", "# cut short\n"])
+@pytest.mark.parametrize("text", ["", "# cut short\n", "volumes:\ndatasets:\n"])
 def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> None:
     spec.write_text(text)
     before = snapshot(safe_dir)
