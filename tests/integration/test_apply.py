@@ -448,3 +448,36 @@ def test_unstage_tells_of_the_service_that_brings_it_back(
     write_spec(spec, volumes=[{"path": volume, "size": "64M"}])
     apply(spec, "--prune")
     assert not (volume / "data").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_waits_for_the_package_manager(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C, twice, goes to all in the terminal's group: to the child of apt-get too."""
+    begun, ended, later = (safe_dir / name for name in ("begun", "ended", "later"))
+    acting = safe_dir / "bin" / "apt-get"
+    acting.parent.mkdir()
+    dpkg = f"touch {begun}; sleep 1.5; echo configured; touch {ended}"
+    acting.write_text(f'#!/bin/sh\ntest ! -e {begun} || touch {later}\nsh -c "{dpkg}"\n')
+    acting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{acting.parent}:{os.environ['PATH']}")
+    spec = write_spec(safe_dir / "hostprep.yml", packages=["no-such-package", "nor-this"])
+    line = [*HOSTPREP, "apply", spec, "--yes"]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not begun.exists() and process.poll() is None:
+            time.sleep(0.01)
+        for _ in range(2):
+            if number is signal.SIGINT:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+            time.sleep(0.3)
+        assert not ended.exists(), "the machine was too slow to be interrupted"
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert ended.exists() and not later.exists()
+    assert said.count("apt-get must not be stopped half-way: waiting for its end") == 1
+    assert "interrupted at package no-such-package" in said
