@@ -90,7 +90,12 @@ def start_unit(name: str) -> None:
     Raises ``HostprepError`` where it fails.
     """
     try:
-        run(["systemctl", "start", "--", name], wanted_for="start a service", package="systemd")
+        run(
+            ["systemctl", "start", "--", name],
+            wanted_for="start a service",
+            package="systemd",
+            timeout_seconds=None,
+        )
     except CommandFailed as error:
         raise HostprepError(
             f"{name} could not be started: {error.message}",
