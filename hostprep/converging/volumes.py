@@ -17,8 +17,9 @@ from hostprep.volumes.fstab import OWNER_OPTION
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.options import compare_options
+from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
-from hostprep.volumes.settings import default_inodes
+from hostprep.volumes.settings import DEFAULT_MODE, default_inodes
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
 _SAME_SIZE = 0.005
@@ -93,6 +94,7 @@ def plan_volumes(
     """
     promised_bytes = 0
     made: set[str] = set()
+    roots: dict[str, Folder] = {}
     plans = []
     for look in sorted(looks, key=_order):
         path = look.spec.path
@@ -102,13 +104,18 @@ def plan_volumes(
             plans.append(ObjectPlan(Kind.VOLUME, path, refusal=refusal))
             continue
         wanted = needs.get(path, ())
-        facts = replace(look.facts, promised_bytes=look.facts.promised_bytes + promised_bytes)
+        facts = replace(
+            look.facts,
+            promised_bytes=look.facts.promised_bytes + promised_bytes,
+            place=_place_then(look.facts.place, roots),
+        )
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
         refused = plan.refusal or _too_small(plan, wanted)
         if refused is None:
             promised_bytes += _more_promised(plan)
         plans.append(_object(plan, facts, refused, made))
         made |= set(plan.make_dirs)
+        roots[path] = _root_then(plan)
     return tuple(plans)
 
 
@@ -132,6 +139,24 @@ def _order(look: VolumeLook) -> tuple[bool, int]:
     live = look.facts.live if look.facts is not None else None
     shrinks = live is not None and live.size_bytes > wanted_size(look)
     return not shrinks, look.spec.path.count("/")
+
+
+def _place_then(place: Place, roots: Mapping[str, Folder]) -> Place:
+    """Return what will be on the way to a volume once those of ``roots`` are as they are wanted."""
+    inside = tuple(roots[path] for path in place.missing[:-1] if path in roots)
+    there = tuple(roots.get(folder.path, folder) for folder in place.parents)
+    return replace(place, parents=(*there, *inside))
+
+
+def _root_then(plan: VolumePlan) -> Folder:
+    request, live = plan.request, plan.live
+    uid, gid, mode = (live.uid, live.gid, live.mode) if live is not None else (0, 0, DEFAULT_MODE)
+    return Folder(
+        request.path,
+        uid if request.uid is None else request.uid,
+        gid if request.gid is None else request.gid,
+        mode if request.mode is None else request.mode,
+    )
 
 
 def _request(

@@ -117,6 +117,21 @@ def test_a_size_in_percent_an_owner_and_a_directory(
     assert apply(spec)["changed"] is False
 
 
+def test_a_volume_inside_one_that_somebody_else_will_own_is_refused_first(
+    safe_dir: Path, volume: Path
+) -> None:
+    volumes = [
+        {"path": volume, "size": "16M", "owner": "65534"},
+        {"path": volume / "inner", "size": "8M"},
+    ]
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=volumes)
+    (refusal,) = plan(spec, expect=5)["refusals"]
+    assert refusal["subject"] == str(volume / "inner")
+    assert f"{volume}, above the mount point, belongs to uid 65534" in refusal["message"]
+    apply(spec, expect=5)
+    assert not volume.exists()
+
+
 def test_one_refusal_stops_apply_before_its_first_change(
     safe_dir: Path, source: Path, volume: Path, state: Path, fstab: Path
 ) -> None:
