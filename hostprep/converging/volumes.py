@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec import VolumeSpec
 from hostprep.staging.observer import Observer
 from hostprep.system.accounts import owner_of
+from hostprep.system.systemd import own_mount_unit
 from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import VolumeFacts, gather
@@ -31,7 +33,8 @@ _SPARE_INODES = 4096
 class VolumeLook:
     """A volume of the spec and what this host says to it; ``problem`` where it cannot be planned.
 
-    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids.
+    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids;
+    ``unit`` the file of somebody's mount unit for the same path.
     """
 
     spec: VolumeSpec
@@ -39,6 +42,7 @@ class VolumeLook:
     owner: tuple[int, int] | None = None
     facts: VolumeFacts | None = None
     problem: HostprepError | None = None
+    unit: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,8 @@ def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
     size_bytes = spec.size_bytes(ram_bytes)
     try:
         owner = None if spec.owner is None else owner_of(spec.owner)
-        return VolumeLook(spec, size_bytes, owner, gather(spec.path))
+        facts, unit = gather(spec.path), own_mount_unit(spec.path)
+        return VolumeLook(spec, size_bytes, owner, facts, unit=unit)
     except HostprepError as problem:
         return VolumeLook(spec, size_bytes, problem=problem)
 
@@ -113,7 +118,8 @@ def plan_volumes(
         refused = plan.refusal or _too_small(plan, wanted)
         if refused is None:
             promised_bytes += _more_promised(plan)
-        plans.append(_object(plan, facts, refused, made))
+        planned = _object(plan, facts, refused, made)
+        plans.append(replace(planned, warnings=(*planned.warnings, *_unit_warnings(look))))
         made |= set(plan.make_dirs)
         roots[path] = _root_then(plan)
     return tuple(plans)
@@ -244,6 +250,15 @@ def _object(
         unchanged=tuple(unchanged),
         warnings=plan.warnings,
         task=VolumeTask(plan.request, plan.changes) if changes else None,
+    )
+
+
+def _unit_warnings(look: VolumeLook) -> tuple[str, ...]:
+    if look.unit is None:
+        return ()
+    return (
+        f"at boot systemd goes by {look.unit} for {look.spec.path}, whatever the line in fstab"
+        " says: remove that unit, or have it say the same",
     )
 
 

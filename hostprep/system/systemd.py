@@ -66,6 +66,15 @@ def unescape_name(escaped: str) -> str:
     return os.fsdecode(plain)
 
 
+def own_mount_unit(path: str) -> Path | None:
+    """Return the admin's own unit for the mount point ``path``, None where there is none.
+
+    Such a file, a mask included, counts at boot in place of the line in fstab.
+    """
+    unit = unit_dir() / f"{escape_name(path.strip('/'))}.mount"
+    return unit if os.path.lexists(unit) else None
+
+
 def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
     """Return properties of a unit by their names, as ``systemctl show`` tells any user.
 

@@ -133,6 +133,21 @@ def test_a_volume_inside_one_that_somebody_else_will_own_is_refused_first(
     assert not volume.exists()
 
 
+def test_a_mount_unit_that_beats_the_line_in_fstab_is_told_of(
+    safe_dir: Path, own_state: Path
+) -> None:
+    volume = safe_dir / "ra-m"
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=[{"path": volume, "size": "16M"}])
+    assert plan(spec)["warnings"] == []
+    escaped = str(volume).strip("/").replace("-", "\\x2d").replace("/", "-")
+    unit = own_state / "units" / f"{escaped}.mount"
+    unit.parent.mkdir()
+    unit.symlink_to("/dev/null")
+    for document in (plan(spec), apply(spec), plan(spec)):
+        (warning,) = document["warnings"]
+        assert f"goes by {unit} for {volume}, whatever the line in fstab says" in warning
+
+
 def test_one_refusal_stops_apply_before_its_first_change(
     safe_dir: Path, source: Path, volume: Path, state: Path, fstab: Path
 ) -> None:
