@@ -55,6 +55,17 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
+class Freed:
+    """Memory that volumes which are taken away first give back: what they hold, and may yet take.
+
+    ``promised_bytes`` is the part that the facts of the other volumes count as promised to them.
+    """
+
+    used_bytes: int = 0
+    promised_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeTask:
     """Mounts or changes one volume; only steps that were shown."""
 
@@ -91,13 +102,14 @@ def plan_volumes(
     needs: Mapping[str, Sequence[Need]],
     *,
     reserve_bytes: int | None = None,
+    freed: Freed = Freed(),
 ) -> tuple[ObjectPlan, ...]:
     """Return the plans of a spec's volumes, in the order in which they are to be done.
 
     ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
     one volume may come to take is not there for the next. Pure.
     """
-    promised_bytes = 0
+    promised_bytes = -freed.promised_bytes
     made: set[str] = set()
     roots: dict[str, Folder] = {}
     plans = []
@@ -111,6 +123,10 @@ def plan_volumes(
         wanted = needs.get(path, ())
         facts = replace(
             look.facts,
+            headroom=replace(
+                look.facts.headroom,
+                available_bytes=look.facts.headroom.available_bytes + freed.used_bytes,
+            ),
             promised_bytes=look.facts.promised_bytes + promised_bytes,
             place=_place_then(look.facts.place, roots),
         )
