@@ -124,9 +124,12 @@ def _variables(
             f"there is no spec file: neither ./hostprep.yml nor {SYSTEM_SPEC}.",
             "name one: hostprep provision -i INVENTORY SPEC",
         )
-    variables: dict[str, Any] = {"hostprep_spec": spec_for_hosts(path, named=spec is not None)}
+    sections = spec_for_hosts(path, named=spec is not None, prune=prune)
+    variables: dict[str, Any] = {"hostprep_spec": sections}
     if prune:
         variables["hostprep_prune"] = True
+        if not any(sections.values()):  # and not blank: it says that nothing is wanted
+            variables["hostprep_prune_all"] = True
     if waves > 1:
         variables["hostprep_waves"] = waves
     if wheelhouse is not None:

@@ -102,16 +102,20 @@ def _achieved(
     failed: dict[tuple[Kind, str], Problem],
     after: HostPlan,
 ) -> tuple[Change, ...]:
-    """Return the changes that were made: of a failed object those that nothing is left to do of."""
+    """Return the changes that were made: of a failed object those that nothing is left to do of.
+
+    Where it is refused now, nobody has looked at what is left: none of them counts.
+    """
     open_keys = {(change.kind, change.subject) for change in after.changes}
-    open_keys |= {(refusal.kind, refusal.subject) for refusal in after.refusals}
+    refused = {each.key for each in after.objects if each.refusal is not None}
     finished = {each.key for each in done}
+    halfway = failed.keys() - refused
     return tuple(
         change
         for each in plan.objects
         for change in each.changes
         if each.key in finished
-        or (each.key in failed and (change.kind, change.subject) not in open_keys)
+        or (each.key in halfway and (change.kind, change.subject) not in open_keys)
     )
 
 

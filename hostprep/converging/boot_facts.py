@@ -74,7 +74,7 @@ class BootFacts:
 
     ``traces`` are the names of units that are gone, with a record left or the link that started
     them. ``program_writer`` says who but root could exchange the program that root would run, be it
-    the script, the interpreter or the modules.
+    the script, the interpreter or the modules. ``systemd``: it runs here.
     """
 
     unit_dir: Path
@@ -85,6 +85,7 @@ class BootFacts:
     records: tuple[BootRecord, ...]
     footings: tuple[Footing, ...]
     traces: tuple[str, ...] = ()
+    systemd: bool = True
 
     def footing_of(self, name: str) -> Footing:
         """Return where the data set ``name``, one of those gathered for, lies."""
@@ -126,6 +127,7 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
         records=records,
         footings=tuple(_footing(dataset) for dataset in wanted),
         traces=tuple(sorted(traces - names)),
+        systemd=systemd_runs(),
     )
 
 

@@ -114,6 +114,12 @@ def plan_boot(
             f"at boot root runs {facts.command[0]}, and {facts.program_writer}: others could put"
             " another program in its place; install hostprep where only root writes"
         )
+    if units and not facts.systemd:
+        names = ", ".join(dataset.name for dataset in wanted)
+        warnings.append(
+            f"systemd does not run here, and only a boot with systemd stages {names} (`at_boot`);"
+            " elsewhere run `hostprep apply` after each boot"
+        )
     return BootPlan(facts, tuple(steps), tuple(warnings))
 
 

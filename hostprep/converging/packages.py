@@ -9,14 +9,15 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchang
 from hostprep.errors import Refused
 from hostprep.staging.observer import Observer
 from hostprep.system.locks import lock
-from hostprep.system.run import CommandFailed, run
+from hostprep.system.run import CommandFailed, run, run_undisturbed
 
-INSTALL_SECONDS = 1800
 # A package that cannot stand beside it is nobody's to remove for it; and where no package has the
-# name, apt-get would take it for a regular expression and install all that match.
+# name, apt-get would take it for a regular expression and install all that match. A configuration
+# file that the admin has changed stays: nobody is there to be asked.
 _APT = (
     *("apt-get", "-q", "-y", "--no-remove"),
     *("-o", "DPkg::Lock::Timeout=300", "-o", "APT::Cmd::Pattern-Only=true"),
+    *("-o", "Dpkg::Options::=--force-confold"),
 )
 _ASK_NOTHING = {"DEBIAN_FRONTEND": "noninteractive"}
 
@@ -37,21 +38,31 @@ class PackageTask:
     name: str
 
     def carry_out(self, observer: Observer) -> None:
-        """Install it, with the index brought up to date where the package is not in it."""
+        """Install it, with the index brought up to date where the package is not in it.
+
+        Killed in the middle, a package manager leaves packages half-configured: its end is waited
+        for, also where we are interrupted.
+        """
         with lock("packages", purpose=f"install {self.name}", on_wait=observer.note):
             if self.manager == "dnf":
-                self._run("dnf", "-q", "-y", "install", self.name)
+                self._run(observer, "dnf", "-q", "-y", "install", self.name)
                 return
             try:
-                self._run(*_APT, "install", self.name)
+                self._run(observer, *_APT, "install", self.name)
             except CommandFailed:
                 # A fresh machine has no index, and an old one names files that are gone.
-                self._run(*_APT, "update")
-                self._run(*_APT, "install", self.name)
+                self._run(observer, *_APT, "update")
+                self._run(observer, *_APT, "install", self.name)
 
-    def _run(self, *words: str) -> None:
-        wanted_for = f"install {self.name}"
-        run(words, wanted_for=wanted_for, timeout_seconds=INSTALL_SECONDS, env=_ASK_NOTHING)
+    def _run(self, observer: Observer, *words: str) -> None:
+        run_undisturbed(
+            words,
+            wanted_for=f"install {self.name}",
+            env=_ASK_NOTHING,
+            on_interrupt=lambda: observer.note(
+                f"interrupted, but {words[0]} must not be stopped half-way: waiting for its end"
+            ),
+        )
 
 
 def look_at_packages(names: tuple[str, ...]) -> PackageFacts:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_datasets
-from hostprep.converging.model import HostPlan
+from hostprep.converging.model import HostPlan, ObjectPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
-from hostprep.converging.prune import Leftovers, look_for_leftovers, plan_leftovers
+from hostprep.converging.prune import (
+    Leftovers,
+    going_volumes,
+    look_for_leftovers,
+    plan_leftovers,
+)
 from hostprep.converging.services import BootLook, look_at_boot, plan_services
-from hostprep.converging.volumes import Need, VolumeLook, look_at_volume, plan_volumes, wanted_size
+from hostprep.converging.volumes import (
+    Freed,
+    Need,
+    VolumeLook,
+    look_at_volume,
+    plan_volumes,
+    wanted_size,
+)
 from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
 from hostprep.spec import Spec
@@ -75,21 +88,54 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
     Never raises for what the facts hold: what a rule forbids is the refusal of its object, and
     hides no other object.
     """
+    first, volumes = _plan_memory(options, facts)
+    left = plan_leftovers(facts.leftovers)
+    return HostPlan(
+        spec.path,
+        (
+            *plan_packages(spec.packages, facts.packages),
+            *(each for each in left if _lies_in(each.subject, first)),
+            *volumes,
+            *plan_datasets(facts.datasets),
+            *plan_services(facts.boot, prune=options.prune),
+            *(each for each in left if not _lies_in(each.subject, first)),
+        ),
+    )
+
+
+def _plan_memory(
+    options: Options, facts: HostFacts
+) -> tuple[frozenset[str], tuple[ObjectPlan, ...]]:
+    """Return which volumes are to be taken away first, and the plans of the spec's own.
+
+    What is left over goes last, when what replaces it is there; it goes first only where the
+    memory would not hold both.
+    """
     needs: dict[str, list[Need]] = {}
     for look in facts.datasets:
         if look.spec.volume is not None and look.action is not None:
             need = Need(look.spec.name, look.needed_bytes, look.needed_inodes)
             needs.setdefault(look.spec.volume, []).append(need)
-    return HostPlan(
-        spec.path,
-        (
-            *plan_packages(spec.packages, facts.packages),
-            *plan_volumes(facts.volumes, needs, reserve_bytes=options.reserve_bytes),
-            *plan_datasets(facts.datasets),
-            *plan_services(facts.boot, prune=options.prune),
-            *plan_leftovers(facts.leftovers),
-        ),
+    reserve = options.reserve_bytes
+    volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve)
+    needed = [look.spec.path for look in facts.volumes]
+    for look in facts.datasets:
+        needed += [look.spec.source] if look.request is None else [look.request.source]
+    going = going_volumes(facts.leftovers, needed)
+    if not going or not any(each.refusal for each in volumes):
+        return frozenset(), volumes
+    freed = Freed(
+        sum(each.used_bytes for each in going.values()),
+        sum(each.promised_bytes for each in going.values()),
     )
+    without = plan_volumes(facts.volumes, needs, reserve_bytes=reserve, freed=freed)
+    if any(each.refusal for each in without):
+        return frozenset(), volumes
+    return frozenset(going), without
+
+
+def _lies_in(path: str, volumes: Collection[str]) -> bool:
+    return any(path == volume or path.startswith(volume + "/") for volume in volumes)
 
 
 def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
-from hostprep.converging.volumes import change_of
+from hostprep.converging.volumes import Freed, change_of
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.processes import users_of
 from hostprep.staging.manifest import Record, all_records
@@ -95,6 +95,19 @@ def look_for_leftovers(
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
     return Leftovers(datasets, tuple((path, _look_at_unmounting(path, going)) for path in paths))
+
+
+def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Freed]:
+    """Return the mounted volumes that will be taken away, and the memory that each gives back.
+
+    Those are left out in which one of ``needed`` lies: paths that must still be there meanwhile.
+    """
+    return {
+        path: Freed(plan.live.used_bytes, plan.live.promised_bytes if plan.forget else 0)
+        for path, plan in leftovers.volumes
+        if isinstance(plan, UnmountPlan) and plan.refusal is None and plan.live is not None
+        if not any(each.startswith(path + "/") or each == path for each in needed)
+    }
 
 
 def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec import VolumeSpec
 from hostprep.staging.observer import Observer
 from hostprep.system.accounts import owner_of
+from hostprep.system.systemd import own_mount_unit
 from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import VolumeFacts, gather
@@ -17,8 +19,9 @@ from hostprep.volumes.fstab import OWNER_OPTION
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.options import compare_options
+from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import RELOAD, VolumePlan, plan_volume
-from hostprep.volumes.settings import default_inodes
+from hostprep.volumes.settings import DEFAULT_MODE, default_inodes
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
 _SAME_SIZE = 0.005
@@ -30,7 +33,8 @@ _SPARE_INODES = 4096
 class VolumeLook:
     """A volume of the spec and what this host says to it; ``problem`` where it cannot be planned.
 
-    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids.
+    ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids;
+    ``unit`` the file of somebody's mount unit for the same path.
     """
 
     spec: VolumeSpec
@@ -38,6 +42,7 @@ class VolumeLook:
     owner: tuple[int, int] | None = None
     facts: VolumeFacts | None = None
     problem: HostprepError | None = None
+    unit: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,17 @@ class Need:
     dataset: str
     size_bytes: int
     inodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """Memory that volumes which are taken away first give back: what they hold, and may yet take.
+
+    ``promised_bytes`` is the part that the facts of the other volumes count as promised to them.
+    """
+
+    used_bytes: int = 0
+    promised_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +91,8 @@ def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
     size_bytes = spec.size_bytes(ram_bytes)
     try:
         owner = None if spec.owner is None else owner_of(spec.owner)
-        return VolumeLook(spec, size_bytes, owner, gather(spec.path))
+        facts, unit = gather(spec.path), own_mount_unit(spec.path)
+        return VolumeLook(spec, size_bytes, owner, facts, unit=unit)
     except HostprepError as problem:
         return VolumeLook(spec, size_bytes, problem=problem)
 
@@ -85,14 +102,16 @@ def plan_volumes(
     needs: Mapping[str, Sequence[Need]],
     *,
     reserve_bytes: int | None = None,
+    freed: Freed = Freed(),
 ) -> tuple[ObjectPlan, ...]:
     """Return the plans of a spec's volumes, in the order in which they are to be done.
 
     ``needs`` has, by path, what data sets will yet take of the volume. The memory is shared: what
     one volume may come to take is not there for the next. Pure.
     """
-    promised_bytes = 0
+    promised_bytes = -freed.promised_bytes
     made: set[str] = set()
+    roots: dict[str, Folder] = {}
     plans = []
     for look in sorted(looks, key=_order):
         path = look.spec.path
@@ -102,13 +121,23 @@ def plan_volumes(
             plans.append(ObjectPlan(Kind.VOLUME, path, refusal=refusal))
             continue
         wanted = needs.get(path, ())
-        facts = replace(look.facts, promised_bytes=look.facts.promised_bytes + promised_bytes)
+        facts = replace(
+            look.facts,
+            headroom=replace(
+                look.facts.headroom,
+                available_bytes=look.facts.headroom.available_bytes + freed.used_bytes,
+            ),
+            promised_bytes=look.facts.promised_bytes + promised_bytes,
+            place=_place_then(look.facts.place, roots),
+        )
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
         refused = plan.refusal or _too_small(plan, wanted)
         if refused is None:
             promised_bytes += _more_promised(plan)
-        plans.append(_object(plan, facts, refused, made))
+        planned = _object(plan, facts, refused, made)
+        plans.append(replace(planned, warnings=(*planned.warnings, *_unit_warnings(look))))
         made |= set(plan.make_dirs)
+        roots[path] = _root_then(plan)
     return tuple(plans)
 
 
@@ -132,6 +161,24 @@ def _order(look: VolumeLook) -> tuple[bool, int]:
     live = look.facts.live if look.facts is not None else None
     shrinks = live is not None and live.size_bytes > wanted_size(look)
     return not shrinks, look.spec.path.count("/")
+
+
+def _place_then(place: Place, roots: Mapping[str, Folder]) -> Place:
+    """Return what will be on the way to a volume once those of ``roots`` are as they are wanted."""
+    inside = tuple(roots[path] for path in place.missing[:-1] if path in roots)
+    there = tuple(roots.get(folder.path, folder) for folder in place.parents)
+    return replace(place, parents=(*there, *inside))
+
+
+def _root_then(plan: VolumePlan) -> Folder:
+    request, live = plan.request, plan.live
+    uid, gid, mode = (live.uid, live.gid, live.mode) if live is not None else (0, 0, DEFAULT_MODE)
+    return Folder(
+        request.path,
+        uid if request.uid is None else request.uid,
+        gid if request.gid is None else request.gid,
+        mode if request.mode is None else request.mode,
+    )
 
 
 def _request(
@@ -219,6 +266,15 @@ def _object(
         unchanged=tuple(unchanged),
         warnings=plan.warnings,
         task=VolumeTask(plan.request, plan.changes) if changes else None,
+    )
+
+
+def _unit_warnings(look: VolumeLook) -> tuple[str, ...]:
+    if look.unit is None:
+        return ()
+    return (
+        f"at boot systemd goes by {look.unit} for {look.spec.path}, whatever the line in fstab"
+        " says: remove that unit, or have it say the same",
     )
 
 

@@ -50,9 +50,10 @@ def run_playbook(
     """Run the packaged playbook ``name`` (``site``, ``readiness``) and return what came of it.
 
     ``inventory`` is a file, a folder, or hosts with commas (``a,b,``), as Ansible takes it;
-    ``variables`` beat those of the inventory. ``limit`` are patterns of hosts, all if empty.
-    A host that fails or is down stops only itself: it is in the result. Raises ``UsageError`` where
-    there is no host to run on, ``HostprepError`` where Ansible itself does not work.
+    ``variables`` beat those of the inventory, and no text in them is a template. ``limit`` are
+    patterns of hosts, all if empty. A host that fails or is down stops only itself: it is in the
+    result. Raises ``UsageError`` where there is no host to run on, ``HostprepError`` where Ansible
+    itself does not work.
     """
     _need_ansible()
     began = time.monotonic()
@@ -60,7 +61,7 @@ def run_playbook(
     words: list[str] = []
     with tempfile.TemporaryDirectory(prefix="hostprep-fleet.") as folder:
         passed = Path(folder) / "variables.json"
-        passed.write_text(json.dumps(dict(variables)), encoding="utf-8")
+        passed.write_text(json.dumps(_as_data(variables)), encoding="utf-8")
         command = [sys.executable, "-P", "-m", "ansible", "playbook"]
         command += ["--inventory", checked_inventory(inventory), "--forks", str(forks)]
         command += ["--extra-vars", f"@{passed}"]
@@ -114,6 +115,20 @@ def checked_inventory(inventory: str) -> str:
             "name a file of hosts, or the hosts themselves with a comma: -i host1,",
         )
     return os.path.abspath(inventory)
+
+
+def _as_data(value: Any) -> Any:
+    """Return a variable's value with every text marked as such: Ansible runs others as templates.
+
+    A path may hold ``{{``, and whoever writes a spec does not choose what the controller runs.
+    """
+    if isinstance(value, str):
+        return {"__ansible_unsafe": value}
+    if isinstance(value, Mapping):
+        return {key: _as_data(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_data(each) for each in value]
+    return value
 
 
 def _need_ansible() -> None:

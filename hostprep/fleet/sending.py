@@ -11,14 +11,21 @@ from hostprep.spec.finding import read_spec_bytes
 from hostprep.spec.loading import parse_spec
 
 
-def spec_for_hosts(path: Path, *, named: bool) -> dict[str, Any]:
+def spec_for_hosts(path: Path, *, named: bool, prune: bool = False) -> dict[str, Any]:
     """Return the spec file's content as plain values.
 
     Numbers stay text, so that a mode of ``0755`` arrives as such. Raises what ``load_spec`` does,
-    and ``UsageError`` for a source relative to the file, which on a host would be another folder.
+    and ``UsageError`` for a source relative to the file, which on a host would be another folder,
+    and where ``prune`` would clear every host for a file that is blank.
     """
     content = read_spec_bytes(path, named=named)
-    parse_spec(content, shown_path=str(path), path=str(path.absolute()))
+    spec = parse_spec(content, shown_path=str(path), path=str(path.absolute()))
+    if prune and spec.blank:
+        raise UsageError(
+            f"{path} is empty, and --prune would remove all that hostprep made on the hosts; none"
+            " was reached.",
+            "mend the file; if all is to go, write {} into it",
+        )
     found: Any = parse_document(str(path), content).value or {}
     for dataset in found.get("datasets") or ():
         source = dataset["source"]

@@ -11,6 +11,8 @@ import re
 import sys
 import tarfile
 import tempfile
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from hostprep.system.state import state_dir
 _TARGET = re.compile(r"(3)\.(\d+)-(\w+)-(glibc)-2\.(\d+)", re.ASCII)
 _OLDEST_GLIBC = 17  # of manylinux2014, below which nobody builds any more
 _DOWNLOAD_SECONDS = 900
+_KEEP_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,12 @@ def make_wheelhouse(target: Target | None, given: Path | None = None) -> Wheelho
         elif target is not None:
             folder = _downloaded(target, home / "wheels")
             wheels, key = _wheels_in(folder), folder.name
-        archive = home / f"{key}.{_hash(packed.build, *(str(path) for path in wheels))}.tar"
-        if not archive.exists():
-            for stale in home.glob(f"{key}.*.tar"):
-                stale.unlink()
+        archive = home / f"{key}.{_hash(packed.build, *map(_identity, wheels))}.tar"
+        if archive.exists():
+            os.utime(archive)
+        else:
             write_atomically(archive, [_tar(packed, wheels)], durable=False)
+        _forget_old(home.glob(f"{key}.*.tar"))
     return Wheelhouse(packed.name, packed.build, archive)
 
 
@@ -133,6 +137,19 @@ def _wheels_in(folder: Path) -> tuple[Path, ...]:
     if not wheels:
         raise UsageError(f"{folder} holds no wheels.", "fill it by `pip download`")
     return tuple(path for path in wheels if not path.name.startswith("hostprep-"))
+
+
+def _identity(wheel: Path) -> str:
+    """Return the wheel's name and content: a folder may be filled anew under the same names."""
+    with wheel.open("rb") as file:
+        return f"{wheel.name} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _forget_old(archives: Iterable[Path]) -> None:
+    """Remove archives that nobody has asked for of late; another run may be sending a later one."""
+    for archive in archives:
+        if time.time() - archive.stat().st_mtime > _KEEP_SECONDS:
+            archive.unlink()
 
 
 def _tar(packed: PackedWheel, wheels: tuple[Path, ...]) -> bytes:

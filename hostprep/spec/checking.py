@@ -96,7 +96,7 @@ class _Checker:
                 RequirementSpec(**entry.model_dump()) for _, entry in requirements.entries
             ),
             packages=tuple(name for _, name in packages.entries),
-            blank=self.document.value is None,
+            blank=_says_nothing(self.document.value),
         )
 
     def _root(self) -> dict[str, Value]:
@@ -259,6 +259,13 @@ class _Checker:
 
     def _note(self, where: tuple[str | int, ...], message: str) -> None:
         self.problems.append(self.document.problem(where, message))
+
+
+def _says_nothing(value: Value) -> bool:
+    """Return whether no section holds anything; one that is there and empty, ``[]``, is a wish."""
+    if isinstance(value, dict):
+        return bool(value) and all(section is None for section in value.values())
+    return value is None
 
 
 def _volume(entry: VolumeEntry) -> VolumeSpec:

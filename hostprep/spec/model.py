@@ -73,7 +73,8 @@ class RequirementSpec:
 class Spec:
     """A whole spec file. ``path`` is absolute, without symlinks.
 
-    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does.
+    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does; nor is
+    the bare name of a section, without ``[]``, a wish.
     """
 
     path: str

@@ -10,9 +10,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import IO, Any
 
 from hostprep.errors import HostprepError, MissingTool
@@ -55,7 +56,7 @@ def run(
     *,
     wanted_for: str,
     package: str | None = None,
-    timeout_seconds: float = 60,
+    timeout_seconds: float | None = 60,
     ok: Sequence[int] = (0,),
     stdin: bytes | None = None,
     env: dict[str, str] | None = None,
@@ -64,8 +65,8 @@ def run(
 
     ``wanted_for`` completes the sentence "it is needed to ..." when the command is not installed;
     ``package`` is the Debian package that has it. A status outside ``ok`` raises ``CommandFailed``,
-    as does running past ``timeout_seconds``; the process is killed then. ``env`` is added to the
-    clean environment.
+    as does running past ``timeout_seconds``; the process is killed then, unless that is None.
+    ``env`` is added to the clean environment.
     """
     argv = [os.fsdecode(arg) for arg in args]
     try:
@@ -86,7 +87,50 @@ def run(
     finally:
         if process.returncode is None:
             _kill(process)
-    completed = Completed(tuple(argv), process.returncode, _text(stdout), _text(stderr))
+    return _checked(Completed(tuple(argv), process.returncode, _text(stdout), _text(stderr)), ok)
+
+
+def run_undisturbed(
+    args: Sequence[Argument],
+    *,
+    wanted_for: str,
+    package: str | None = None,
+    ok: Sequence[int] = (0,),
+    env: dict[str, str] | None = None,
+    on_interrupt: Callable[[], None] = lambda: None,
+) -> Completed:
+    """Run a command that must not be stopped half-way, however long it takes.
+
+    Ctrl-C and SIGTERM are put off until it has ended; ``on_interrupt`` is called for the first.
+    Where we are killed it goes on: it has a session of its own, and writes into files. The rest is
+    as with ``run``.
+    """
+    argv = [os.fsdecode(arg) for arg in args]
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        held = _HeldSignals(on_interrupt)
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env={**clean_environment(), **(env or {})},
+                start_new_session=True,
+            )
+            process.wait()
+        except FileNotFoundError:
+            raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+        finally:
+            held.release()
+        output.seek(0)
+        errors.seek(0)
+        completed = Completed(
+            tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
+        )
+    return _checked(completed, ok)
+
+
+def _checked(completed: Completed, ok: Sequence[int]) -> Completed:
     if completed.returncode not in ok:
         raise CommandFailed(completed, f"failed with status {completed.returncode}")
     return completed
@@ -200,16 +244,23 @@ class _HeldSignals:
     """Puts Ctrl-C and SIGTERM off until they are released; then they do what they would have done.
 
     By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
+    ``on_first`` is called when the first comes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         self._came: list[int] = []
+        self._on_first = on_first
         self._before: list[tuple[int, Any]] = []
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
                     self._before.append((number, handler))
-                    signal.signal(number, lambda came, frame: self._came.append(came))
+                    signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._came.append(number)
+        if len(self._came) == 1:
+            self._on_first()
 
     def release(self) -> None:
         """Put the handlers back, and deliver what came meanwhile."""

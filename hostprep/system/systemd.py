@@ -72,6 +72,15 @@ def unescape_name(escaped: str) -> str:
     return os.fsdecode(plain)
 
 
+def own_mount_unit(path: str) -> Path | None:
+    """Return the admin's own unit for the mount point ``path``, None where there is none.
+
+    Such a file, a mask included, counts at boot in place of the line in fstab.
+    """
+    unit = unit_dir() / f"{escape_name(path.strip('/'))}.mount"
+    return unit if os.path.lexists(unit) else None
+
+
 def show_unit(name: str, properties: Sequence[str]) -> dict[str, str]:
     """Return properties of a unit by their names, as ``systemctl show`` tells any user.
 
@@ -96,7 +105,12 @@ def start_unit(name: str) -> None:
     Raises ``HostprepError`` where it fails.
     """
     try:
-        run(["systemctl", "start", "--", name], wanted_for="start a service", package="systemd")
+        run(
+            ["systemctl", "start", "--", name],
+            wanted_for="start a service",
+            package="systemd",
+            timeout_seconds=None,
+        )
     except CommandFailed as error:
         raise HostprepError(
             f"{name} could not be started: {error.message}",

@@ -15,7 +15,7 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import INODE_BYTES, LiveVolume
+from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
@@ -121,6 +121,5 @@ def _promised(path: str, mounts: Sequence[Mount]) -> int:
         except HostprepError:
             continue  # unmounted since the list of mounts was read
         if live is not None:
-            promised += max(0, live.size_bytes - live.used_bytes)
-            promised += max(0, (live.inodes or 0) - live.used_inodes) * INODE_BYTES
+            promised += live.promised_bytes
     return promised

@@ -63,6 +63,12 @@ class LiveVolume:
     noexec: bool
     options: tuple[str, ...]
 
+    @property
+    def promised_bytes(self) -> int:
+        """How much memory it may still come to take, inodes included."""
+        inodes = max(0, (self.inodes or 0) - self.used_inodes)
+        return max(0, self.size_bytes - self.used_bytes) + inodes * INODE_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class RamBudget:

@@ -157,6 +157,19 @@ def test_what_was_not_said_is_left_to_the_inventory(lab: Path, asked: dict[str, 
     )
 
 
+def test_prune_clears_hosts_only_for_a_spec_that_says_so(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = lab / "hostprep.yml"
+    spec.write_text("volumes:\ndatasets:\n")
+    assert run(["provision", "-i", "hosts.yml", "--prune"]) == 2
+    assert "is empty, and --prune would remove all" in capsys.readouterr().err
+    assert asked == {}
+    spec.write_text("{volumes: [], datasets: []}")
+    run(["provision", "-i", "hosts.yml", "--prune"])
+    assert asked["variables"]["hostprep_prune_all"] is True
+
+
 def test_hosts_that_failed_are_tried_again(
     lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,7 +85,7 @@ def test_check_predicts_exactly_what_bare_hosts_then_get(lab: Lab) -> None:
 
 def test_check_plans_with_the_build_that_would_replace_an_older_one(lab: Lab) -> None:
     beta = lab.fleet["beta"]
-    beta.ssh("cd /opt/hostprep && mv build-* build-older")
+    beta.ssh("cd /opt/hostprep && mv build-* build-0123456789abcdef")
     before = beta.traces()
     predicted = by_host(lab.controller.provision("--check", "--limit", "beta"))
     assert beta.traces() == before

@@ -16,6 +16,7 @@ import pytest
 from hostprep.converging import sources
 from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_headroom
+from hostprep.system.systemd import systemd_runs
 from hostprep.units import MIB
 from tests.kit import failing_fs as failing
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
@@ -115,6 +116,36 @@ def test_a_size_in_percent_an_owner_and_a_directory(
     wanted = read_headroom().ram_bytes // 100
     assert abs(size.f_blocks * size.f_frsize - wanted) < MIB
     assert apply(spec)["changed"] is False
+
+
+def test_a_volume_inside_one_that_somebody_else_will_own_is_refused_first(
+    safe_dir: Path, volume: Path
+) -> None:
+    volumes = [
+        {"path": volume, "size": "16M", "owner": "65534"},
+        {"path": volume / "inner", "size": "8M"},
+    ]
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=volumes)
+    (refusal,) = plan(spec, expect=5)["refusals"]
+    assert refusal["subject"] == str(volume / "inner")
+    assert f"{volume}, above the mount point, belongs to uid 65534" in refusal["message"]
+    apply(spec, expect=5)
+    assert not volume.exists()
+
+
+def test_a_mount_unit_that_beats_the_line_in_fstab_is_told_of(
+    safe_dir: Path, own_state: Path
+) -> None:
+    volume = safe_dir / "ra-m"
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=[{"path": volume, "size": "16M"}])
+    assert plan(spec)["warnings"] == []
+    escaped = str(volume).strip("/").replace("-", "\\x2d").replace("/", "-")
+    unit = own_state / "units" / f"{escaped}.mount"
+    unit.parent.mkdir()
+    unit.symlink_to("/dev/null")
+    for document in (plan(spec), apply(spec), plan(spec)):
+        (warning,) = document["warnings"]
+        assert f"goes by {unit} for {volume}, whatever the line in fstab says" in warning
 
 
 def test_one_refusal_stops_apply_before_its_first_change(
@@ -409,7 +440,10 @@ def test_boot_services_are_written_once_and_follow_their_volume(
             datasets=[{"source": source, "volume": volume, "at_boot": at_boot}],
         )
 
-    assert ("boot", "data") in keys(apply(spec("64M"))["done"])
+    first = apply(spec("64M"))
+    assert ("boot", "data") in keys(first["done"])
+    told = any("only a boot with systemd stages data" in words for words in first["warnings"])
+    assert told is not systemd_runs()
     units = own_state / "units"
     (unit,) = units.glob("hostprep-stage-*.service")
     assert apply(spec("64M"))["changed"] is False
@@ -448,3 +482,36 @@ def test_unstage_tells_of_the_service_that_brings_it_back(
     write_spec(spec, volumes=[{"path": volume, "size": "64M"}])
     apply(spec, "--prune")
     assert not (volume / "data").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_waits_for_the_package_manager(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Ctrl-C, twice, goes to all in the terminal's group: to the child of apt-get too."""
+    begun, ended, later = (safe_dir / name for name in ("begun", "ended", "later"))
+    acting = safe_dir / "bin" / "apt-get"
+    acting.parent.mkdir()
+    dpkg = f"touch {begun}; sleep 1.5; echo configured; touch {ended}"
+    acting.write_text(f'#!/bin/sh\ntest ! -e {begun} || touch {later}\nsh -c "{dpkg}"\n')
+    acting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{acting.parent}:{os.environ['PATH']}")
+    spec = write_spec(safe_dir / "hostprep.yml", packages=["no-such-package", "nor-this"])
+    line = [*HOSTPREP, "apply", spec, "--yes"]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not begun.exists() and process.poll() is None:
+            time.sleep(0.01)
+        for _ in range(2):
+            if number is signal.SIGINT:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+            time.sleep(0.3)
+        assert not ended.exists(), "the machine was too slow to be interrupted"
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert ended.exists() and not later.exists()
+    assert said.count("apt-get must not be stopped half-way: waiting for its end") == 1
+    assert "interrupted at package no-such-package" in said

@@ -157,6 +157,53 @@ def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, l
     assert "size=32768k" in mounted(host)
 
 
+@pytest.mark.parametrize(
+    ("says", "sentence"),
+    [
+        ({"hostprep_volumes": [{"path": "/mnt/a", "size": "1G", "mode": 0o770}]}, "without quotes"),
+        ({"hostprep_volumes": [], "hostprep_prune": True}, "the spec of this host is empty"),
+    ],
+)
+def test_an_inventory_that_cannot_mean_what_it_says_fails_before_the_spec_is_written(
+    host: Path, lab: Path, says: dict[str, Any], sentence: str
+) -> None:
+    inventory = json.loads(lab.read_text())
+    inventory["all"]["hosts"]["here"].update(says)
+    lab.write_text(json.dumps(inventory))
+    spec = (host / "etc" / "hostprep.yml").read_text()
+    for words in (["--check"], []):
+        found = here_of(provision("--limit", "here", *words, expect=1))
+        assert found["failed"] and sentence in found["message"]
+    assert (host / "etc" / "hostprep.yml").read_text() == spec
+    assert "size=32768k" in mounted(host)
+
+
+def test_the_text_of_a_spec_is_a_path_and_no_template(host: Path) -> None:
+    ran = host / "ran"
+    source = host / f"{{{{ lookup('pipe', 'touch {ran}') }}}}"
+    source.mkdir(parents=True)
+    (source / "file").write_text("data\n")
+    dataset = {"name": "odd", "source": str(source), "to": str(host / "disk")}
+    (host / "hostprep.yml").write_text(json.dumps({"datasets": [dataset]}))
+    assert here_of(provision("--limit", "here"))["changed"]
+    assert (host / "disk" / "odd" / "file").read_text() == "data\n"
+    assert not ran.exists()
+
+
+def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: Path) -> None:
+    theirs = host / "theirs"
+    theirs.mkdir()
+    (theirs / "build-notes").write_text("years of work\n")
+    inventory = json.loads(lab.read_text())
+    inventory["all"]["hosts"]["here"]["hostprep_install_dir"] = str(theirs)
+    lab.write_text(json.dumps(inventory))
+    for words in (["--check"], []):
+        found = here_of(provision("--limit", "here", *words, expect=1))
+        assert found["message"].startswith(f"{theirs} is there and is no virtual environment")
+        assert found["changes"] == []
+    assert os.listdir(theirs) == ["build-notes"]
+
+
 def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
     run = run_playbook("readiness", str(lab), {"hostprep_executable": str(host / "hostprep")})
     here, down = run.hosts

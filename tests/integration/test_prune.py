@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.host.memory import read_headroom
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
@@ -54,7 +55,7 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
     assert snapshot(safe_dir / "state") == before
 
 
-@pytest.mark.parametrize("text", ["", "# cut short\n"])
+@pytest.mark.parametrize("text", ["", "# cut short\n", "volumes:\ndatasets:\n"])
 def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> None:
     spec.write_text(text)
     before = snapshot(safe_dir)
@@ -131,6 +132,40 @@ def test_a_data_set_that_moves_is_there_before_the_old_one_goes(spec: Path, safe
     assert (safe_dir / "disk/one/hard").exists() and not (safe_dir / "a/one").exists()
 
 
+def test_a_volume_is_replaced_by_another_of_its_size(spec: Path, safe_dir: Path) -> None:
+    size = read_headroom().available_bytes * 6 // 10
+    old, new = safe_dir / "old", safe_dir / "new"
+    volume = {"path": old, "size": str(size)}
+    apply(
+        write_spec(spec, volumes=[volume], datasets=[{"source": "one", "volume": old}]), "--prune"
+    )
+    write_spec(spec, volumes=[{**volume, "path": new}], datasets=[{"source": "one", "volume": new}])
+    (refusal,) = plan(spec, expect=5)["refusals"]  # nobody said that the old one may go
+    assert "promised to other volumes" in refusal["message"]
+    planned = plan(spec, "--prune")
+    assert apply(spec, "--prune")["done"] == planned["changes"]
+    order = keys(planned["changes"])
+    gone = [order.index(key) for key in (("dataset", str(old / "one")), ("volume", str(old)))]
+    assert max(gone) < order.index(("volume", str(new)))
+    assert (new / "one" / "hard").exists() and not old.exists()
+    assert apply(spec, "--prune")["changed"] is False
+
+
+def test_a_volume_from_which_the_spec_stages_does_not_make_room(spec: Path, safe_dir: Path) -> None:
+    size = read_headroom().available_bytes * 6 // 10
+    old, new = safe_dir / "old", safe_dir / "new"
+    volume = {"path": old, "size": str(size)}
+    apply(
+        write_spec(spec, volumes=[volume], datasets=[{"source": "one", "volume": old}]), "--prune"
+    )
+    (safe_dir / "link").symlink_to(old / "one")
+    write_spec(
+        spec, volumes=[{**volume, "path": new}], datasets=[{"source": "link", "volume": new}]
+    )
+    (refusal,) = plan(spec, "--prune", expect=5)["refusals"]
+    assert "promised to other volumes" in refusal["message"]
+
+
 def test_one_name_in_two_places_is_two_data_sets(spec: Path, safe_dir: Path) -> None:
     write_spec(
         spec, datasets=[{"source": "one", "to": safe_dir / place} for place in ("disk", "other")]
@@ -169,8 +204,9 @@ class TestDrafting:
         assert by_path[str(safe_dir / "b")]["huge"] == "advise"
         assert by_path[str(safe_dir / "c")]["swap"] is True
         planned = plan(drafted, "--prune")
-        # A checkout may well lie where others can write, and that is then said of the boot service.
-        said = [words for words in planned["warnings"] if "could put another program" not in words]
+        # A checkout may well lie where others can write, and systemd may not run: both are then
+        # said of the boot service.
+        said = [words for words in planned["warnings"] if "boot" not in words]
         assert (planned["changes"], said) == ([], [])
         assert {each["kind"] for each in planned["unchanged"]} >= {"volume", "dataset", "boot"}
 

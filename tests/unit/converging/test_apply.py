@@ -83,6 +83,16 @@ def test_of_a_failed_object_only_what_is_there_now_counts_as_done() -> None:
     assert apply_plan(host(volume), lambda: left, Silent()).done == (mount,)
 
 
+def test_of_an_object_that_is_refused_now_nothing_counts_as_done() -> None:
+    mount = Change(Kind.VOLUME, "/a", "mount", "-")
+    line = Change(Kind.FSTAB, "/a", "add a line", "-")
+    volume = ObjectPlan(Kind.VOLUME, "/a", changes=(mount, line), task=Call(failing))
+    refusal = Problem(Kind.VOLUME, "/a", "no place for it", None)
+    left = host(ObjectPlan(Kind.VOLUME, "/a", refusal=refusal))
+    applied = apply_plan(host(volume), lambda: left, Silent())
+    assert (applied.done, applied.ok) == ((), False)
+
+
 def test_pending_changes_are_no_success_though_nothing_failed() -> None:
     again = thing(Kind.DATASET, "moving", lambda: None)
     applied = apply_plan(host(again), lambda: host(again), Silent())

@@ -146,6 +146,16 @@ def test_a_service_that_failed_in_this_boot_is_started_again(
     ]
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_without_systemd_it_is_said_that_nothing_comes_back(
+    dataset: DatasetSpec, monkeypatch: pytest.MonkeyPatch, runs: bool
+) -> None:
+    monkeypatch.setattr(boot_facts, "systemd_runs", lambda: runs)
+    for plan in (planned(dataset), planned(dataclasses.replace(dataset, at_boot=False))):
+        said = [words for words in plan.warnings if "only a boot with systemd" in words]
+        assert len(said) == (plan.steps != () and not runs)
+
+
 def test_what_is_not_at_boot_gets_nothing(dataset: DatasetSpec) -> None:
     plan = planned(dataclasses.replace(dataset, at_boot=False))
     assert plan.steps == () and plan.warnings == ()

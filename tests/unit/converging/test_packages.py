@@ -61,6 +61,7 @@ def test_an_index_that_lacks_the_package_is_brought_up_to_date(
     calls = [line.split() for line in log.read_text().splitlines()]
     assert [call[-2] for call in calls] == (["jq", "update", "jq"] if needs_update else ["jq"])
     assert {call[-1] for call in calls} == {"noninteractive"}
+    assert all("Dpkg::Options::=--force-confold" in call for call in calls)
 
 
 def test_a_package_that_nobody_has_fails_with_the_tools_words(

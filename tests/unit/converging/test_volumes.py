@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.converging.volumes import Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import INODE_BYTES, LiveVolume
+from hostprep.volumes.paths import Folder
 from tests.unit.converging.made import VolumeFacts, fresh, look, mounted, options
 
 PATH = "/mnt/data"
@@ -56,6 +59,23 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     assert all("the spec asks for something else" in words for words in other_spec.values())
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
     assert all("all differ" in words for words in all_three.values())
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_none_lies_in_a_volume_that_somebody_else_is_going_to_own(there: bool) -> None:
+    outer, inner = mounted(PATH, 8 * GIB) if there else fresh(PATH), fresh(f"{PATH}/inner")
+    place = inner.place
+    if there:
+        place = replace(place, parents=(*place.parents, Folder(PATH, 0, 0, 0o755)))
+    else:
+        place = replace(place, missing=(PATH, inner.path))
+    looks = [replace(look("8G", outer), owner=(65534, 65534))]
+    looks.append(look("1G", replace(inner, place=place)))
+    first, second = plan_volumes(looks, {})
+    assert first.refusal is None and second.refusal is not None
+    assert f"{PATH}, above the mount point, belongs to uid 65534" in second.refusal.message
+    looks[0] = replace(looks[0], owner=(0, 0))
+    assert not any(plan.refusal for plan in plan_volumes(looks, {}))
 
 
 def test_every_volume_takes_of_the_same_memory() -> None:

@@ -39,3 +39,13 @@ def test_a_source_relative_to_the_file_is_refused(tmp_path: Path) -> None:
     file.write_text("datasets:\n  - {name: city, source: sets/city, to: /nvme}\n")
     with pytest.raises(UsageError, match="sets/city, relative to itself"):
         spec_for_hosts(file, named=True)
+
+
+@pytest.mark.parametrize("text", ["", "# cut short\n", "volumes:\ndatasets:\n"])
+def test_prune_is_refused_for_a_file_that_says_nothing(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "hostprep.yml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match="is empty, and --prune would remove all"):
+        spec_for_hosts(file, named=True, prune=True)
+    file.write_text("{}")
+    assert spec_for_hosts(file, named=True, prune=True) == {}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -53,16 +55,33 @@ def test_wheels_that_were_given_travel_with_the_running_hostprep(tmp_path: Path)
         assert member.read() == pack_wheel().content
 
 
-def test_an_archive_is_made_once_and_replaced_when_its_wheels_change(tmp_path: Path) -> None:
-    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"")
+def test_an_archive_is_made_once_and_another_when_its_wheels_change(tmp_path: Path) -> None:
+    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"old")
     first = make_wheelhouse(None, tmp_path)
-    made_at = first.archive.stat().st_mtime_ns
+    made = first.archive.stat().st_ino
     assert make_wheelhouse(None, tmp_path) == first
-    assert first.archive.stat().st_mtime_ns == made_at
+    assert first.archive.stat().st_ino == made
     (tmp_path / "xxhash-4-py3-none-any.whl").write_bytes(b"")
     second = make_wheelhouse(None, tmp_path)
     assert "xxhash-4-py3-none-any.whl" in names_in(second.archive)
-    assert not first.archive.exists()
+    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"new")
+    with tarfile.open(make_wheelhouse(None, tmp_path).archive) as archive:
+        member = archive.extractfile("rich-15-py3-none-any.whl")
+        assert member is not None and member.read() == b"new"
+
+
+def test_archives_that_another_run_may_be_sending_stay_for_a_day(tmp_path: Path) -> None:
+    (tmp_path / "rich-15-py3-none-any.whl").write_bytes(b"1")
+    old, used = make_wheelhouse(None, tmp_path), tmp_path / "rich-15-py3-none-any.whl"
+    used.write_bytes(b"2")
+    recent = make_wheelhouse(None, tmp_path)
+    for made in (old, recent):
+        os.utime(made.archive, (time.time() - 25 * 3600,) * 2)
+    assert make_wheelhouse(None, tmp_path) == recent
+    assert recent.archive.exists() and not old.archive.exists()
+    used.write_bytes(b"3")
+    make_wheelhouse(None, tmp_path)
+    assert recent.archive.exists()
 
 
 def test_alone_it_is_hostprep_without_what_it_needs() -> None:

@@ -5,12 +5,26 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostprep.errors import MissingTool
-from hostprep.system.run import CommandFailed, start
+from hostprep.system.run import CommandFailed, run, start
+from hostprep.system.systemd import start_unit
+
+
+def test_starting_a_unit_may_take_longer_than_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acting = tmp_path / "systemctl"
+    acting.write_text(f"#!/bin/sh\nsleep 1\ntouch {tmp_path}/started\n")
+    acting.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setitem(run.__kwdefaults__, "timeout_seconds", 0.2)
+    start_unit("some.service")
+    assert (tmp_path / "started").exists()
 
 
 def alive(pid: int) -> bool:

@@ -1,29 +1,102 @@
 """Install a wheel into a virtual environment.
 
-``install.py VENV WHEELS WHEEL BUILD wheelhouse|index install|predict``. The stamp that names the
-build goes first and comes last, so that a run that was broken off leaves none.
+``install.py VENV WHEELS WHEEL BUILD wheelhouse|index install|predict``; to predict changes nothing.
+``install.py VENV judge``: says, in one sentence and by status 5, where VENV is not hostprep's.
+
+The stamp that names the build goes first and comes last, so that a run that was broken off leaves
+none. The marker comes before all else and stays: it alone allows to clear the folder.
 """
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 
-home, wheels, wheel, build, source, action = sys.argv[1:]
-if action == "predict":
-    sys.exit()
-os.umask(0o022)
-os.makedirs(home, exist_ok=True)
-for name in os.listdir(home):
-    if name.startswith("build-"):
+MARKER = ".hostprep"
+STAMP = re.compile(r"build-[0-9a-f]{16}")
+REFUSED = 5
+
+
+def listing(home):
+    try:
+        return os.listdir(home)
+    except FileNotFoundError:
+        return []
+
+
+def stamps(home):
+    return [name for name in listing(home) if STAMP.fullmatch(name)]
+
+
+def marked(home):
+    """Return whether all in ``home`` is hostprep's; earlier versions left their stamp alone."""
+    return os.path.lexists(os.path.join(home, MARKER)) or (
+        os.path.isfile(os.path.join(home, "pyvenv.cfg")) and bool(stamps(home))
+    )
+
+
+def ours(home):
+    """Return whether hostprep may be installed in ``home``."""
+    if os.path.lexists(home) and not os.path.isdir(home):
+        return False
+    signs = (os.path.join(home, "pyvenv.cfg"), os.path.join(home, "bin", "hostprep"))
+    return not listing(home) or marked(home) or all(os.path.isfile(sign) for sign in signs)
+
+
+def refuse(home, reason):
+    print(
+        f"{home} {reason}; nothing in it was changed. -> move it away, or give another folder:"
+        " hostprep_install_dir"
+    )
+    sys.exit(REFUSED)
+
+
+def judge(home):
+    if not ours(home):
+        refuse(home, "is there and is no virtual environment of hostprep's")
+
+
+def clear(home):
+    """Remove all but the marker, without which a run that is broken off here could not go on."""
+    for entry in os.scandir(home):
+        if entry.name == MARKER:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def install(home, wheels, wheel, build, source):
+    judge(home)
+    os.umask(0o022)
+    os.makedirs(home, exist_ok=True)
+    if not listing(home) or marked(home):
+        with open(os.path.join(home, MARKER), "w") as marker:
+            marker.write(
+                "`hostprep provision` made this folder, and may delete all that is in it.\n"
+            )
+    for name in stamps(home):
         os.unlink(os.path.join(home, name))
-pip = [os.path.join(home, "bin", "python3"), "-m", "pip", "--disable-pip-version-check"]
-try:
-    subprocess.run([*pip, "--version"], check=True)
-except (OSError, subprocess.CalledProcessError):  # none yet, or that of an older Python
-    subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
-where = ["--no-index", "--find-links", wheels] if source == "wheelhouse" else []
-wanted = os.path.join(wheels, wheel)
-subprocess.run([*pip, "install", "--quiet", *where, "--force-reinstall", wanted], check=True)
-subprocess.run([os.path.join(home, "bin", "hostprep"), "--version"], check=True)
-with open(os.path.join(home, "build-" + build), "w") as stamp:
-    stamp.write(build + "\n")
+    pip = [os.path.join(home, "bin", "python3"), "-m", "pip", "--disable-pip-version-check"]
+    try:
+        subprocess.run([*pip, "--version"], check=True)
+    except (OSError, subprocess.CalledProcessError):  # none yet, or that of an older Python
+        if not marked(home):
+            refuse(home, "has no pip that runs, and may hold more than hostprep")
+        clear(home)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+    where = ["--no-index", "--find-links", wheels] if source == "wheelhouse" else []
+    wanted = os.path.join(wheels, wheel)
+    subprocess.run([*pip, "install", "--quiet", *where, "--force-reinstall", wanted], check=True)
+    subprocess.run([os.path.join(home, "bin", "hostprep"), "--version"], check=True)
+    with open(os.path.join(home, "build-" + build), "w") as stamp:
+        stamp.write(build + "\n")
+
+
+home, *words = sys.argv[1:]
+if words == ["judge"]:
+    judge(home)
+elif words[-1] == "install":
+    install(home, *words[:-1])

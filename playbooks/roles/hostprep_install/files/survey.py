@@ -4,13 +4,14 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 
 
 def build(home):
     """Return the build that is installed in ``home`` and runs, None where there is none."""
-    stamps = [name for name in listing(home) if name.startswith("build-")]
+    stamps = [name for name in listing(home) if re.fullmatch("build-[0-9a-f]{16}", name)]
     command = [os.path.join(home, "bin", "hostprep"), "--version"]
     try:
         runs = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

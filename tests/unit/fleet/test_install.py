@@ -1,0 +1,112 @@
+"""The role's script that installs hostprep on a host: what it takes for its own to clear."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.kit.stagecraft import REPOSITORY, snapshot
+
+SCRIPT = REPOSITORY / "playbooks" / "roles" / "hostprep_install" / "files" / "install.py"
+BUILD = "0123456789abcdef"
+
+
+def call(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, SCRIPT, home, *words]
+    return subprocess.run(line, capture_output=True, text=True)
+
+
+def install(home: Path) -> subprocess.CompletedProcess[str]:
+    """Install a wheel that is not there: it ends when the environment is made."""
+    return call(home, "/nowhere", "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install")
+
+
+def checkout(home: Path) -> None:
+    (home / "build-notes").mkdir(parents=True)
+    (home / "build-all.sh").write_text("make\n")
+
+
+def a_file(home: Path) -> None:
+    home.write_text("not a folder\n")
+
+
+def like_usr_local(home: Path) -> None:
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "hostprep").symlink_to("/opt/hostprep/bin/hostprep")
+
+
+def another_venv(home: Path) -> None:
+    home.mkdir()
+    (home / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (home / "thesis.tex").write_text("years of work\n")
+
+
+def stamp_alone(home: Path) -> None:
+    home.mkdir()
+    (home / f"build-{BUILD}").write_text("a folder of somebody's builds\n")
+
+
+@pytest.mark.parametrize("make", [checkout, a_file, like_usr_local, another_venv, stamp_alone])
+def test_what_is_not_hostpreps_is_refused_and_left_whole(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    home = tmp_path / "home"
+    make(home)
+    before = snapshot(tmp_path)
+    for done in (call(home, "judge"), install(home)):
+        assert (done.returncode, done.stderr) == (5, "")
+        assert done.stdout.startswith(f"{home} is there and is no virtual environment of hostprep")
+        assert "hostprep_install_dir" in done.stdout
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
+    tmp_path: Path, there: bool
+) -> None:
+    home = tmp_path / "home"
+    if there:
+        home.mkdir()
+    assert call(home, "judge").returncode == 0
+    assert home.exists() == there
+    assert install(home).returncode == 1
+    marker, config = (home / name for name in (".hostprep", "pyvenv.cfg"))
+    assert marker.stat().st_mtime_ns < config.stat().st_mtime_ns
+    (home / "bin" / "python3").unlink()
+    config.unlink()  # as where making it was broken off
+    (home / "half").write_text("of it\n")
+    assert call(home, "judge").returncode == 0
+    assert install(home).returncode == 1
+    assert config.exists() and (home / "bin" / "python3").exists() and not (home / "half").exists()
+
+
+def earlier_version(home: Path, *, stamp: bool) -> None:
+    """Make what an earlier version left, its Python replaced since by one that lacks its pip."""
+    (home / "bin").mkdir(parents=True)
+    (home / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (home / "bin" / "hostprep").write_text("#!/bin/false\n")
+    (home / "old").write_text("of another Python\n")
+    if stamp:
+        (home / f"build-{BUILD}").write_text(f"{BUILD}\n")
+
+
+def test_an_environment_of_an_earlier_version_is_known_by_its_stamp(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    earlier_version(home, stamp=True)
+    assert install(home).returncode == 1
+    assert (home / ".hostprep").exists() and not (home / "old").exists()
+    assert not (home / f"build-{BUILD}").exists()
+
+
+def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    earlier_version(home, stamp=False)
+    before = snapshot(tmp_path)
+    assert call(home, "judge").returncode == 0
+    done = install(home)
+    assert (done.returncode, "may hold more than hostprep" in done.stdout) == (5, True)
+    assert snapshot(tmp_path) == before
