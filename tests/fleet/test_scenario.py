@@ -94,6 +94,19 @@ def test_check_plans_with_the_build_that_would_replace_an_older_one(lab: Lab) ->
     assert [change["subject"] for change in done["beta"]["changes"]] == ["Install hostprep"]
 
 
+def test_a_folder_that_is_somebody_elses_is_left_and_named(lab: Lab) -> None:
+    beta = lab.fleet["beta"]
+    beta.ssh("mv /opt/hostprep /opt/kept && mkdir /opt/hostprep && touch /opt/hostprep/build-notes")
+    try:
+        for words in (["--check"], []):
+            document = lab.controller.provision("--limit", "beta", *words, expect=1)
+            message = by_host(document)["beta"]["message"]
+            assert message.startswith("/opt/hostprep is there and is no virtual environment")
+        assert beta.ssh("ls -A /opt/hostprep").stdout == "build-notes\n"
+    finally:
+        beta.ssh("rm -r /opt/hostprep && mv /opt/kept /opt/hostprep")
+
+
 def test_what_the_server_holds_is_on_each_host(lab: Lab) -> None:
     found = [dataset(host) for host in lab.fleet.hosts]
     assert [one["state"] for one in found] == ["staged"] * 3
