@@ -243,6 +243,7 @@ class Measurer:
                             raise failures.raised(event, self.what, workers)
                         case "workers":
                             pids += event["pids"]
+                            opened = time.monotonic()  # what is limited begins now
                             continue
                         case "opened":
                             opened = time.monotonic()
