@@ -199,7 +199,7 @@ def test_ready_samples_get_none_and_what_is_set_already_may_stay() -> None:
 def test_loaders_that_are_not_plain_are_counted_as_they_are(
     name: str, batching: str, batches: str, batch_size: int
 ) -> None:
-    status, found, _ = loader(name, "--gpu-rate", "600", "--seconds", "20")
+    status, found, _ = loader(name, "--gpu-rate", "600", "--seconds", "14")
     assert status == 0
     evidence = found["evidence"]
     assert evidence["loader"]["batching"] == batching

@@ -137,7 +137,7 @@ def duration(out: Path, *words: str | Path) -> float:
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize(("rounds", "large_bytes"), [(60, 0), (25, 65 << 20)])
+@pytest.mark.parametrize(("rounds", "large_bytes"), [(45, 0), (25, 65 << 20)])
 def test_a_first_stage_killed_anywhere_publishes_all_or_nothing(
     rounds: int,
     large_bytes: int,
@@ -280,7 +280,7 @@ def test_an_unstage_killed_anywhere_leaves_all_or_nothing(
     wanted = entries(source)
     seconds = 0.0
     hidden = 0
-    for number in range(40):
+    for number in range(25):
         result(target, source)
         if not seconds:
             seconds = duration(out, "unstage", "data")
