@@ -18,13 +18,14 @@ from hostprep.loading.bounds import (
     main_descriptors,
     main_memory,
 )
+from hostprep.loading.caveats import caveats_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
+from hostprep.loading.known import Known
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
-    Batching,
     Bound,
     FailedProbe,
     Probe,
@@ -35,14 +36,10 @@ from hostprep.loading.model import (
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.loading.search import Point, Search, choose, contenders
-from hostprep.loading.verdict import Known
-from hostprep.units import format_count
 
 DEFAULT_BATCH = 32
 # How many times longer than likely a probe may take.
 _NEWS = 3.0
-# A cold read that takes so many times longer is worth a word.
-_MUCH_COLDER = 3.0
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
 # The most that the model alone may ask for beyond the processors: what no probe has confirmed may
@@ -198,7 +195,18 @@ class Run:
             points=points,
             probes=probes,
             failures=failed,
-            notes=(*self.notes, *self._caveats(probes)),
+            notes=(
+                *self.notes,
+                *caveats_of(
+                    host,
+                    subject,
+                    self.stages,
+                    self.cost,
+                    probes,
+                    batch_size_given=self.wish.batch_size is not None,
+                    seen_before=self.measurer.seen_before,
+                ),
+            ),
             seconds=time.monotonic() - self.began,
         )
 
@@ -313,39 +321,3 @@ class Run:
         if self.listing is None or not self.listing.whole:
             return None
         return self.listing.mean_bytes * len(self.listing.names)
-
-    def _caveats(self, probes: Sequence[Probe]) -> list[str]:
-        notes = []
-        if any(probe.disturbed for probe in probes):
-            worst = max(probe.others_cpus for probe in probes if probe.disturbed)
-            notes.append(
-                f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
-                " remains without them, and less certain for it"
-            )
-        in_memory = self.stages is not None and self.stages.storage == "ram"
-        if self.stages is not None and not in_memory:
-            as_is, cold = (self.stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
-            if cold > _MUCH_COLDER * as_is:
-                notes.append(
-                    f"the files came from the page cache, {1e3 * as_is:.2g} ms each; from the"
-                    f" storage it is {1e3 * cold:.2g} ms, and will be for what memory cannot hold"
-                )
-        subject = self.measurer.subject
-        counted = subject is not None and subject.batching == Batching.DATASET
-        if counted and self.wish.batch_size is None and self.cost is not None:
-            notes.append(
-                "the data set makes the batches itself, of"
-                f" {format_count(self.cost.batch_size, 'sample')} as they look: where that is"
-                " wrong, --batch-size says it"
-            )
-        if self.measurer.seen_before and not in_memory:
-            notes.append(
-                "the data is too short, or comes in a stream: some samples were read more than"
-                " once, and may have come from the page cache"
-            )
-        if self.measurer.host.ranks > 1:
-            notes.append(
-                f"measured as one of {self.measurer.host.ranks} ranks, on its share of the"
-                " processors; the ranks' contention for the storage is not in the figures"
-            )
-        return notes

@@ -1,0 +1,59 @@
+"""What to bear in mind with the figures of a recommendation; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Stages, Subject
+from hostprep.units import format_count
+
+# A cold read that takes so many times longer is worth a word.
+_MUCH_COLDER = 3.0
+
+
+def caveats_of(
+    host: HostShare,
+    subject: Subject | None,
+    stages: Stages | None,
+    cost: SampleCost,
+    probes: Sequence[Probe],
+    *,
+    batch_size_given: bool,
+    seen_before: bool,
+) -> tuple[str, ...]:
+    """Return, in sentences, what makes the figures less certain or true only as it was now.
+
+    ``batch_size_given``: the user said how many samples a batch holds. ``seen_before``: some
+    samples were read more than once.
+    """
+    notes = []
+    if any(probe.disturbed for probe in probes):
+        worst = max(probe.others_cpus for probe in probes if probe.disturbed)
+        notes.append(
+            f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
+            " remains without them, and less certain for it"
+        )
+    in_memory = stages is not None and stages.storage == "ram"
+    if stages is not None and not in_memory:
+        as_is, cold = (stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
+        if cold > _MUCH_COLDER * as_is:
+            notes.append(
+                f"the files came from the page cache, {1e3 * as_is:.2g} ms each; from the storage"
+                f" it is {1e3 * cold:.2g} ms, and will be for what memory cannot hold"
+            )
+    if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
+        notes.append(
+            f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
+            " as they look: where that is wrong, --batch-size says it"
+        )
+    if seen_before and not in_memory:
+        notes.append(
+            "the data is too short, or comes in a stream: some samples were read more than once,"
+            " and may have come from the page cache"
+        )
+    if host.ranks > 1:
+        notes.append(
+            f"measured as one of {host.ranks} ranks, on its share of the processors; the ranks'"
+            " contention for the storage is not in the figures"
+        )
+    return tuple(notes)

@@ -1,0 +1,27 @@
+"""What a verdict is made from, once everything is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hostprep.loading.curve import Curve
+from hostprep.loading.model import Bound, HostShare, Probe, SampleCost, Stages, Subject
+from hostprep.loading.search import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Everything that a verdict is made from. ``points`` is empty where the model stands alone."""
+
+    host: HostShare
+    subject: Subject | None
+    length: int | None
+    cost: SampleCost
+    curve: Curve
+    points: tuple[Point, ...]
+    probes: tuple[Probe, ...]
+    bounds: tuple[Bound, ...]
+    stages: Stages | None
+    gpu_rate: float | None
+    cuda: bool
+    data_bytes: float | None
