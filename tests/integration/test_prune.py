@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -132,13 +133,16 @@ def test_a_data_set_that_moves_is_there_before_the_old_one_goes(spec: Path, safe
     assert (safe_dir / "disk/one/hard").exists() and not (safe_dir / "a/one").exists()
 
 
+def staged_in_most_of_the_memory(spec: Path, at: Path) -> dict[str, Any]:
+    """Have a volume beside which no second one of its size fits, a data set in it; return it."""
+    volume = {"path": at, "size": str(read_headroom().available_bytes * 6 // 10)}
+    apply(write_spec(spec, volumes=[volume], datasets=[{"source": "one", "volume": at}]), "--prune")
+    return volume
+
+
 def test_a_volume_is_replaced_by_another_of_its_size(spec: Path, safe_dir: Path) -> None:
-    size = read_headroom().available_bytes * 6 // 10
     old, new = safe_dir / "old", safe_dir / "new"
-    volume = {"path": old, "size": str(size)}
-    apply(
-        write_spec(spec, volumes=[volume], datasets=[{"source": "one", "volume": old}]), "--prune"
-    )
+    volume = staged_in_most_of_the_memory(spec, old)
     write_spec(spec, volumes=[{**volume, "path": new}], datasets=[{"source": "one", "volume": new}])
     (refusal,) = plan(spec, expect=5)["refusals"]  # nobody said that the old one may go
     assert "promised to other volumes" in refusal["message"]
@@ -152,12 +156,8 @@ def test_a_volume_is_replaced_by_another_of_its_size(spec: Path, safe_dir: Path)
 
 
 def test_a_volume_from_which_the_spec_stages_does_not_make_room(spec: Path, safe_dir: Path) -> None:
-    size = read_headroom().available_bytes * 6 // 10
     old, new = safe_dir / "old", safe_dir / "new"
-    volume = {"path": old, "size": str(size)}
-    apply(
-        write_spec(spec, volumes=[volume], datasets=[{"source": "one", "volume": old}]), "--prune"
-    )
+    volume = staged_in_most_of_the_memory(spec, old)
     (safe_dir / "link").symlink_to(old / "one")
     write_spec(
         spec, volumes=[{**volume, "path": new}], datasets=[{"source": "link", "volume": new}]

@@ -47,6 +47,12 @@ def immutable(fstab: Path) -> None:
         pytest.skip(f"chattr +i does not work here: {done.stderr.strip()}")
 
 
+def stand_in(program: Path, script: str) -> None:
+    """Write a shell script that takes a program's place where its folder leads PATH."""
+    program.write_text(script)
+    program.chmod(0o755)
+
+
 @pytest.mark.parametrize("spoil", [read_only, full, immutable])
 def test_an_fstab_that_cannot_be_written_is_found_before_the_volume_is_touched(
     spoil: Callable[[Path], None], fstab: Path, safe_dir: Path
@@ -74,10 +80,10 @@ def test_what_findmnt_objects_to_is_refused_before_the_mount(
     fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = safe_dir / "a/v"
-    script = tmp_path / "findmnt"
     said = f"{point}\\n   [E] odd\\n"
-    script.write_text(f'#!/bin/sh\ncase "$*" in *.hostprep-*) printf "{said}";; esac\n')
-    script.chmod(0o755)
+    stand_in(
+        tmp_path / "findmnt", f'#!/bin/sh\ncase "$*" in *.hostprep-*) printf "{said}";; esac\n'
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     refused = hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab", expect=5)
     assert "odd. Nothing was changed." in refused["error"]["message"]
@@ -90,10 +96,8 @@ def test_who_writes_to_fstab_after_the_check_makes_it_a_failure(
 ) -> None:
     """Refused would say that nothing was changed, and the volume is mounted by then."""
     point = safe_dir / "v"
-    script = tmp_path / "mount"
     theirs = f"/dev/sdz1 {point} ext4 defaults 0 2"
-    script.write_text(f'#!/bin/sh\necho "{theirs}" >>{fstab}\nexec /bin/mount "$@"\n')
-    script.chmod(0o755)
+    stand_in(tmp_path / "mount", f'#!/bin/sh\necho "{theirs}" >>{fstab}\nexec /bin/mount "$@"\n')
     hostprep("mount", safe_dir / "w", "--size", "16M", "--reserve", "0")  # asks what is supported
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     failed = hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab", expect=1)
@@ -110,9 +114,7 @@ def test_a_reload_that_failed_is_told_as_that_and_made_up_for(
     monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
     calls, fails = tmp_path / "calls", tmp_path / "fails"
     fails.touch()
-    script = tmp_path / "systemctl"
-    script.write_text(f'#!/bin/sh\necho "$@" >>{calls}\n[ ! -e {fails} ]\n')
-    script.chmod(0o755)
+    stand_in(tmp_path / "systemctl", f'#!/bin/sh\necho "$@" >>{calls}\n[ ! -e {fails} ]\n')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     point = safe_dir / "v"
     line = ("mount", point, "--size", "16M", "--reserve", "0", "--fstab")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,13 @@ def test_epochs_are_watched(cuda: VirtualCuda, small: None) -> None:
     assert len({(epoch.threads, epoch.descriptors) for epoch in found}) == 1
 
 
+def raising(error: Exception) -> Callable[..., Any]:
+    def call(*_: Any) -> Any:
+        raise error
+
+    return call
+
+
 def run_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, until: float
 ) -> tuple[list[dict[str, Any]], Trace]:
@@ -215,9 +223,7 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     assert len(late.missing) == 6
     assert verdict(judge(late)) is Status.SKIP
 
-    def broken(*_: Any) -> Any:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
+    broken = raising(RuntimeError("CUDA error: an illegal memory access was encountered"))
     monkeypatch.setattr(delivery, "check", broken)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.missing == () and dict(trace.failed).keys() == {"delivery"}
@@ -243,9 +249,7 @@ def test_a_device_without_memory_is_no_failure(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def full(*_: Any) -> Any:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
+    full = raising(torch.cuda.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr(delivery, "epochs", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.failed == () and "out of memory" in dict(trace.missing)["flatness"]
@@ -262,9 +266,7 @@ def test_a_stage_that_breaks_in_any_way_leaves_the_others(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def broken(*_: Any) -> Any:
-        raise TypeError("an argument of another torch")
-
+    broken = raising(TypeError("an argument of another torch"))
     monkeypatch.setattr(Bench, "overlaps", broken)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert dict(trace.failed) == {"overlap": "TypeError: an argument of another torch"}
