@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
+from hostprep.cuda.bench import lacks_memory
 from hostprep.cuda.starting import TorchFacts
 from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.errors import Inconclusive
@@ -67,15 +68,16 @@ def _torch(asked: int | None) -> TorchFacts:
     if torch.version.cuda is not None:
         major, minor = torch.version.cuda.split(".")[:2]
         built_for = (int(major), int(minor))
-    devices, problem = 0, None
+    devices, problem, at = 0, None, ""
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         devices = torch.cuda.device_count()
         for index in range(devices):
             if asked in (None, index):
+                at = f"cuda:{index}: "
                 torch.zeros(1, device=f"cuda:{index}").add_(1).item()
     except Exception as error:  # torch has several kinds; why it does not start is judged later
-        devices, problem = 0, str(error).partition("\n")[0]
+        devices, problem = 0, at + str(error).partition("\n")[0]
     return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
 
 
@@ -120,12 +122,12 @@ class _Run:
             self._torch.cuda.empty_cache()
         except Inconclusive as error:
             self._trace = replace(self._trace, missing=(*missing, (name, error.message)))
-        except (OSError, self._torch.cuda.OutOfMemoryError) as error:
-            why = f"{type(error).__name__}: {error}"
-            self._trace = replace(self._trace, missing=(*missing, (name, why)))
         except Exception as error:  # the other stages still have something to say
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-            self._trace = replace(self._trace, failed=(*failed, (name, f"{kind}{error}")))
+            if isinstance(error, OSError) or lacks_memory(error):
+                self._trace = replace(self._trace, missing=(*missing, (name, f"{kind}{error}")))
+            else:
+                self._trace = replace(self._trace, failed=(*failed, (name, f"{kind}{error}")))
         _say("trace", trace=asdict(self._trace))
 
     def _copies(self) -> dict[str, Any]:
@@ -143,7 +145,9 @@ class _Run:
         seen = bench.under_load(
             self._bytes_per_s, lambda: () if before is None else watch_gpu(before.index, _LOOKS)
         )
-        loaded = seen[-1] if seen else None
+        # The first look may find the link still asleep; the last ones may come after the copies,
+        # where NVML answers slowly.
+        loaded = max(seen, key=lambda gpu: gpu.link_generation or 0, default=None)
         source = bench.pinned(4096)
         trace = DeviceTrace(
             name=properties.name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostprep.cuda import controls
-from hostprep.cuda.bench import Bench
+from hostprep.cuda.bench import Bench, lacks_memory
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.torch_backend import TorchCudaBackend
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, EpochTrace
@@ -142,9 +142,9 @@ def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefet
             wrong += (paper != _POISON).sum()
             values += paper.numel()
         torch.cuda.synchronize(bench.device)
-    except torch.cuda.OutOfMemoryError:
-        raise  # no fault of the delivery
     except RuntimeError as error:
+        if lacks_memory(error):
+            raise  # no fault of the delivery
         return DeliveryTrace(case.name, came, expected, values, None, str(error))
     return DeliveryTrace(case.name, came, expected, values, int(wrong.item()))
 

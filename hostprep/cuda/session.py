@@ -13,9 +13,10 @@ from hostprep.cuda.child import MARK
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, verdict
 from hostprep.cuda.starting import Survey, judge_start
-from hostprep.cuda.traces import Trace, from_json
+from hostprep.cuda.traces import Trace
 from hostprep.errors import UsageError
 from hostprep.system.run import CommandFailed, Running, start
+from hostprep.system.typed_json import from_json
 
 # What a device may take; the process is ended where it has taken this and the grace in all.
 SECONDS, QUICK_SECONDS = 110.0, 17.0
@@ -96,12 +97,15 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
             problem = error.message
     if heard.survey is None:
         broken = problem or "it said nothing"
+        remedy = "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot"
+        if "No module named" in broken:  # from a checkout: of the current directory it takes none
+            remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
         check = Check(
             "run.process",
             "hostprep",
             Status.ERROR,
             f"the test's process ended before it knew anything: {broken}",
-            remedy="nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot",
+            remedy=remedy,
         )
         return Report(Status.ERROR, (check,), None, (), time.monotonic() - began)
     begun = judge_start(heard.survey)

@@ -11,6 +11,7 @@ from hostprep.host.gpu import (
     LIB_RM_VERSION_MISMATCH,
     LIBRARY_NOT_FOUND,
     NO_PERMISSION,
+    TIMEOUT,
     Nvml,
 )
 from hostprep.host.gpu_driver import DriverFacts
@@ -19,6 +20,9 @@ _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
+
+
+_UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,10 @@ class Survey:
 
 
 def judge_start(survey: Survey) -> Check:
-    """Return the check ``cuda.start``: PASS, SKIP, or FAIL with the reason that was found."""
+    """Return the check ``cuda.start``: PASS, SKIP, or FAIL with the reason that was found.
+
+    INCONCLUSIVE where others have what CUDA would have started on.
+    """
     torch = survey.torch
     if torch.version is not None and torch.cuda_version is not None and torch.devices > 0:
         version = ".".join(map(str, torch.cuda_version))
@@ -79,8 +86,24 @@ def judge_start(survey: Survey) -> Check:
         )
     if not _driver_or_device(survey):
         return _skip("there is no NVIDIA GPU, and no driver", None)
-    message, remedy = _reason(survey, torch.cuda_version)
-    return Check("cuda.start", "driver", Status.FAIL, message, threshold=_ISSUE, remedy=remedy)
+    status = Status.FAIL
+    if _taken(survey):
+        status, message = Status.INCONCLUSIVE, f"others hold the GPU: {torch.problem}"
+        remedy = "nvidia-smi shows who; run it when they are gone, or name another by --device"
+    else:
+        message, remedy = _reason(survey, torch.cuda_version)
+    return Check("cuda.start", "driver", status, message, threshold=_ISSUE, remedy=remedy)
+
+
+def _taken(survey: Survey) -> bool:
+    """Return whether CUDA would start, if others left it memory, or a device that is one's own.
+
+    What it is first asked for takes some hundred megabytes at most.
+    """
+    problem = survey.torch.problem or ""
+    if "out of memory" in problem:
+        return True
+    return _UNAVAILABLE in problem and any(gpu.processes for gpu in survey.nvml.gpus)
 
 
 def _driver_or_device(survey: Survey) -> bool:
@@ -120,6 +143,11 @@ def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
         return (
             "a GPU has fallen off the bus (NVML: GPU is lost)",
             "dmesg | grep -i xid; switch the machine off and on; check cables and slot",
+        )
+    if nvml.code == TIMEOUT:
+        return (
+            nvml.problem or "NVML does not answer in time",
+            "dmesg | grep -iE 'nvrm|xid' says what the driver saw; one that hangs needs a reboot",
         )
     if module is None and nvml.code in _NO_DRIVER and not nvml.gpus:
         return (
@@ -166,6 +194,18 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         return (
             f"/dev/nvidia-uvm is missing, which CUDA needs: {problem}",
             "modprobe nvidia_uvm, or nvidia-modprobe -u",
+        )
+    if "no kernel image" in problem:
+        return (
+            f"torch {survey.torch.version} has no code for a GPU of this generation: {problem}",
+            "install a build of torch that has: python -c 'import torch;"
+            " print(torch.cuda.get_arch_list())' lists what one is built for",
+        )
+    if _UNAVAILABLE in problem:
+        return (
+            f"the GPU is not given to CUDA: {problem}",
+            "nvidia-smi -q -d COMPUTE (a mode of Exclusive_Process lets one program in, Prohibited"
+            " none); nvidia-smi -L (with MIG on it needs an instance)",
         )
     if "802" in problem or "not yet initialized" in problem:
         return (

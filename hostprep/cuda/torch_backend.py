@@ -43,7 +43,10 @@ def open_backend(
         return None, _conversion(dtypes, channels_last), reason
     import torch
 
-    index = torch.device(asked or "cuda").index
+    try:
+        index = torch.device(asked or "cuda").index
+    except RuntimeError:
+        raise UsageError(f"{asked!r} is no device.", "accepted: cuda, cuda:N, cpu") from None
     if index is None:
         index = torch.cuda.current_device()
     if index >= torch.cuda.device_count():

@@ -5,12 +5,7 @@ The verdict is made of these alone (``judge``), so that a recorded run can be ju
 
 from __future__ import annotations
 
-import types
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
-
-Record = TypeVar("Record")
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +94,17 @@ class EpochTrace:
 class TrainingTrace:
     """An end-to-end pass, and its parts alone, in samples a second; medians of ``rounds`` passes.
 
-    ``gaps_seconds`` is how long the device had nothing to do between the steps, of
-    ``seconds``; ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that
-    stays on the device: launching, not data.
+    ``first_batch_seconds``, of ``seconds``, went by until the first batch was on the device.
+    ``gaps_seconds`` is how long the device had nothing to do between the steps after that;
+    ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that stays on the
+    device: launching, not data.
     """
 
     storage: str
     samples: int
     rounds: int
     seconds: float
+    first_batch_seconds: float
     gaps_seconds: float
     resident_seconds: float
     resident_gaps_seconds: float
@@ -137,27 +134,3 @@ class Trace:
     training: TrainingTrace | None = None
     missing: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
-
-
-def from_json(kind: type[Record], value: Any) -> Record:
-    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again."""
-    made: Record = _typed(kind, value)
-    return made
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    if get_origin(kind) in (Union, types.UnionType):
-        if value is None:
-            return None
-        return _typed(next(part for part in get_args(kind) if part is not type(None)), value)
-    if get_origin(kind) is tuple:
-        parts = get_args(kind)
-        if parts[-1] is Ellipsis:
-            return tuple(_typed(parts[0], item) for item in value)
-        return tuple(_typed(part, item) for part, item in zip(parts, value, strict=True))
-    if is_dataclass(kind) and isinstance(kind, type):
-        hints = get_type_hints(kind)
-        return kind(**{f.name: _typed(hints[f.name], value[f.name]) for f in fields(kind)})
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
-    return value

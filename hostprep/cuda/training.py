@@ -98,16 +98,18 @@ def train(
             round_began = time.monotonic()
             loaded = _loading_seconds(loader)
             fed = _timed_pass(bench, prefetcher, step)
-            rows.append((loaded, *fed, *_timed_pass(bench, _again(resident, len(loader)), step)))
+            stays = _timed_pass(bench, _again(resident, len(loader)), step)
+            rows.append((loaded, *fed, *stays))
             round_seconds = time.monotonic() - round_began
         del loader, prefetcher
-    loading, seconds, gaps, stay, stay_gaps = map(median, zip(*rows, strict=True))
+    loading, seconds, first, gaps, stay, _, stay_gaps = map(median, zip(*rows, strict=True))
     samples = len(files)
     return TrainingTrace(
         storage=storage,
         samples=samples,
         rounds=len(rows),
         seconds=seconds,
+        first_batch_seconds=first,
         gaps_seconds=gaps,
         resident_seconds=stay,
         resident_gaps_seconds=stay_gaps,
@@ -159,10 +161,11 @@ def _step(bench: Bench) -> Any:
     return step
 
 
-def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float]:
-    """Return the seconds of a pass, and how long the device had nothing to do between its steps.
+def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float, float]:
+    """Return the seconds of a pass, and how long the device had nothing to do in it.
 
-    An event before each step comes when the batch has arrived, one after it when it is through.
+    That is told apart: until the first batch, and between the steps. An event before each step
+    comes when the batch has arrived, one after it when it is through.
     """
     torch = bench.torch
     torch.cuda.synchronize(bench.device)
@@ -183,4 +186,4 @@ def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float,
     for start, end in marks:
         gaps.append(last.elapsed_time(start) / 1e3)
         last = end
-    return seconds, sum(gaps)
+    return seconds, gaps[0], sum(gaps[1:])

@@ -11,8 +11,10 @@ from typing import Any
 NO_PERMISSION = 4
 DRIVER_NOT_LOADED = 9
 LIBRARY_NOT_FOUND = 12
+TIMEOUT = 10
 GPU_IS_LOST = 15
 LIB_RM_VERSION_MISMATCH = 18
+UNKNOWN = 999
 
 # What is busier than this is at somebody's work.
 BUSY_PERCENT = 10
@@ -101,7 +103,10 @@ class Nvml:
 
 
 def read_gpus() -> GpuFacts:
-    """Ask NVML for the GPUs; without a driver or the library there are none, and the reason."""
+    """Ask NVML for the GPUs; without a driver or the library there are none, and the reason.
+
+    A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be left.
+    """
     try:
         import pynvml
     except ImportError:

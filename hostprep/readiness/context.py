@@ -39,6 +39,8 @@ Answer = TypeVar("Answer")
 # All that hangs is asked at the same time, so that a quick run takes little more than this.
 QUICK_SECONDS = 1.8
 FULL_SECONDS = 60.0
+# What NVML averages utilisation over is a second at most.
+_SETTLE_SECONDS = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +191,11 @@ class Context:
     @property
     def nvml(self) -> Nvml:
         """Return what NVML says of the GPUs."""
-        from hostprep.host.gpu import read_nvml
+        from hostprep.host.gpu_bounded import ask_nvml
 
-        return self._answers.once("nvml", read_nvml)
+        # A driver that our question starts seems busy for a moment, and so does one whose last
+        # program has just ended.
+        return self._answers.once("nvml", lambda: ask_nvml(settle_seconds=_SETTLE_SECONDS))
 
     @property
     def environ(self) -> Mapping[str, str]:

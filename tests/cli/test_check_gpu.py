@@ -20,8 +20,8 @@ pytestmark = pytest.mark.skipif(
 CODES = ("HP050", "HP051", "HP052", "HP053", "HP054", "HP056", "HP057")
 
 
-def check(folder: Path, **answers: int) -> dict[tuple[str, str], str]:
-    """Return the statuses of the checks of GPUs, by code and subject."""
+def check(folder: Path, told: str = "status", **answers: int) -> dict[tuple[str, str], str]:
+    """Return the statuses of the checks of GPUs, or what else is ``told``, by code and subject."""
     library = fake_nvml.build(folder, **answers)
     done = subprocess.run(
         [sys.executable, "-m", "hostprep", "check", "--only", ",".join(CODES), "--json"],
@@ -32,8 +32,7 @@ def check(folder: Path, **answers: int) -> dict[tuple[str, str], str]:
         check=False,
     )
     return {
-        (each["code"], each["subject"]): each["status"]
-        for each in json.loads(done.stdout)["checks"]
+        (each["code"], each["subject"]): each[told] for each in json.loads(done.stdout)["checks"]
     }
 
 
@@ -45,6 +44,11 @@ def test_what_a_library_answers_is_judged(tmp_path: Path) -> None:
         assert found["HP052", f"GPU {number}"] == "WARN"  # busy
         assert found["HP053", f"GPU {number}"] == "FAIL"  # the power brake
         assert found["HP056", f"GPU {number}"] == "WARN"  # 8 lanes of 16
+
+
+def test_a_driver_that_has_just_started_is_not_at_work_for_somebody(tmp_path: Path) -> None:
+    found = check(tmp_path, told="message", BUSY=100, LOOKS=3)
+    assert "busy for 0 % of the time" in found["HP052", "GPU 0"]
 
 
 def test_a_library_without_driver_and_bus_is_no_gpu(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hostprep.cuda.traces import from_json
 from hostprep.errors import HostprepError
 from hostprep.host.block import PathStorage, StorageClass, classify, locate
 from hostprep.host.block_device import Device
 from hostprep.readiness.context import Context
+from hostprep.system.typed_json import from_json
 
 _PATIENCE_SECONDS = 1.0
 

@@ -10,6 +10,10 @@ from hostprep.host.gpu_driver import DriverFacts, read_driver
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Measured, Remedy, Status
 
+# More than the driver is given to answer (host.gpu_bounded): what it then says is a verdict, and
+# not that a check hangs.
+DRIVER_SECONDS = 180.0
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

@@ -93,6 +93,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.FAIL, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
 How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's (one that is
 passed to a virtual machine is not). A container has the nodes `/dev/nvidia*` that it was given, and

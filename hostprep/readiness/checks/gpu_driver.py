@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.cuda.starting import driver_trouble
-from hostprep.readiness.checks._gpus import Facts, look
+from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, look
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
 
@@ -52,6 +52,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=DRIVER_SECONDS,
     page="""\
 Whether NVML, the driver's library, starts; and if not, why: from the loaded kernel module
 (`/proc/driver/nvidia/version`), the device nodes `/dev/nvidia*` and the PCI devices.
@@ -59,7 +60,8 @@ Whether NVML, the driver's library, starts; and if not, why: from the loaded ker
 **FAIL** there is a GPU and its driver does not answer. The usual reasons: the module is not loaded
 (a kernel upgrade without DKMS, Secure Boot, nouveau); the libraries were upgraded and the old
 module still runs, until the reboot; this user may not open the nodes; a container was started
-without `--gpus all`; a GPU has fallen off the bus. **UNKNOWN** the Python package nvidia-ml-py is
-missing. Without an NVIDIA GPU on the bus the check is a SKIP.
+without `--gpus all`; a GPU has fallen off the bus; the driver hangs, which is said after 10 seconds
+and 7 for each GPU, since one that starts anew may take so long. **UNKNOWN** the Python package
+nvidia-ml-py is missing. Without an NVIDIA GPU on the bus the check is a SKIP.
 """,
 )

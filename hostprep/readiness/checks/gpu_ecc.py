@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.host.gpu import Gpu
-from hostprep.readiness.checks._gpus import Facts, for_each, look, name, not_told
+from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, for_each, look, name, not_told
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
 
@@ -50,6 +50,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=DRIVER_SECONDS,
     page="""\
 The errors of each GPU's memory that ECC saw and could not correct, since the driver was loaded.
 Such an error ends the program that used the page (Xid 48, 94, 95), and the row is replaced at the

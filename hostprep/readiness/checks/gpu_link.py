@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.host.gpu import BUSY_PERCENT, Gpu
-from hostprep.readiness.checks._gpus import Facts, for_each, look, name
+from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, for_each, look, name
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
 
@@ -55,6 +55,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=DRIVER_SECONDS,
     page="""\
 The PCIe link of each GPU: its lanes now against those that card and slot can both do, by NVML. Half
 the lanes are half the rate at which batches arrive.

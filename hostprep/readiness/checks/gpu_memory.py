@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.host.gpu import BUSY_PERCENT, Gpu
-from hostprep.readiness.checks._gpus import Facts, for_each, look, name
+from hostprep.readiness.checks._gpus import DRIVER_SECONDS, Facts, for_each, look, name
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
 
@@ -94,6 +94,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=DRIVER_SECONDS,
     page="""\
 How much memory of each GPU is held and how busy it is, by NVML, with the processes that compute on
 it. Nothing of ours runs there while this is read. GPUs that CUDA_VISIBLE_DEVICES hides are left

@@ -75,6 +75,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
 Persistence mode: without it the driver lets go of a GPU when the last program ends, and each next
 one waits while it starts anew: seconds for each GPU, a minute on a machine with eight. Settings

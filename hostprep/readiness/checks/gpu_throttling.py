@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.cuda.judge_device import HARD_REASONS, SOFT_REASONS
 from hostprep.host.gpu import Gpu
 from hostprep.readiness.checks._gpus import (
+    DRIVER_SECONDS,
     Facts,
     for_each,
     look,
@@ -61,6 +62,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=DRIVER_SECONDS,
     page="""\
 Why each GPU's clocks are below what they could be, by NVML. Idle, clocks that somebody set, a power
 cap and a screen are no faults.

@@ -139,6 +139,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
 The driver reports errors of GPUs as `NVRM: Xid` in the kernel's log. It is read from the kernel's
 ring buffer (`dmesg`), and where that was overwritten or is closed to this user, from the journal.

@@ -93,6 +93,7 @@ CHECK = Check(
     verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
     look=look,
     judge=judge,
+    limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
 Which CUDA the torch in hostprep's own environment is built for, read from its files, against what
 the driver knows. Nothing is imported for this; whether CUDA really starts is part of `hostprep

@@ -76,6 +76,7 @@ def training(**changes: object) -> TrainingTrace:
         "samples": 4096,
         "rounds": 5,
         "seconds": 1.0,
+        "first_batch_seconds": 0.0,
         "gaps_seconds": 0.03,
         "resident_seconds": 0.95,
         "resident_gaps_seconds": 0.02,

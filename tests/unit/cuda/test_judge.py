@@ -19,8 +19,8 @@ from hostprep.cuda.traces import (
     EpochTrace,
     OverlapTrace,
     Trace,
-    from_json,
 )
+from hostprep.system.typed_json import from_json
 from hostprep.units import MIB
 from tests.unit.cuda import made
 
@@ -230,6 +230,23 @@ def test_end_to_end_against_its_slowest_part() -> None:
     assert starved["training.wait"].status is Status.WARN
     assert starved["training.wait"].measured == pytest.approx(0.5 - 0.02 / 0.95, abs=1e-4)
     assert "recommend" in (starved["training.wait"].remedy or "")
+    # An epoch of 36 ms of steps, whose first batch takes 4 ms, as four workers need: all is hidden.
+    short = made.training(
+        samples=1536,
+        seconds=0.041,
+        first_batch_seconds=0.004,
+        gaps_seconds=0.0005,
+        samples_per_s=1536 / 0.041,
+        loader_samples_per_s=1536 / 0.024,
+        step_samples_per_s=1536 / 0.036,
+    )
+    found = checks(made.trace(training=short))
+    assert found["training.rate"].status is found["training.wait"].status is Status.PASS
+    # But what is late after that is not.
+    late = replace(short, seconds=0.045, gaps_seconds=0.0045, samples_per_s=1536 / 0.045)
+    found = checks(made.trace(training=late))
+    assert found["training.rate"].status is Status.INCONCLUSIVE
+    assert found["training.wait"].status is Status.WARN
 
 
 STAGES = {

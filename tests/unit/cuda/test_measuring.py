@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.judge import judge, phi_of
 from hostprep.cuda.results import Status, verdict
-from hostprep.cuda.traces import Trace, from_json
+from hostprep.cuda.traces import Trace
 from hostprep.host.gpu import Gpu, Nvml
+from hostprep.system.typed_json import from_json
 from hostprep.units import KIB, MIB
 from tests.unit.cuda.virtual_cuda import UUID, VirtualCuda
 
@@ -211,6 +213,16 @@ def test_all_stages_and_what_they_say(
     assert not any(name.startswith("stage.") for name in found)
 
 
+def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tuple(replace(GPU, link_generation=number) for number in (1, 5, 5, 1, 1))
+    monkeypatch.setattr(child, "watch_gpu", lambda index, times: seen)
+    run = child._Run(0, NVML, True, None, time.monotonic() + 100)
+    run._bench, run._bytes_per_s = Bench(0), 1e9
+    assert run._device()["device"].link_generation == 5
+
+
 def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     cuda: VirtualCuda,
     small: None,
@@ -242,21 +254,33 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     assert len(trace.missing) == 5
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        # Of page-locked memory, and of what the libraries take by themselves.
+        torch.AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
 def test_a_device_without_memory_is_no_failure(
+    error: Exception,
     cuda: VirtualCuda,
     small: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    full = raising(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    full = raising(error)
+    words = str(error).partition("\n")[0]
     monkeypatch.setattr(delivery, "epochs", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
-    assert trace.failed == () and "out of memory" in dict(trace.missing)["flatness"]
+    assert trace.failed == () and words in dict(trace.missing)["flatness"]
     # Nor is it a delivery of wrong bytes.
     monkeypatch.setattr(delivery, "_scribble", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
-    assert trace.failed == () and "out of memory" in dict(trace.missing)["delivery"]
+    assert trace.failed == () and words in dict(trace.missing)["delivery"]
 
 
 def test_a_stage_that_breaks_in_any_way_leaves_the_others(
@@ -271,6 +295,18 @@ def test_a_stage_that_breaks_in_any_way_leaves_the_others(
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert dict(trace.failed) == {"overlap": "TypeError: an argument of another torch"}
     assert trace.deliveries and trace.training is not None
+
+
+def test_what_the_first_batch_takes_is_told_apart(cuda: VirtualCuda) -> None:
+    def batches() -> Iterator[int]:
+        for seconds in (0.5, 0.0, 0.25):
+            cuda.host += seconds
+            yield 1
+            cuda._synchronize()
+
+    bench = Bench(0)
+    _, first, gaps = training._timed_pass(bench, batches(), lambda _: bench.spin(0.01))
+    assert (first, gaps) == (pytest.approx(0.5), pytest.approx(0.25))
 
 
 def test_rounds_of_training_end_with_the_time(

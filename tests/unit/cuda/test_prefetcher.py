@@ -74,6 +74,15 @@ def test_a_device_that_is_asked_for_by_name_is_not_replaced_by_another() -> None
         CudaPrefetcher([], "cpu", depth=0)
 
 
+@pytest.mark.parametrize("device", ["cuda:x", "cuda:", -1])
+def test_a_device_that_cannot_be_is_a_usage_error_where_there_is_cuda(
+    device: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_backend, "why_no_cuda", lambda: None)
+    with pytest.raises(UsageError, match="is no device"):
+        CudaPrefetcher([], device)
+
+
 def test_a_data_loader_with_workers_and_an_odd_last_batch_every_epoch() -> None:
     loader = DataLoader(Squares(), batch_size=4, num_workers=2)  # type: ignore[arg-type]
     wrapped = CudaPrefetcher(loader, "cpu")

@@ -21,7 +21,9 @@ class Silent:
 @pytest.fixture
 def fake_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A torch that starts CUDA with two devices and does ``END`` on the first question to one."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    # Of the checkout's own hostprep, also where another one is installed.
+    root = Path(session.__file__).parents[2]
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{root}")
     (tmp_path / "torch.py").write_text(
         textwrap.dedent(
             """
@@ -69,6 +71,15 @@ def test_a_process_that_fails_says_with_what(fake_torch: Path) -> None:
     assert [check.subject for check in report.checks[2:]] == ["cuda:1"]
 
 
+def test_a_process_without_hostprep_is_no_driver_that_hangs(fake_torch: Path) -> None:
+    (fake_torch.parent / "hostprep").mkdir()
+    (fake_torch.parent / "hostprep" / "__init__.py").touch()
+    (check,) = run(fake_torch, "pass").checks
+    assert check.status is Status.ERROR
+    assert "No module named 'hostprep.cuda'" in check.message
+    assert "PYTHONPATH" in (check.remedy or "")
+
+
 def test_a_process_that_hangs_is_ended(fake_torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "QUICK_SECONDS", 0.5)
     monkeypatch.setattr(session, "_GRACE_SECONDS", 1.0)
@@ -82,6 +93,14 @@ def test_a_process_that_hangs_is_ended(fake_torch: Path, monkeypatch: pytest.Mon
     pid = int(Path(f"{fake_torch}.pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_device_that_does_not_start_is_named(fake_torch: Path) -> None:
+    full = 'def item(self): raise RuntimeError("CUDA out of memory.\\nMore of it.")'
+    fake_torch.write_text(fake_torch.read_text().replace("def item(self): return 1.0", full))
+    report = run(fake_torch, "pass", device=1)
+    assert report.survey is not None
+    assert report.survey.torch.problem == "cuda:1: CUDA out of memory."
 
 
 def test_a_device_that_torch_does_not_see_is_a_usage_error(fake_torch: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hostprep.cuda.results import Status
 from hostprep.cuda.starting import Survey, TorchFacts, judge_start
-from hostprep.host.gpu import Gpu, Nvml
+from hostprep.host.gpu import Gpu, GpuProcess, Nvml
 from hostprep.host.gpu_driver import DriverFacts
 
 GPU = Gpu(
@@ -134,6 +134,16 @@ REASONS = {
         "xid",
     ),
     "fabric": (broken("Error 802: system not yet initialized"), "not ready", "fabricmanager"),
+    "a GPU that is too old for torch": (
+        broken("cuda:0: CUDA error: no kernel image is available for execution on the device"),
+        "torch 2.13.0+cu126 has no code for a GPU of this generation: cuda:0",
+        "get_arch_list",
+    ),
+    "a mode that lets nobody in": (
+        broken("cuda:0: CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+        "not given to CUDA",
+        "nvidia-smi -q -d COMPUTE",
+    ),
     "unknown": (broken("Error 999: unknown error"), "Error 999: unknown error", "dmesg"),
 }
 
@@ -145,6 +155,21 @@ def test_a_driver_that_is_there_while_cuda_does_not_start_fails_with_its_reason(
     assert check.status is Status.FAIL
     assert message in check.message
     assert remedy in (check.remedy or "")
+
+
+def test_a_gpu_that_others_hold_is_no_fault_of_the_driver() -> None:
+    full = judge_start(broken("cuda:0: CUDA error: out of memory"))
+    used = replace(GPU, processes=(GpuProcess(4000, None),))
+    exclusive = judge_start(
+        broken(
+            "cuda:0: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+            nvml=replace(GOOD.nvml, gpus=(used,)),
+        )
+    )
+    for check in (full, exclusive):
+        assert check.status is Status.INCONCLUSIVE
+        assert "others hold the GPU: cuda:0: CUDA error" in check.message
+        assert "nvidia-smi shows who" in (check.remedy or "")
 
 
 @pytest.mark.parametrize("visible", ["0", "0,5", "GPU-1a2b", "MIG-x", None])

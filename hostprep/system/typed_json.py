@@ -1,0 +1,34 @@
+"""Dataclasses out of the JSON that another process made of them."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Record = TypeVar("Record")
+
+
+def from_json(kind: type[Record], value: Any) -> Record:
+    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again."""
+    made: Record = _typed(kind, value)
+    return made
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    if get_origin(kind) in (Union, types.UnionType):
+        if value is None:
+            return None
+        return _typed(next(part for part in get_args(kind) if part is not type(None)), value)
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if parts[-1] is Ellipsis:
+            return tuple(_typed(parts[0], item) for item in value)
+        return tuple(_typed(part, item) for part, item in zip(parts, value, strict=True))
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{f.name: _typed(hints[f.name], value[f.name]) for f in fields(kind)})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    return value
