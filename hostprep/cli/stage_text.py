@@ -86,6 +86,8 @@ _VERIFY_WORDS = {
 def plan_fields(plan: StagePlan) -> dict[str, Any]:
     """Return what a run would do, for JSON."""
     space, files = plan.space, plan.files
+    # A link is a file too, of the whole that the run will report; nothing of it is copied.
+    there = (files.copied, files.kept, files.resumed)
     return {
         "dry_run": True,
         "dataset": plan.request.name,
@@ -93,8 +95,8 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "target": plan.request.target,
         "changed": False,
         "would_change": not plan.nothing_to_do,
-        "files": files.copied.files + files.kept.files + files.resumed.files,
-        "bytes": files.copied.bytes + files.kept.bytes + files.resumed.bytes,
+        "files": sum(each.files for each in there) + len(files.links),
+        "bytes": sum(each.bytes for each in there) + sum(link.entry.size for link in files.links),
         "copy_files": files.copied.files,
         "copy_bytes": files.copied.bytes,
         "keep_files": files.kept.files,
@@ -150,8 +152,8 @@ def conclude(
             emit_text(f"  {bound.words()}")
     if result.lost_attributes:
         say(
-            "hostprep: warning: the target's file system cannot hold user attributes; without"
-            f" theirs: {format_count(result.lost_attributes, 'entry')}"
+            "hostprep: warning: the target's file system cannot hold ACLs or user attributes;"
+            f" without theirs: {format_count(result.lost_attributes, 'entry')}"
         )
     for path in result.left[:_MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
@@ -168,12 +170,9 @@ def _summary(result: StageResult) -> list[str]:
     if not result.changed:
         digest = "not verified" if result.digest is None else f"digest {result.digest}"
         return [f"nothing to do: {result.target} is whole and fresh; {digest}"]
-    copy_seconds = result.phases.get("copy", 0.0)
-    rate = f", {format_rate(result.copied_bytes / copy_seconds)}" if copy_seconds > 0 else ""
     lines = [
         f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",
-        f"  copied {format_count(result.copied_files, 'file')} "
-        f"({format_bytes(result.copied_bytes)}{rate}) in {format_seconds(result.seconds)}",
+        f"  {_copied(result)} in {format_seconds(result.seconds)}",
     ]
     also = [
         f"{format_count(count)} {word}"
@@ -193,10 +192,21 @@ def _summary(result: StageResult) -> list[str]:
     return lines
 
 
+def _copied(result: StageResult) -> str:
+    if not result.copied_files:
+        return "copied nothing"
+    seconds = result.phases.get("copy", 0.0)
+    rate = f", {format_rate(result.copied_bytes / seconds)}" if seconds > 0 else ""
+    files = format_count(result.copied_files, "file")
+    return f"copied {files} ({format_bytes(result.copied_bytes)}{rate})"
+
+
 def _digest(result: StageResult) -> str:
     if result.digest is None:
         return "not verified"
     how = "read back and compared" if result.verify.value == "readback" else "hashed in flight"
+    if not result.copied_files:
+        how = "when it was copied"
     return f"verified ({how}), digest {result.digest}"
 
 

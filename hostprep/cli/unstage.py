@@ -65,6 +65,8 @@ def unstage(
             on_wait=reporter.note,
         ),
     ):
+        # Whoever held the lock may have staged it, or unstaged it.
+        record = find_record(record.target)
         if forget:
             plan = plan_forgetting(record)
             manifest.forget(record)
@@ -129,7 +131,7 @@ def _conclude(
             {
                 "dataset": record.name,
                 "target": record.target,
-                "changed": True,
+                "changed": not result.foreign or plan.private or result.removed_entries > 0,
                 "removed_entries": result.removed_entries,
                 "left": list(result.foreign),
                 "volume": record.volume,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
@@ -119,8 +119,8 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
     taken: dict[int, int] = {}
     names = Counter(look.spec.name for look in looks)
     plans = []
-    for look in looks:
-        problem = look.problem
+    for index, look in enumerate(looks):
+        problem = look.problem or _in_one_place(look, looks[:index])
         if look.device is not None:
             before = taken.get(look.device, 0)
             taken[look.device] = before + look.needed_bytes
@@ -130,6 +130,28 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
         subject = look.spec.name if names[look.spec.name] == 1 else look.target
         plans.append(_plan_dataset(look, subject, problem))
     return tuple(plans)
+
+
+def _in_one_place(look: DatasetLook, earlier: Iterable[DatasetLook]) -> Refused | None:
+    """Refuse what would lie where an earlier one does, or one inside the other.
+
+    The spec was checked for that by its words; here the symlinks are known.
+    """
+    for other in earlier:
+        if other.target == look.target:
+            where = "would lie there too"
+        elif other.target.startswith(f"{look.target}/"):
+            where = f"would lie inside it, at {other.target}"
+        elif look.target.startswith(f"{other.target}/"):
+            where = f"would hold it, at {other.target}"
+        else:
+            continue
+        return Refused(
+            f"{look.spec.target} is {look.target} without symlinks, and the spec's"
+            f" {other.spec.name} ({other.spec.target}) {where}; nothing was changed.",
+            "give one of them another `name` or another place",
+        )
+    return None
 
 
 def _no_room(look: DatasetLook, taken_bytes: int) -> Refused:

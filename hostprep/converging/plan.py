@@ -77,7 +77,10 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
         datasets=datasets,
         boot=look_at_boot(spec.datasets, away, sizes),
         leftovers=look_for_leftovers(
-            {look.target for look in datasets}, sizes.keys(), prune=options.prune
+            {look.target for look in datasets},
+            sizes.keys(),
+            {_source(look) for look in datasets},
+            prune=options.prune,
         ),
     )
 
@@ -119,8 +122,7 @@ def _plan_memory(
     reserve = options.reserve_bytes
     volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve)
     needed = [look.spec.path for look in facts.volumes]
-    for look in facts.datasets:
-        needed += [look.spec.source] if look.request is None else [look.request.source]
+    needed += map(_source, facts.datasets)
     going = going_volumes(facts.leftovers, needed)
     if not going or not any(each.refusal for each in volumes):
         return frozenset(), volumes
@@ -132,6 +134,11 @@ def _plan_memory(
     if any(each.refusal for each in without):
         return frozenset(), volumes
     return frozenset(going), without
+
+
+def _source(look: DatasetLook) -> str:
+    """Return the source without symlinks, where it could be looked at."""
+    return look.spec.source if look.request is None else look.request.source
 
 
 def _lies_in(path: str, volumes: Collection[str]) -> bool:

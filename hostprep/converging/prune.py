@@ -10,7 +10,7 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchang
 from hostprep.converging.volumes import Freed, change_of
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.processes import users_of
-from hostprep.staging.manifest import Record, all_records
+from hostprep.staging.manifest import Record, all_records, load_record
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import private_name
 from hostprep.staging.unstage import UnstagePlan, plan_unstage, unstage
@@ -40,7 +40,10 @@ class UnstageTask:
         """Plan once more under the data set's lock, and remove."""
         purpose = f"hostprep apply --prune: {self.record.name}"
         with lock("stage-" + self.record.id, purpose=purpose, on_wait=observer.note):
-            plan = plan_unstage(self.record, fstab=False)
+            record = load_record(self.record.name, self.record.target)
+            if record is None:
+                return  # whoever held the lock has unstaged it
+            plan = plan_unstage(record, fstab=False)
             if plan.foreign:
                 raise _foreign(plan)
             left = unstage(plan, observer, release_volume=False).foreign
@@ -73,18 +76,30 @@ class Leftovers:
 
 
 def look_for_leftovers(
-    targets: Collection[str], volumes: Collection[str], *, prune: bool
+    targets: Collection[str],
+    volumes: Collection[str],
+    sources: Collection[str],
+    *,
+    prune: bool,
 ) -> Leftovers:
     """Look for what hostprep made beside the spec's ``targets`` and ``volumes``; changes nothing.
 
-    A volume in which one of ``targets`` lies is none. With ``prune``, how each would be removed.
+    A volume in which something of the spec lies is none, nor is a data set that one of its
+    ``sources`` is, holds or lies in: without it the next staging had nothing to read. With
+    ``prune``, how each would be removed.
     """
-    records = [record for record in all_records() if record.target not in targets]
+    records = [
+        record
+        for record in all_records()
+        if record.target not in targets
+        and not any(_lies_in(source, record.target) for source in sources)
+        and not any(_lies_in(record.target, source) for source in sources)
+    ]
+    needed = (*targets, *volumes, *sources)
     paths = [
         status.path
         for status in volume_statuses()
-        if status.path not in volumes
-        and not any(target.startswith(status.path + "/") for target in targets)
+        if not any(_lies_in(path, status.path) for path in needed)
     ]
     if not prune:
         return Leftovers(
@@ -95,6 +110,10 @@ def look_for_leftovers(
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
     return Leftovers(datasets, tuple((path, _look_at_unmounting(path, going)) for path in paths))
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Freed]:

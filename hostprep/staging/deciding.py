@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused
@@ -102,6 +103,8 @@ def decide(
         space = directory_space(request, files)
     if parent_fd is not None and not fits(space):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
+    if parent_fd is not None or volume is None:
+        refusal = refusal or _read_only_refusal(request, files)
     refusal = refusal or _room_refusal(request, space, previous)
     return StagePlan(
         request=request,
@@ -189,6 +192,20 @@ def _emptied_refusal(request: StageRequest, scan: Scan, previous: Record | None)
         f" {request.target} would be emptied too; nothing was changed.",
         "mount the source again; if nothing is meant to be left of it: "
         f"hostprep unstage {request.name}",
+    )
+
+
+def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None:
+    """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
+    path = request.parent
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    if files.nothing_to_do or not os.statvfs(path).f_flag & os.ST_RDONLY:
+        return None
+    return Refused(
+        f"the file system of {path} is mounted read-only; nothing was changed.",
+        "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
+        f" `findmnt -T {shlex.quote(path)}` shows it",
     )
 
 

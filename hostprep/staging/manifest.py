@@ -12,7 +12,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ from typing import IO, Any
 import xxhash
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.model import Entry, Recorded, Skipped
 from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
@@ -129,9 +129,21 @@ def damaged_records() -> dict[str, HostprepError]:
     return found
 
 
-def forget(record: Record) -> None:
-    """Remove the record and its manifest: the data set is gone."""
-    shutil.rmtree(folder(record.name, record.target), ignore_errors=True)
+def forget(record: Record, done: str = "nothing was changed") -> None:
+    """Remove the record and its manifest: the data set is gone.
+
+    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then.
+    """
+    home = folder(record.name, record.target)
+    try:
+        shutil.rmtree(home)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise HostprepError(
+            f"the record {home} of {record.target} cannot be removed: {error.strerror}; {done}.",
+            "hostprep remembers its data sets there: mend that and run the same command again",
+        ) from None
 
 
 def _record_files() -> Iterator[Path]:
@@ -249,20 +261,33 @@ class ManifestIndex:
         """Return the directories that have lines."""
         return self._lines.keys()
 
-    def records(self, directory: str) -> dict[str, Recorded]:
-        """Return what is recorded in ``directory`` by name; of two records the later one counts."""
+    def records(
+        self, directory: str, here: Mapping[str, Entry] | None = None
+    ) -> dict[str, Recorded]:
+        """Return what is recorded in ``directory`` by name; of two records the later one counts.
+
+        With ``here``, what lies there, one that speaks of that counts first: an update that was cut
+        short has on record what it was yet to replace, and by what.
+        """
         found: dict[str, Recorded] = {}
         for number, offset, length in self._lines.get(directory, ()):
             data = os.pread(self._files[number].fileno(), length, offset)
             try:
                 for record in decode_line(data)[1]:
-                    found[record.name] = record
+                    earlier = found.get(record.name)
+                    there = here.get(record.name) if here and earlier else None
+                    if not (earlier and there) or _counts(record, earlier, there):
+                        found[record.name] = record
             except (ValueError, TypeError):
                 continue
         return found
 
     def __len__(self) -> int:
         return len(self._lines)
+
+
+def _counts(later: Recorded, earlier: Recorded, there: Entry) -> bool:
+    return later.present_as(there) or not earlier.present_as(there)
 
 
 def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
@@ -273,10 +298,15 @@ def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool
 
 def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
     """Add encoded lines to a manifest; of two records of an entry the later one counts."""
-    with open(manifest_path(record_folder), "ab", buffering=1024 * 1024) as file:
-        file.write(b"\n")  # ends what a killed run may have left of a line
-        for part in parts:
-            file.write(part)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
+    path = manifest_path(record_folder)
+    try:
+        with open(path, "ab", buffering=1024 * 1024) as file:
+            file.write(b"\n")  # ends what a killed run may have left of a line
+            for part in parts:
+                file.write(part)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = error.filename or str(path)  # which a full disk does not tell
+        raise

@@ -1,17 +1,24 @@
-"""What a file has beside its content: owner, mode, ``user.*`` attributes and times."""
+"""What a file has beside its content: owner, mode, ACL, ``user.*`` attributes and times."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import struct
 from dataclasses import dataclass
 
 from hostprep.staging.model import RANGE_BYTES, Verify
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
+# The access ACL, in the kernel's own form (linux/posix_acl_xattr.h): a version, then entries.
+ACCESS_ACL = "system.posix_acl_access"
+_ACL_HEADER, _ACL_ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
+_NAMED_USER, _OWNING_GROUP, _NAMED_GROUP = 0x02, 0x04, 0x08
+
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
+_NO_ROOM = (errno.ENOSPC, errno.E2BIG)
 
 
 @dataclass(slots=True)
@@ -35,39 +42,80 @@ class CopyStyle:
     lost_xattrs: int = 0
 
 
+def is_carried(name: str) -> bool:
+    """Whether an extended attribute is one that copies have as well."""
+    return name.startswith("user.") or name == ACCESS_ACL
+
+
 def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle) -> None:
-    """Give an open target the owner, mode, ``user.*`` attributes and times of its source."""
-    if style.source_xattrs:
-        copy_xattrs(source, target, style)
+    """Give an open target the owner, mode, ACL, ``user.*`` attributes and times of its source."""
+    mode = stat.S_IMODE(st.st_mode)
+    narrowed = copy_xattrs(source, target, mode, style) if style.source_xattrs else mode
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:
         os.fchown(target, st.st_uid, st.st_gid)
-    mode = stat.S_IMODE(st.st_mode)
-    if mode > 0o777 or st.st_size > RANGE_BYTES:
+    if mode > 0o777 or narrowed != mode or st.st_size > RANGE_BYTES:
         # chown clears these bits, so they come after it; ranges were written under mode 0600.
-        os.fchmod(target, mode)
+        os.fchmod(target, narrowed)
     os.utime(target, ns=(st.st_atime_ns, st.st_mtime_ns))
 
 
-def copy_xattrs(source: int, target: int, style: CopyStyle) -> None:
-    """Copy the ``user.*`` attributes, counting files whose attributes the target cannot hold."""
+def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
+    """Copy the ``user.*`` attributes and the access ACL; return the mode that the target is to get.
+
+    That is ``mode``, unless the target cannot hold the ACL: then the ACL's mask in it would give
+    the group what the ACL does not. Files with something that the target cannot hold are counted.
+    """
     try:
         names = os.listxattr(source)
     except OSError as error:
         if error.errno not in _NO_XATTRS:
             raise
         style.source_xattrs = False
-        return
-    wanted = [name for name in names if name.startswith("user.")]
-    if not wanted:
-        return
-    if style.target_xattrs:
-        try:
-            for name in wanted:
-                os.setxattr(target, name, os.getxattr(source, name))
-            return
-        except OSError as error:
-            if error.errno not in (*_NO_XATTRS, errno.ENOSPC, errno.E2BIG):
-                raise
-            style.target_xattrs = error.errno != errno.EOPNOTSUPP
-    style.lost_xattrs += 1
+        return mode
+    lost = False
+    if user := [name for name in names if name.startswith("user.")]:
+        refusal = errno.EOPNOTSUPP
+        if style.target_xattrs and (refusal := _hand_over(user, source, target)):
+            style.target_xattrs = refusal != errno.EOPNOTSUPP
+        lost = refusal != 0
+    # EINVAL: an id of the ACL has no meaning in this user namespace.
+    if ACCESS_ACL in names and _hand_over([ACCESS_ACL], source, target, errno.EINVAL):
+        lost, mode = True, without_acl(mode, os.getxattr(source, ACCESS_ACL))
+    style.lost_xattrs += lost
+    return mode
+
+
+def drop_acl(target: int) -> None:
+    """Take away the access ACL that an open target may have."""
+    try:
+        os.removexattr(target, ACCESS_ACL)
+    except OSError as error:
+        if error.errno not in (*_NO_XATTRS, errno.ENODATA):
+            raise
+
+
+def without_acl(mode: int, acl: bytes) -> int:
+    """Return a mode that lets nobody in whom ``mode`` together with ``acl`` keeps out.
+
+    Of its group bits, which are the ACL's mask, those of the owning group stay; of its bits for
+    others those that everybody has whom the ACL names.
+    """
+    for tag, permissions, _ in _ACL_ENTRY.iter_unpack(acl[_ACL_HEADER.size :]):
+        if tag == _OWNING_GROUP:
+            mode &= ~0o070 | permissions << 3
+        elif tag in (_NAMED_USER, _NAMED_GROUP):
+            mode &= ~0o007 | permissions
+    return mode
+
+
+def _hand_over(names: list[str], source: int, target: int, *more: int) -> int:
+    """Copy attributes; return 0, or the error that says that the target cannot hold them."""
+    try:
+        for name in names:
+            os.setxattr(target, name, os.getxattr(source, name))
+    except OSError as error:
+        if error.errno not in (*_NO_XATTRS, *_NO_ROOM, *more):
+            raise
+        return error.errno
+    return 0

@@ -94,16 +94,30 @@ class Recorded(NamedTuple):
     def present_as(self, entry: Entry) -> bool:
         """Whether ``entry`` of the target is what was put there, as far as lstat can tell.
 
-        File systems that drop the nanoseconds are forgiven, where the seconds are equal. Of a
-        directory only the kind counts: work in it changes its time.
+        File systems that keep times less exactly, or not so far off, are forgiven. Of a directory
+        only the kind counts: work in it changes its time.
         """
         if self.kind == "d":
             return kind_of(entry.mode) == "d"
         if self.kind != kind_of(entry.mode) or (self.kind == "f" and self.size != entry.size):
             return False
-        if self.mtime_ns == entry.mtime_ns:
-            return True
-        return entry.mtime_ns == self.mtime_ns // 10**9 * 10**9
+        return is_kept_time(entry.mtime_ns, self.mtime_ns)
+
+
+# What time a file system keeps: NTFS and SMB 100 ns, UDF 1 us, exFAT 10 ms, ext3 and HFS+ 1 s, FAT
+# 2 s; and the first and last second of ext3 and XFS, the last of ext4 and of XFS with bigtime.
+_GRAINS_NS = (100, 1000, 10**7, 10**9, 2 * 10**9)
+_ENDS_SECONDS = (-(2**31), 2**31 - 1, 2**34 - 2**31 - 1, (2**64 - 1) // 10**9 - 2**31)
+
+
+def is_kept_time(kept_ns: int, given_ns: int) -> bool:
+    """Whether ``kept_ns`` is what a file system may have made of the time ``given_ns``."""
+    if kept_ns == given_ns:
+        return True
+    if any(kept_ns == given_ns // grain * grain for grain in _GRAINS_NS):
+        return True
+    first, *last = (second * 10**9 for second in _ENDS_SECONDS)
+    return given_ns < kept_ns == first or (kept_ns in last and given_ns > kept_ns)
 
 
 def kind_of(mode: int) -> str:
@@ -190,7 +204,7 @@ class StageRequest:
 class StageResult:
     """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract.
 
-    ``lost_attributes`` counts entries whose ``user.*`` attributes the target could not hold.
+    ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold.
     """
 
     dataset: str

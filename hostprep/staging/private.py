@@ -70,20 +70,25 @@ def look(parent_fd: int, dataset: str, purpose: dict[str, str]) -> int | None:
     ``purpose`` must be what the earlier run was for (source, target, boot). Changes nothing.
     Raises ``Refused`` where something that is not ours has the name.
     """
-    try:
-        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
+    descriptor = _open_own(parent_fd, dataset)
+    if descriptor is None:
         return None
-    except OSError:
-        raise _not_ours(dataset) from None
-    st = os.fstat(descriptor)
-    if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & 0o077:
-        os.close(descriptor)
-        raise _not_ours(dataset)
     if _info(descriptor) != {**purpose, "format": FORMAT}:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def is_there(parent_fd: int, dataset: str) -> bool:
+    """Return whether a data set has a private directory, for whatever purpose it was made.
+
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    descriptor = _open_own(parent_fd, dataset)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
 
 
 def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir:
@@ -95,7 +100,9 @@ def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir
         remove_tree(parent_fd, name)
         os.mkdir(name, 0o700, dir_fd=parent_fd)
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-        os.fchmod(descriptor, 0o700)
+        if not _own(descriptor):
+            os.close(descriptor)
+            raise _not_ours(dataset)
         _forget_default_acl(descriptor)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open("info.json", flags, 0o600, dir_fd=descriptor), "w") as file:
@@ -106,6 +113,22 @@ def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir
         pass
     tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor)
     return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
+
+
+def _own(descriptor: int) -> bool:
+    """Make an open directory ours alone and of our own group; return whether nothing is in it.
+
+    A mount with ``grpid`` would hand the target's group down to the copies. Who owns the target can
+    put a directory of theirs in the place of one that was just made: what is in one stays theirs.
+    """
+    if names_in(descriptor):
+        return False
+    try:
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+    except OSError:
+        pass  # a file system without owners
+    os.fchmod(descriptor, 0o700)
+    return not names_in(descriptor)
 
 
 def _forget_default_acl(descriptor: int) -> None:
@@ -142,6 +165,20 @@ def sweep(parent_fd: int, dataset: str) -> None:
     remove_tree(parent_fd, private_name(dataset))
 
 
+def _open_own(parent_fd: int, dataset: str) -> int | None:
+    try:
+        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise _not_ours(dataset) from None
+    st = os.fstat(descriptor)
+    if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & 0o077:
+        os.close(descriptor)
+        raise _not_ours(dataset)
+    return descriptor
+
+
 def _info(descriptor: int) -> dict[str, str] | None:
     try:
         with open(os.open("info.json", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=descriptor)) as file:
@@ -155,5 +192,5 @@ def _not_ours(dataset: str) -> Refused:
     return Refused(
         f"{private_name(dataset)} on the target is not a private directory of this user; "
         "nothing was changed.",
-        "look at what it is and move it away, or stage under another --name",
+        "look at what it is and move it away; to stage, another --name does as well",
     )

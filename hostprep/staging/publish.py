@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -11,42 +12,77 @@ from hostprep.staging.manifest import ManifestIndex, decode_line
 from hostprep.staging.model import Entry
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.private import TREE, PrivateDir
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, remove_tree, walk, writable
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    entry_of,
+    join,
+    remove_tree,
+    walk,
+    writable,
+)
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
     """Move the private tree to its place. Readers see the whole data set or none."""
     # Moving a directory needs write permission on it, which the source's mode may not give.
-    os.fchmod(private.tree_fd, stat.S_IMODE(root.mode) | 0o700)
+    mode = stat.S_IMODE(os.fstat(private.tree_fd).st_mode)
+    os.fchmod(private.tree_fd, mode | 0o700)
     try:
         os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
     except FileNotFoundError:
         os.rename(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
     else:
         # rename(2) would silently replace an empty directory.
-        raise HostprepError(
-            f"{name} appeared on the target while it was staged; it was left alone.",
-            "move it away and run the same command again: the copies are kept",
-        )
+        raise _appeared(name)
     st = os.fstat(private.tree_fd)
-    os.fchmod(private.tree_fd, stat.S_IMODE(root.mode))
+    os.fchmod(private.tree_fd, mode)
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
 
 
-def publish_update(plan: CopyPlan, private: PrivateDir, published_fd: int) -> list[str]:
-    """Delete and replace in the published tree; return what could not be removed.
+def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex) -> None:
+    """Raise ``HostprepError`` where somebody took a place for a new file while it was copied.
+
+    ``manifest`` is that of what is published.
+    """
+    with DirCache(published_fd) as tree:
+        for directory, names in _prepared(private.tree_fd):
+            known = manifest.records(directory)
+            try:
+                target_dir = tree.fd(directory)
+            except OSError:
+                continue  # it is yet to be made
+            for name in names:
+                if name not in known and _entry(name, target_dir) is not None:
+                    raise _appeared(join(directory, name))
+
+
+def publish_update(
+    plan: CopyPlan, private: PrivateDir, published_fd: int, manifest: ManifestIndex
+) -> list[str]:
+    """Delete and replace in the published tree; return what was not removed.
 
     First what is gone, so that a directory can take a file's place, then each new file by one
-    rename. A directory that holds something of somebody else stays.
+    rename. A directory that holds something of somebody else stays, and so does a file that
+    somebody has put in the place of one of ours since the plan. ``manifest`` is that of before.
     """
     left = []
     with DirCache(published_fd) as tree:
-        for path in plan.delete:
-            parent, _, name = path.rpartition("/")
+        for parent, paths in itertools.groupby(plan.delete, lambda path: path.rpartition("/")[0]):
             try:
-                os.unlink(name, dir_fd=writable(tree.fd(parent)))
+                target_dir = tree.fd(parent)
             except FileNotFoundError:
-                pass
+                continue  # somebody was faster
+            found = [(path, _entry(path.rpartition("/")[2], target_dir)) for path in paths]
+            here = {entry.name: entry for _, entry in found if entry is not None}
+            known = manifest.records(parent, here)
+            for path, entry in found:
+                if entry is None:
+                    continue
+                if entry.name in known and not known[entry.name].present_as(entry):
+                    left.append(path)
+                else:
+                    os.unlink(entry.name, dir_fd=writable(target_dir))
     for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
         parent, _, name = path.rpartition("/")
         with DirCache(published_fd) as tree:
@@ -108,6 +144,20 @@ def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the directories of the private tree, with the names of what is no directory."""
     for directory, entries in walk(tree_fd, ours=True):
         yield directory, [entry.name for entry in entries if not stat.S_ISDIR(entry.mode)]
+
+
+def _entry(name: str, directory_fd: int) -> Entry | None:
+    try:
+        return entry_of(name, os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+
+
+def _appeared(path: str) -> HostprepError:
+    return HostprepError(
+        f"{path} appeared on the target while it was staged; it was left alone.",
+        "move it away and run the same command again: the copies are kept",
+    )
 
 
 def open_published(parent_fd: int, name: str) -> int | None:

@@ -13,7 +13,7 @@ from stat import S_IFREG
 
 import xxhash
 
-from hostprep.staging.metadata import CopyStyle
+from hostprep.staging.metadata import CopyStyle, is_carried
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import Plain
 
@@ -51,7 +51,7 @@ def copy_small(
         os.close(source)
     if len(data) != size or st.st_mtime_ns != mtime_ns or st.st_size != size or st.st_mode != mode:
         raise Unusual
-    if xattrs and any(xattr.startswith("user.") for xattr in xattrs):
+    if xattrs and any(map(is_carried, xattrs)):
         raise Unusual
     target = os.open(name, TARGET_FLAGS, mode & 0o777, dir_fd=target_dir)
     try:

@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
@@ -31,6 +31,7 @@ from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare, sweep
 from hostprep.staging.publish import (
+    check_places,
     discard,
     drop_unrecorded,
     open_published,
@@ -82,7 +83,9 @@ def _failed(error: OSError, request: StageRequest) -> HostprepError:
     if name:
         where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
     hint = "mend that and run the same command again: it goes on with what was copied"
-    if name.startswith(f"{state_dir()}"):
+    records = f"{state_dir()}/"
+    # Or a directory above, which is the one to be named where they could not be made.
+    if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
@@ -148,19 +151,17 @@ class _Work:
         if not plan.in_ram:
             self._settle(copied)
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
-        try:
+        with closing(manifest):
             link_lines = make_links(files, copied, self.private, self.published_fd)
             self._keep_failed(copied, manifest)
-        finally:
-            manifest.close()
-        if self.private.resumable or copied.problems:
-            drop_unrecorded(self.private, link_lines)
-        failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
-        if failed and not request.partial:
-            return _result(plan, copied, None, [], live, changed=True, published=False)
-        with self._timed("publish"):
-            self.observer.phase("publish")
-            record, left = self._publish(copied, link_lines, bool(failed))
+            if self.private.resumable or copied.problems:
+                drop_unrecorded(self.private, link_lines)
+            failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
+            if failed and not request.partial:
+                return _result(plan, copied, None, [], live, changed=True, published=False)
+            with self._timed("publish"):
+                self.observer.phase("publish")
+                record, left = self._publish(copied, link_lines, bool(failed), manifest)
         return _result(
             plan, copied, record, left, live, changed=True, published=True, phases=self.seconds
         )
@@ -209,18 +210,18 @@ class _Work:
         with DirCache(self.published_fd) as tree:
             for problem in copied.problems:
                 parent, _, name = problem.path.rpartition("/")
-                record = manifest.records(parent).get(name)
-                if record is None or record.kind == "d":
-                    continue
                 try:
-                    st = os.lstat(name, dir_fd=tree.fd(parent))
+                    here = entry_of(name, os.lstat(name, dir_fd=tree.fd(parent)))
                 except OSError:
                     continue
-                if record.present_as(entry_of(name, st)):
+                record = manifest.records(parent, {name: here}).get(name)
+                if record is None or record.kind == "d":
+                    continue
+                if record.present_as(here):
                     keep(self.plan.files, parent, [record])
 
     def _publish(
-        self, copied: Copied, lines: list[bytes], partial: bool
+        self, copied: Copied, lines: list[bytes], partial: bool, manifest: ManifestIndex
     ) -> tuple[Record, list[str]]:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         directories = plan.scan.directories
@@ -238,6 +239,7 @@ class _Work:
             publish_new(self.private, self.parent_fd, request.name, directories[""])
             left: list[str] = []
         else:
+            check_places(self.private, self.published_fd, manifest)
             if plan.previous is not None:
                 self._save(plan.previous, "updating")
             # New entries are known as ours before they are in place, like the old ones until they
@@ -245,7 +247,7 @@ class _Work:
             known = folder(request.name, request.target)
             new = itertools.chain(lines, tree_lines, self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
-            left = publish_update(files, self.private, self.published_fd)
+            left = publish_update(files, self.private, self.published_fd, manifest)
             # Work in a directory changed its time, so all are gone over.
             copied.lost_xattrs += finish_directories(
                 directories, list(directories), plan.source_fd, self.published_fd

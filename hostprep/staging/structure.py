@@ -8,7 +8,7 @@ import os
 from hostprep.staging import digest
 from hostprep.staging.journal import record
 from hostprep.staging.manifest import encode_line
-from hostprep.staging.metadata import CopyStyle, copy_xattrs
+from hostprep.staging.metadata import CopyStyle, copy_xattrs, drop_acl
 from hostprep.staging.model import Entry, Recorded, Skipped, Verify
 from hostprep.staging.plan import CopyPlan, HardLink
 from hostprep.staging.private import PrivateDir
@@ -87,7 +87,7 @@ def _link(
 def finish_directories(
     directories: dict[str, Entry], paths: list[str], source_fd: int, tree_fd: int
 ) -> int:
-    """Give the directories ``paths`` of a tree their modes, owners, attributes and times.
+    """Give the directories ``paths`` of a tree their modes, owners, ACLs, attributes and times.
 
     Deepest first, because work in a directory changes its time. Missing ones are made. Returns
     how many had attributes that the target cannot hold.
@@ -99,14 +99,16 @@ def finish_directories(
         for path in sorted(paths, key=lambda path: path.count("/") + bool(path), reverse=True):
             entry = directories[path]
             target = tree.fd(path)
+            mode = entry.mode & 0o7777
+            drop_acl(target)  # of an earlier run, which the source may not have any more
             try:
-                copy_xattrs(source.fd(path), target, style)
+                mode = copy_xattrs(source.fd(path), target, mode, style)
                 atime_ns = os.fstat(source.fd(path)).st_atime_ns
             except OSError:
                 atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
             if style.may_chown:
                 os.fchown(target, entry.uid, entry.gid)
-            os.fchmod(target, entry.mode & 0o7777)
+            os.fchmod(target, mode)
             os.utime(target, ns=(atime_ns, entry.mtime_ns))
     return style.lost_xattrs
 

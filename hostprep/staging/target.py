@@ -49,6 +49,9 @@ def open_parent(path: str, *, make: bool = False) -> int:
         except FileExistsError:
             pass
         return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
+    except OSError as error:
+        error.filename = path  # which of the directories, and not the last word of its path
+        raise
     finally:
         os.close(above_fd)
 

@@ -210,24 +210,34 @@ def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, list[Entry]
 
 
 def remove_tree(parent_fd: int, name: str) -> None:
-    """Remove ``name`` below ``parent_fd`` with all it holds, following nothing.
+    """Remove ``name`` below ``parent_fd`` with all it holds, however deep, following nothing.
 
     For what hostprep made for itself alone. What is already gone is fine.
     """
     try:
-        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+        root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return
     try:
-        # Directories may have been given modes that keep their owner out.
-        os.fchmod(descriptor, 0o700)
-        with os.scandir(descriptor) as listing:
-            items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
-        for item, is_directory in items:
-            if is_directory:
-                remove_tree(descriptor, item)
-            else:
-                os.unlink(item, dir_fd=descriptor)
+        with DirCache(root_fd, create=True) as tree:
+            pending, directories = [""], []
+            while pending:
+                path = pending.pop()
+                descriptor = tree.fd(path)
+                # Directories may have been given modes that keep their owner out.
+                os.fchmod(descriptor, 0o700)
+                with os.scandir(descriptor) as listing:
+                    items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
+                for item, is_directory in items:
+                    if is_directory:
+                        pending.append(join(path, item))
+                    else:
+                        os.unlink(item, dir_fd=descriptor)
+                if path:
+                    directories.append(path)
+            for path in reversed(directories):  # children before their parents
+                parent, _, item = path.rpartition("/")
+                os.rmdir(item, dir_fd=tree.fd(parent))
     finally:
-        os.close(descriptor)
+        os.close(root_fd)
     os.rmdir(name, dir_fd=parent_fd)

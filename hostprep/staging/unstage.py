@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging.manifest import (
-    ManifestIndex,
     Record,
     all_records,
     damaged_records,
     folder,
     folder_of,
     forget,
-    manifest_path,
     record_id,
 )
-from hostprep.staging.model import Entry
 from hostprep.staging.observer import Observer
-from hostprep.staging.private import private_name
+from hostprep.staging.private import is_there, private_name
 from hostprep.staging.publish import open_published
+from hostprep.staging.removing import compare, hide, remove_ours
 from hostprep.staging.target import (
     check_bare,
     check_spares_source,
     moved_refusal,
     open_parent,
 )
-from hostprep.staging.tree import (
-    DIRECTORY_FLAGS,
-    DirCache,
-    join,
-    list_directory,
-    remove_tree,
-    writable,
-)
+from hostprep.staging.tree import remove_tree
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
 from hostprep.volumes.removal import unmount_volume
-
-# Where a data set waits, inside its private directory, to be removed once nobody can see it.
-_GONE = "removing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +107,8 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
-    in the way, or the path leads elsewhere. Raises ``HostprepError`` where the data set is on the
-    machine's record, and not on this user's own.
+    in the way, the path leads elsewhere, or the private directory is somebody else's. Raises
+    ``HostprepError`` where the data set is on the machine's record, and not on this user's own.
     """
     check_own(record)
     if refusal := moved_refusal(record):
@@ -131,15 +119,15 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     try:
         check_bare(record.target)
         check_spares_source(record)
+        private = is_there(parent_fd, record.name)
         published_fd = open_published(parent_fd, record.name)
-        private = private_name(record.name) in os.listdir(parent_fd)
         files = 0
         foreign: tuple[str, ...] = ()
         # Before its first publication nothing under its name is ours.
         ours = published_fd is not None and record.phase != "copying"
         if published_fd is not None:
             if ours:
-                files, foreign = _compare(record, published_fd)
+                files, foreign = compare(record, published_fd)
             os.close(published_fd)
         unmount = False
         if record.volume is not None and not foreign:
@@ -147,6 +135,10 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
             facts = gather(record.volume)
             unmount = facts.is_ours and set(os.listdir(parent_fd)) <= going
         return UnstagePlan(record, files, foreign, ours, private, unmount, fstab)
+    except OSError as error:
+        raise HostprepError(
+            f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed."
+        ) from error
     finally:
         os.close(parent_fd)
 
@@ -170,27 +162,43 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
 
     Where everything is ours it is first moved out of sight by one rename, so that no reader sees
     half of it, and an interrupted removal is finished by the next run. ``release_volume`` of False
-    leaves a volume mounted that is then empty.
+    leaves a volume mounted that is then empty. Raises ``HostprepError`` where something cannot be
+    removed: the data set stays on record then. ``Refused`` where something was mounted in it since.
     """
     record = plan.record
     foreign = plan.foreign
     parent_fd = _open_parent(record)
     if parent_fd is not None:
         try:
+            check_bare(record.target)  # to compare a large one took a while
             observer.phase("remove", files=plan.files)
-            if plan.published and (foreign or not _hide(parent_fd, record)):
-                foreign = _remove_ours(parent_fd, record)
+            if plan.published and (foreign or not hide(parent_fd, record)):
+                foreign = remove_ours(parent_fd, record)
             remove_tree(parent_fd, private_name(record.name))
+        except OSError as error:
+            raise _stopped(error, record) from error
         finally:
             os.close(parent_fd)
     if foreign:
         unmounted = None if record.volume is None else False
         return UnstageResult(record, plan.files, foreign, unmounted, "it holds files of others")
-    forget(record)
+    forget(record, "its copies are gone from the target")
     if not release_volume:
         return UnstageResult(record, plan.files, (), None, None)
     unmounted, kept_because = _release_volume(plan, observer)
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
+
+
+def _stopped(error: OSError, record: Record) -> HostprepError:
+    where = f" ({error.filename})" if error.filename else ""
+    hint = "mend that and run the same command again: it goes on where this one stopped"
+    if error.errno == errno.EPERM:
+        hint = f"`lsattr` shows whether it is immutable (chattr -i); {hint}"
+    return HostprepError(
+        f"{record.target} could not be removed: {error.strerror or error}{where}; what is left of"
+        " it stays on record, and the source was not touched.",
+        hint,
+    )
 
 
 def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None, str | None]:
@@ -227,101 +235,3 @@ def _open_parent(record: Record) -> int | None:
         raise HostprepError(
             f"{parent} cannot be opened: {error.strerror}; nothing was changed."
         ) from None
-
-
-def _index(record: Record) -> ManifestIndex:
-    return ManifestIndex([manifest_path(folder(record.name, record.target))])
-
-
-def _compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
-    """Return how many entries are as staged, and the paths of those that are not."""
-    ours = 0
-    foreign: list[str] = []
-    manifest = _index(record)
-    pending = [""]
-    try:
-        with DirCache(published_fd) as tree:
-            while pending:
-                directory = pending.pop()
-                known = manifest.records(directory)
-                for item in list_directory(tree.fd(directory)):
-                    entry = Entry._make(item)
-                    path = join(directory, entry.name)
-                    found = known.get(entry.name)
-                    if found is None or not found.present_as(entry):
-                        foreign.append(path)
-                        continue
-                    ours += 1
-                    if found.kind == "d":
-                        pending.append(path)
-    finally:
-        manifest.close()
-    return ours, tuple(foreign)
-
-
-def _hide(parent_fd: int, record: Record) -> bool:
-    """Move the published data set into its private directory, out of everybody's sight.
-
-    What somebody added to it while it was looked at is seen there: it is put back then, and False
-    returned.
-    """
-    name = private_name(record.name)
-    try:
-        os.mkdir(name, 0o700, dir_fd=parent_fd)
-    except FileExistsError:
-        pass
-    private_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    try:
-        remove_tree(private_fd, _GONE)
-        mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
-        # Moving a directory needs write permission on it.
-        os.fchmod(published_fd, 0o700)
-        os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
-        if not _compare(record, published_fd)[1]:
-            return True
-        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
-        os.fchmod(published_fd, mode)
-        return False
-    finally:
-        os.close(published_fd)
-        os.close(private_fd)
-
-
-def _remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
-    """Remove what is as it was staged, and return what stays, directories around it left out."""
-    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    manifest = _index(record)
-    left: list[str] = []
-    try:
-        _remove_below(published_fd, "", manifest, left)
-    finally:
-        manifest.close()
-        os.close(published_fd)
-    if not left:
-        os.rmdir(record.name, dir_fd=parent_fd)
-    return tuple(left)
-
-
-def _remove_below(
-    descriptor: int, directory: str, manifest: ManifestIndex, left: list[str]
-) -> None:
-    known = manifest.records(directory)
-    for item in list_directory(descriptor):
-        entry = Entry._make(item)
-        path = join(directory, entry.name)
-        found = known.get(entry.name)
-        if found is None or not found.present_as(entry):
-            left.append(path)
-            continue
-        if not stat.S_ISDIR(entry.mode):
-            os.unlink(entry.name, dir_fd=writable(descriptor))
-            continue
-        below = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=descriptor)
-        before = len(left)
-        try:
-            _remove_below(below, path, manifest, left)
-        finally:
-            os.close(below)
-        if len(left) == before:
-            os.rmdir(entry.name, dir_fd=writable(descriptor))

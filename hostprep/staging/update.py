@@ -15,6 +15,7 @@ from hostprep.staging.model import (
     Recorded,
     Skipped,
     Totals,
+    is_kept_time,
     kind_of,
     space_on_target,
 )
@@ -47,8 +48,8 @@ def plan_update(
     try:
         for directory, entry in scan.directories.items():
             listing = listings.get(directory)
-            known = manifest.records(directory)
             here = published.list(directory)
+            known = manifest.records(directory, here)
             prepared = private.list(directory)
             for name, record in known.items():
                 if record.kind == "d":
@@ -181,7 +182,7 @@ def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _
         if directory != top and not directory.startswith(top + "/"):
             continue
         here = published.list(directory)
-        records = manifest.records(directory).values()
+        records = manifest.records(directory, here).values()
         standing = [r for r in records if r.name in here and r.present_as(here[r.name])]
         keep(plan, directory, standing)
 
@@ -198,7 +199,7 @@ def _plan_gone_directories(
     Below a directory that could not be read nothing counts as gone.
     """
     pending = [""]
-    gone: list[str] = []
+    gone: list[tuple[str, Entry]] = []
     while pending:
         directory = pending.pop()
         for name, entry in published.list(directory).items():
@@ -208,17 +209,18 @@ def _plan_gone_directories(
             pending.append(path)
             if path in scan.directories or _below(path, scan.unreadable):
                 continue
-            gone.append(path)
-    for path in gone:
+            gone.append((path, entry))
+    for path, standing in gone:
         parent, _, name = path.rpartition("/")
-        record = manifest.records(parent).get(name)
+        record = manifest.records(parent, {name: standing}).get(name)
         # Where a killed update was to put a file in its place, the file is on record by now.
         if record is None or (record.kind != "d" and path not in replaced):
             plan.foreign.append(path + "/")
             continue
         plan.delete_directories.append(path)
-        known = manifest.records(path)
-        for name, entry in published.list(path).items():
+        here = published.list(path)
+        known = manifest.records(path, here)
+        for name, entry in here.items():
             if stat.S_ISDIR(entry.mode):
                 continue
             if name in known and known[name].present_as(entry):
@@ -262,8 +264,7 @@ def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | N
         return False
     if found is None or kind_of(found.mode) != "d":
         return False
-    same_time = found.mtime_ns in (wanted.mtime_ns, wanted.mtime_ns // 10**9 * 10**9)
-    return wanted.mode == found.mode and same_time
+    return wanted.mode == found.mode and is_kept_time(found.mtime_ns, wanted.mtime_ns)
 
 
 class _Tree:

@@ -122,7 +122,8 @@ def replace_file(
                     )
                 os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError as error:
-            raise _failed(path, "could not be replaced and is as it was", error) from None
+            what = "could not be replaced and is as it was" if expected else "was not written"
+            raise _failed(path, what, error) from None
         try:
             os.fsync(directory)
         except OSError as error:
@@ -163,8 +164,10 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # which a full disk does not tell
         raise
 
 

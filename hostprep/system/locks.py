@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.errors import HostprepError
-from hostprep.system.state import run_dir
+from hostprep.system.state import run_dir, state_dir
 
 _POLL_SECONDS = 0.2
 # /run/lock is writable by everybody on Debian: neither links are followed nor pipes waited for.
@@ -150,6 +150,8 @@ def _fault(descriptor: int) -> str | None:
 
 def _no_lock(path: Path, error: OSError) -> HostprepError:
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
+    if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
+        hint = "locks and records can be moved with HOSTPREP_STATE_DIR"
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = f"run it with sudo; for a run of one's own, {hint}"
     return HostprepError(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from hostprep.errors import HostprepError
+
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
@@ -45,8 +47,24 @@ def boot_dir() -> Path:
 
 
 def readable_state_dirs() -> tuple[Path, ...]:
-    """Return the state directories that ``status`` shows: one's own, and the machine's."""
+    """Return the state directories that ``status`` shows: one's own, and the machine's.
+
+    Raises ``HostprepError`` for one that may not be looked into, as below the HOME of somebody else
+    (``sudo -E``): it may say what is on this machine, so "nothing" would be invented.
+    """
     own = state_dir()
-    if "HOSTPREP_STATE_DIR" in os.environ or own == SYSTEM_STATE_DIR:
-        return (own,)
-    return (own, SYSTEM_STATE_DIR)
+    chosen = os.environ.get("HOSTPREP_STATE_DIR") or own == SYSTEM_STATE_DIR
+    directories = (own,) if chosen else (own, SYSTEM_STATE_DIR)
+    for directory in directories:
+        try:
+            os.scandir(directory).close()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # nothing was ever remembered there
+        except OSError as error:
+            raise HostprepError(
+                f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was"
+                " changed.",
+                "run it as the user whose records they are; or name another directory for records"
+                " of your own: HOSTPREP_STATE_DIR=DIR",
+            ) from None
+    return directories

@@ -52,7 +52,8 @@ def apply_volume(
         fresh = plan_volume(plan.request, facts)
         if fresh.refusal is not None:
             raise fresh.refusal
-        if fresh.changes != plan.changes:
+        # Another run may have done the same meanwhile, or some of it: what is left was planned too.
+        if not set(fresh.changes) <= set(plan.changes):
             raise HostprepError(
                 f"the state of {facts.path} changed while the volume was planned; nothing was"
                 " changed.",
@@ -95,11 +96,11 @@ def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
         if _is_mounted(facts.path):
             unmount(facts.path)
         remove_dirs(plan.make_dirs)
-        if facts.record is None:
-            delete_record(facts.path)
-        else:
-            with contextlib.suppress(HostprepError):  # what is raised came first
-                write_record(facts.record, "the volume was unmounted again")
+        with contextlib.suppress(HostprepError):  # what is raised came first
+            if facts.record is None:
+                delete_record(facts.path)
+            else:
+                write_record(facts.record)
         raise
     return live
 

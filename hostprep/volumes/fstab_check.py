@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
@@ -30,8 +30,21 @@ _PARSE_ERROR = re.compile(r"parse error at line \d+")
 def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
     """Refuse ``new`` where findmnt or systemd's generator finds fault with what the edit did.
 
-    ``old_path`` of None: there was no file. The caller holds the lock on fstab.
+    ``old_path`` of None: there was no file. The caller holds the lock on fstab. Raises
+    ``HostprepError`` where the state directory has no room for what they write.
     """
+    try:
+        _check(old, old_path, new, new_path)
+    except OSError as error:  # which the caller would take for fstab's own
+        where = f" ({error.filename})" if error.filename else ""
+        raise HostprepError(
+            f"the new fstab could not be checked: {error.strerror}{where}; fstab is as it was.",
+            "hostprep checks it in its state directory: mend that and run the same command again,"
+            " or move it with HOSTPREP_STATE_DIR",
+        ) from None
+
+
+def _check(old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
     before, after = _own_targets(old), _own_targets(new)
     changed = {target for target, _ in before ^ after}
     present = {target for target, _ in after} & changed

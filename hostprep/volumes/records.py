@@ -121,10 +121,20 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
         ) from None
 
 
-def delete_record(path: str) -> None:
-    """Forget the volume at ``path``; nothing happens where there is no record."""
-    # No fsync: a record that a power cut brings back is of another boot, and means nothing then.
-    _file(path, state_dir()).unlink(missing_ok=True)
+def delete_record(path: str, done: str = "nothing else was changed") -> None:
+    """Forget the volume at ``path``; nothing happens where there is no record.
+
+    Raises ``HostprepError`` if it fails; ``done`` says what was changed by then.
+    """
+    file = _file(path, state_dir())
+    try:
+        # No fsync: what a power cut brings back is of another boot, and means nothing then.
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise HostprepError(
+            f"the record {file} cannot be removed: {error.strerror}; {done}.",
+            "hostprep remembers its volumes there: mend that and run the same command again",
+        ) from None
 
 
 def requester() -> str:

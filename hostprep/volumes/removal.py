@@ -159,7 +159,8 @@ def apply_unmount(
             write_fstab(edit, "the volume is unmounted", on_wait)
         remove_dirs(fresh.remove_dirs)
         if fresh.forget:
-            delete_record(fresh.path)
+            done = "the volume is unmounted" if fresh.unmount else "no volume is mounted there"
+            delete_record(fresh.path, done)
         for change in fresh.changes:
             if observer is not None:
                 observer(change)

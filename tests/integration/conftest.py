@@ -61,3 +61,10 @@ def safe_dir(private_namespace: Path) -> Iterator[Path]:
     for target in reversed(below):
         subprocess.run(["umount", "--lazy", "--", target], check=False)
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the state in memory: nobody waits for a disk, and kills hit more than such waits."""
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+    return safe_dir / "state"

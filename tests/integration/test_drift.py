@@ -13,11 +13,7 @@ import pytest
 from tests.kit.converging import apply, keys, plan, write_spec
 from tests.kit.stagecraft import make_source, rewrite, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

@@ -46,7 +46,6 @@ def lab(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "hostprep_install_python": os.path.realpath(sys.executable),
         "hostprep_install_dir": str(host / "opt" / "hostprep"),
         "hostprep_install_link": str(host / "hostprep"),
-        "hostprep_executable": str(host / "hostprep"),
         "hostprep_spec_dir": str(host / "etc"),
     }
     down = {"ansible_host": "127.0.0.1", "ansible_port": 1}
@@ -178,6 +177,14 @@ def test_an_inventory_that_cannot_mean_what_it_says_fails_before_the_spec_is_wri
     assert "size=32768k" in mounted(host)
 
 
+def test_a_host_that_is_given_no_waves_stages_in_one(lab: Path) -> None:
+    inventory = json.loads(lab.read_text())
+    inventory["all"]["hosts"]["here"]["hostprep_waves"] = 0
+    lab.write_text(json.dumps(inventory))
+    found = here_of(provision("--limit", "here", "--check"))
+    assert (found["failed"], found["message"]) == (False, None)
+
+
 def test_the_text_of_a_spec_is_a_path_and_no_template(host: Path) -> None:
     ran = host / "ran"
     source = host / f"{{{{ lookup('pipe', 'touch {ran}') }}}}"
@@ -204,8 +211,25 @@ def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: 
     assert os.listdir(theirs) == ["build-notes"]
 
 
+def test_a_command_of_somebody_elses_is_not_replaced_and_check_mode_says_so(
+    host: Path, lab: Path
+) -> None:
+    theirs = host / "theirs" / "hostprep"
+    theirs.write_text("#!/bin/sh\n")
+    inventory = json.loads(lab.read_text())
+    new = {"hostprep_install_link": str(theirs), "hostprep_install_dir": str(host / "opt" / "new")}
+    inventory["all"]["hosts"]["here"].update(new)
+    lab.write_text(json.dumps(inventory))
+    for words in (["--check"], []):
+        found = here_of(provision("--limit", "here", *words, expect=1))
+        assert found["message"].startswith(f"{theirs} is there and is no link")
+        assert found["changes"] == []
+    assert theirs.read_text() == "#!/bin/sh\n"
+    assert not (host / "opt" / "new").exists()
+
+
 def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
-    run = run_playbook("readiness", str(lab), {"hostprep_executable": str(host / "hostprep")})
+    run = run_playbook("readiness", str(lab), {})
     here, down = run.hosts
     assert [document["schema"] for document in here.documents] == ["hostprep.check/1"]
     assert not here.changed

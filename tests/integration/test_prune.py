@@ -13,11 +13,7 @@ from hostprep.host.memory import read_headroom
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
@@ -164,6 +160,26 @@ def test_a_volume_from_which_the_spec_stages_does_not_make_room(spec: Path, safe
     )
     (refusal,) = plan(spec, "--prune", expect=5)["refusals"]
     assert "promised to other volumes" in refusal["message"]
+
+
+def test_what_the_spec_stages_from_stays(spec: Path, safe_dir: Path) -> None:
+    (safe_dir / "link").symlink_to(safe_dir / "disk" / "three")
+    sources = [{"source": each, "to": safe_dir / "far"} for each in ("link", "b/two/class-0")]
+    write_spec(spec, datasets=sources)
+    applied = apply(spec, "--prune")
+    assert {("dataset", str(safe_dir / "a/one")), ("volume", str(safe_dir / "a"))} <= set(
+        keys(applied["done"])
+    )
+    assert (safe_dir / "disk/three/hard").exists() and (safe_dir / "b/two/hard").exists()
+    assert apply(spec, "--prune")["changed"] is False
+
+
+def test_a_volume_in_which_one_of_the_spec_lies_stays(spec: Path, safe_dir: Path) -> None:
+    inside = safe_dir / "b" / "inside"
+    write_spec(spec, volumes=[{"path": inside, "size": "16M"}])
+    assert ("volume", str(safe_dir / "b")) not in keys(apply(spec, "--prune")["done"])
+    assert os.path.ismount(inside)
+    assert apply(spec, "--prune")["changed"] is False
 
 
 def test_one_name_in_two_places_is_two_data_sets(spec: Path, safe_dir: Path) -> None:

@@ -37,10 +37,7 @@ from tests.kit.stagecraft import (
     snapshot,
 )
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, Snapshot, hostprep, make_source, rewrite, snapshot
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("state")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +110,6 @@ def result(target: Path, source: Path) -> dict[str, Any]:
 
 def private(target: Path) -> list[str]:
     return [name for name in os.listdir(target) if name.startswith(".hostprep")]
-
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the state in memory too, so that the kills do not all hit the waits for a disk."""
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
 
 
 @pytest.fixture

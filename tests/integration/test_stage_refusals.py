@@ -29,11 +29,7 @@ from tests.kit.stagecraft import (
     snapshot,
 )
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
@@ -178,6 +174,21 @@ def test_too_little_space_is_refused_with_the_arithmetic(source: Path, safe_dir:
     )
     assert "does not fit" in message and "a volume of 24.0 MiB" in message
     assert snapshot(safe_dir) == before, "something was made"
+
+
+def test_a_target_that_is_mounted_read_only_is_refused(source: Path, target: Path) -> None:
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755", "disk", target], check=True)
+    hostprep("stage", source, "--to", target)
+    subprocess.run(["mount", "-o", "remount,ro", target], check=True)
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    rewrite(source / "class-0/images/002.bin", b"new")
+    for words in (["--to", target], ["--to", target / "new"]):
+        message = refused("stage", source, *words)
+        assert message == f"the file system of {target} is mounted read-only; nothing was changed."
+    subprocess.run(["mount", "-o", "remount,rw", target], check=True)
+    assert hostprep("stage", source, "--to", target)["copied_files"] == 1
+    subprocess.run(["umount", target], check=True)
 
 
 def test_a_sparse_file_counts_by_what_it_takes(source: Path, safe_dir: Path) -> None:
@@ -479,6 +490,32 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
         shutil.rmtree(shm, ignore_errors=True)
 
 
+def test_what_an_ordinary_user_may_not_write_is_named_with_what_helps(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, home = safe_dir / "theirs", safe_dir / "home"
+    for folder in (theirs, home):
+        folder.mkdir()
+    os.chown(theirs, 65534, 65534)
+    for name in ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    line = ("stage", source, "--to", theirs)
+    error = hostprep(*line, prefix=NOBODY, expect=1)["error"]
+    assert str(home / "state") in error["message"]
+    assert "HOSTPREP_STATE_DIR" in error["hint"]
+    # Locks alone elsewhere: then it is the records.
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(theirs / "run"))
+    error = hostprep(*line, prefix=NOBODY, expect=1)["error"]
+    assert f"({home / 'state'})" in error["message"]
+    assert "HOSTPREP_STATE_DIR" in error["hint"]
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(theirs / "state"))
+    hostprep(*line, prefix=NOBODY)
+    error = hostprep("stage", source, "--to", home / "new/deep", prefix=NOBODY, expect=1)["error"]
+    assert f"({home / 'new'})" in error["message"]
+    assert "a target that you may write to" in error["hint"]
+
+
 def test_a_folder_closed_to_its_owner_is_taken_up_again_once_it_is_open(
     safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -619,3 +656,25 @@ def test_a_full_check_without_hashes_is_no_check(source: Path, target: Path) -> 
     words = ("stage", source, "--to", target, "--full-check", "--verify", "none")
     found = hostprep(*words, expect=2)
     assert "leave one of them out" in found["error"]["hint"]
+
+
+def test_a_private_directory_that_is_exchanged_while_it_is_made(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, private = os.mkdir, target / ".hostprep-data"
+    theirs = target / "theirs/tree"
+
+    def exchange(name: str, *rest: int, **more: int) -> None:
+        make(name, *rest, **more)
+        if name == private.name:
+            private.rmdir()
+            theirs.parent.rename(private)
+
+    theirs.mkdir(parents=True)
+    (theirs / "planted").write_bytes(b"somebody's")
+    os.chown(theirs.parent, 65534, 65534)
+    monkeypatch.setattr(os, "mkdir", exchange)
+    told = hostprep("stage", source, "--to", target, expect=5)["error"]["message"]
+    assert "not a private directory" in told and private.stat().st_uid == 65534
+    assert (private / "tree/planted").read_bytes() == b"somebody's"
+    assert not (target / "data").exists()

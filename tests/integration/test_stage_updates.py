@@ -11,21 +11,24 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
+from hostprep.staging.model import StageRequest
+from hostprep.staging.observer import Silent
+from hostprep.staging.planning import plan_stage
+from hostprep.staging.stage import carry_out
 from tests.kit import failing_fs as failing
+from tests.kit import loops
+from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep, snapshot
+
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return make_source(tmp_path / "data")
-
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the state in memory: nobody waits for a disk."""
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
 
 
 @pytest.fixture
@@ -240,3 +243,111 @@ def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir:
         done = run_hostprep("stage", source, "--to", fs.mount)
         assert done.returncode == 0 and "without theirs: 3 entries" in done.stderr
         assert differences(source, fs.mount / "data", owners=True, xattrs=False, holes=False) == []
+
+
+def test_an_acl_that_the_source_has_no_more_goes_with_the_next_run(
+    source: Path, target: Path
+) -> None:
+    folder = source / "class-1"
+    os.setxattr(folder, ACCESS_ACL, access_acl(0o750, user=7))
+    restage(source, target)
+    assert differences(source, target / "data", owners=True) == []
+    os.removexattr(folder, ACCESS_ACL)
+    rewrite(folder / "images/003.bin", b"new")
+    restage(source, target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_target_without_acls_gets_modes_that_let_nobody_in(source: Path, safe_dir: Path) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    for path in (source, source / "class-1", source / "hard"):
+        os.setxattr(path, ACCESS_ACL, access_acl(0o700, user=7))
+        assert path.stat().st_mode & 0o777 == 0o770
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        fs.tell(Rule("*", "setxattr", errno.EOPNOTSUPP))
+        done = run_hostprep("stage", source, "--to", fs.mount)
+        assert done.returncode == 0 and "without theirs: 3 entries" in done.stderr
+        for name in ("", "class-1", "hard"):
+            assert (fs.mount / "data" / name).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_run_that_copies_nothing_does_not_say_that_it_read_back(
+    source: Path, target: Path
+) -> None:
+    done = run_hostprep("stage", source, "--to", target)
+    assert "verified (read back and compared), digest" in done.stdout
+    (source / "class-1/images/003.bin").unlink()
+    done = run_hostprep("stage", source, "--to", target)
+    assert "  copied nothing in " in done.stdout
+    assert "verified (when it was copied), digest" in done.stdout
+
+
+def test_a_dry_run_names_as_many_files_as_there_will_be(source: Path, target: Path) -> None:
+    os.link(source / "class-0/images/000.bin", source / "linked")
+    planned = hostprep("stage", source, "--to", target, "--dry-run")
+    staged = hostprep("stage", source, "--to", target)
+    again = hostprep("stage", source, "--to", target, "--dry-run")
+    for each in (planned, again):
+        assert (each["files"], each["bytes"]) == (staged["files"], staged["bytes"])
+
+
+def test_times_beyond_what_the_target_keeps(safe_dir: Path) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    source = make_source(safe_dir / "data")
+    for path, year in (("class-0/images/000.bin", 2106), ("class-1", 2106), ("link", 1601)):
+        moment = (year - 1970) * 31_556_952 * 10**9 + 7
+        os.utime(source / path, ns=(moment, moment), follow_symlinks=False)
+    image, disk = safe_dir / "image", safe_dir / "disk"
+    loops.make_filesystem(image, "ext4", 24 << 20, ["-I", "128"])
+    disk.mkdir()
+    with loops.loop_mount(image, disk, "ext4"):
+        hostprep("stage", source, "--to", disk)
+        assert (disk / "data/class-1").stat().st_mtime == 2**31 - 1
+        assert hostprep("stage", source, "--to", disk)["changed"] is False
+        assert hostprep("status")["datasets"][0]["freshness"] == "fresh"
+        assert hostprep("unstage", "data")["left"] == []
+
+
+class Meanwhile(Silent):
+    """Somebody who is at work on the target while an update is copied."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.work = work
+
+    def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        if name == "copy":
+            self.work()
+
+
+def update_while(source: Path, target: Path, work: Callable[[], object]) -> tuple[str, ...]:
+    with plan_stage(StageRequest(str(source), "data", str(target), None), Silent()) as plan:
+        return carry_out(plan, Meanwhile(work)).left
+
+
+def test_what_somebody_puts_in_place_of_a_new_file_meanwhile_stays(safe_dir: Path) -> None:
+    source, target = make_source(safe_dir / "data"), safe_dir / "fast"
+    hostprep("stage", source, "--to", target)
+    for path in ("class-1/new", "class-1/newer"):
+        (source / path).write_bytes(b"new")
+    theirs = target / "data/class-1/new"
+    with pytest.raises(HostprepError, match="class-1/new appeared on the target"):
+        update_while(source, target, lambda: theirs.write_bytes(b"somebody's"))
+    assert theirs.read_bytes() == b"somebody's"
+    theirs.unlink()
+    assert hostprep("stage", source, "--to", target)["resumed_files"] == 2
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_what_somebody_puts_in_place_of_a_deleted_file_meanwhile_stays(safe_dir: Path) -> None:
+    source, target = make_source(safe_dir / "data"), safe_dir / "fast"
+    hostprep("stage", source, "--to", target)
+    for path in ("class-1/images/003.bin", "class-1/images/004.bin"):
+        (source / path).unlink()
+    theirs = target / "data/class-1/images/003.bin"
+    left = update_while(source, target, lambda: rewrite(theirs, b"somebody's"))
+    assert left == ("class-1/images/003.bin",) and theirs.read_bytes() == b"somebody's"
+    assert not theirs.with_name("004.bin").exists()
+    assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/images/003.bin"]

@@ -15,7 +15,7 @@ import pytest
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.hostile import HostileSet, make_hostile
-from tests.kit.stagecraft import flip_bit, hostprep, snapshot
+from tests.kit.stagecraft import flip_bit, hostprep, make_source, snapshot
 
 GIB = 1 << 30
 
@@ -159,3 +159,14 @@ def copy_exactly(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", source, target], check=True)
     said = differences(source, target, owners=True, holes=False)
     assert all("'special/" in words for words in said), said  # fifos and devices come along
+
+
+def test_a_target_that_hands_its_group_down(safe_dir: Path) -> None:
+    source = make_source(safe_dir / "data")
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    with loops.loop_filesystem("ext4", 24 << 20, safe_dir, ["grpid"]) as disk:
+        (disk / "theirs").mkdir()
+        os.chown(disk / "theirs", 65534, 65534)
+        hostprep("stage", source, "--to", disk / "theirs")
+        assert differences(source, disk / "theirs/data", owners=True) == []

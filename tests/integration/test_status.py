@@ -16,11 +16,7 @@ from tests.kit import failing_fs as failing
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, hostprep, make_source, rewrite, run_hostprep, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

@@ -13,11 +13,7 @@ from hostprep.staging.observer import Silent
 from hostprep.staging.unstage import plan_unstage, unstage
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hostprep.converging.prune import UnstageTask
+from hostprep.errors import Refused
+from hostprep.staging.manifest import Record, all_records, save_record
+from hostprep.staging.observer import Silent
+from hostprep.staging.unstage import find_record, plan_unstage, unstage
+from hostprep.system.locks import lock
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
@@ -95,8 +101,14 @@ def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: P
     planned = hostprep("unstage", "data", "--dry-run")
     assert set(planned["left"]) == kept and planned["changed"] is False
     assert differences(source, staged, owners=True) != [] and (staged / "hard").exists()
+    before = len(list(staged.rglob("*")))
     found = hostprep("unstage", "data", expect=1)
     assert set(found["left"]) == kept
+    removed = before - len(list(staged.rglob("*")))  # not the directories around what stays
+    assert found["removed_entries"] == removed and found["changed"] is True
+    assert planned["changes"][0]["action"] == f"remove {removed} entries"
+    again = hostprep("unstage", "data", expect=1)
+    assert (again["removed_entries"], again["changed"]) == (0, False)
     left = [os.path.relpath(p, staged) for p in staged.rglob("*") if p.is_symlink() or p.is_file()]
     assert set(left) == (kept - {"class-2/mine"}) | {"class-2/mine/deep"}
     assert not (staged / "class-5").exists() and not (staged / "empty").exists()
@@ -236,3 +248,229 @@ def test_what_is_mounted_over_a_data_set_is_not_emptied(
     subprocess.run(["umount", staged / where], check=True)
     assert hostprep("stage", source, "--to", target)["copied_files"] == 1
     assert hostprep("unstage", "data")["left"] == []
+
+
+@pytest.fixture
+def copying(source: Path, target: Path) -> Record:
+    """The record of a data set that another run is about to publish."""
+    hostprep("stage", source, "--to", target)
+    (record,) = all_records()
+    hostprep("unstage", "data")
+    record = dataclasses.replace(record, phase="copying")
+    save_record(record, durable=False)
+    return record
+
+
+def while_waiting(monkeypatch: pytest.MonkeyPatch, where: str, *words: str | Path) -> None:
+    """Let another run do ``words`` and give the lock up, where the next one waits for it."""
+
+    @contextlib.contextmanager
+    def waits(name: str, **more: Any) -> Iterator[None]:
+        monkeypatch.setattr(where, lock)
+        assert run_hostprep(*words).returncode == 0
+        with lock(name, **more):
+            yield
+
+    monkeypatch.setattr(where, waits)
+
+
+def test_what_was_staged_while_it_waited_is_removed_and_not_forgotten(
+    copying: Record, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_waiting(monkeypatch, "hostprep.system.locks.lock", "stage", source, "--to", target)
+    assert hostprep("unstage", "data")["removed_entries"] == 122 + 13
+    assert os.listdir(target) == []
+    assert hostprep("status")["datasets"] == []
+
+
+def test_what_was_unstaged_while_it_waited_is_said_to_be_unknown(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    while_waiting(monkeypatch, "hostprep.system.locks.lock", "unstage", "data")
+    assert "nothing was changed" in hostprep("unstage", "data", expect=2)["error"]["message"]
+
+
+def test_prune_removes_what_was_staged_while_it_waited(
+    copying: Record, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    while_waiting(monkeypatch, "hostprep.converging.prune.lock", "stage", source, "--to", target)
+    UnstageTask(copying).carry_out(Silent())
+    assert os.listdir(target) == []
+    UnstageTask(copying).carry_out(Silent())  # and what is gone by now is gone
+    assert all_records() == ()
+
+
+def test_a_private_directory_that_somebody_else_made_is_not_removed(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    theirs = target / ".hostprep-data"
+    theirs.mkdir()
+    (theirs / "file").write_bytes(b"somebody's")
+    os.chown(theirs, 65534, 65534)
+    before = snapshot(target)
+    for words in (["data", "--dry-run"], ["data"]):
+        found = hostprep("unstage", *words, expect=5)
+        assert "not a private directory of this user" in found["error"]["message"]
+    assert snapshot(target) == before
+    shutil.rmtree(theirs)
+    theirs.symlink_to("data")
+    assert "nothing was changed" in hostprep("unstage", "data", expect=5)["error"]["message"]
+    theirs.unlink()
+    hostprep("unstage", "data")
+    assert os.listdir(target) == []
+
+
+@pytest.fixture
+def immutable(safe_dir: Path) -> Iterator[Callable[[Path], None]]:
+    """Return what makes a file or a directory immutable, until the test is over."""
+    made: list[Path] = []
+
+    def make(path: Path) -> None:
+        done = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"chattr +i does not work here: {done.stderr.decode().strip()}")
+        made.append(path)
+
+    yield make
+    for path in (*made, *safe_dir.rglob("*")):
+        if path.is_dir() or (path.is_file() and not path.is_symlink()):
+            subprocess.run(["chattr", "-i", str(path)], capture_output=True, check=False)
+
+
+def test_what_cannot_be_removed_is_told_and_stays_on_record(
+    source: Path, target: Path, immutable: Callable[[Path], None]
+) -> None:
+    hostprep("stage", source, "--to", target)
+    held = target / "data/class-3/images/002.bin"
+    immutable(held)
+    told = hostprep("unstage", "data", expect=1)["error"]
+    assert "could not be removed: Operation not permitted" in told["message"]
+    assert "bug" not in told["hint"] and "chattr -i" in told["hint"]
+    assert [each["name"] for each in hostprep("status")["datasets"]] == ["data"]
+    (left,) = target.rglob("class-3/images/002.bin")
+    subprocess.run(["chattr", "-i", str(left)], check=True)
+    hostprep("unstage", "data")
+    assert os.listdir(target) == [] and hostprep("status")["datasets"] == []
+
+
+def test_what_cannot_be_moved_stays_as_open_as_it_was(
+    source: Path, target: Path, immutable: Callable[[Path], None]
+) -> None:
+    hostprep("stage", source, "--to", target)
+    (target / ".hostprep-data").mkdir(mode=0o700)  # as an interrupted update leaves it
+    before = snapshot(target)
+    immutable(target)
+    assert "Operation not permitted" in hostprep("unstage", "data", expect=1)["error"]["message"]
+    assert snapshot(target) == before
+
+
+def test_a_record_that_cannot_be_removed_is_told(source: Path, target: Path, state: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    subprocess.run(["mount", "--bind", str(state), str(state)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(state)], check=True)
+    before = snapshot(target)
+    told = hostprep("unstage", "data", "--forget", expect=1)["error"]["message"]
+    assert "cannot be removed: Read-only file system; nothing was changed" in told
+    assert snapshot(target) == before
+    told = hostprep("unstage", "data", expect=1)["error"]["message"]
+    assert "Read-only file system; its copies are gone" in told and os.listdir(target) == []
+    subprocess.run(["umount", str(state)], check=True)
+    hostprep("unstage", "data")
+    assert hostprep("status")["datasets"] == []
+
+
+def test_what_is_put_where_copies_were_is_not_hostpreps(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    theirs = target / "data/class-1/images/notes"
+    theirs.write_bytes(b"somebody's")
+    hostprep("unstage", "data", expect=1)
+    new = target / "data/class-1/images/003.bin"
+    new.write_bytes(b"somebody's too")
+    found = hostprep("stage", source, "--to", target, expect=1)
+    assert "class-1/images/003.bin" in str(found["skipped"])
+    assert new.read_bytes() == b"somebody's too"
+    assert set(hostprep("unstage", "data", expect=1)["left"]) == {
+        "class-1/images/003.bin",
+        "class-1/images/notes",
+    }
+    new.unlink()
+    hostprep("stage", source, "--to", target)
+    theirs.unlink()
+    os.utime(theirs.parent, ns=(0, (source / "class-1/images").stat().st_mtime_ns))
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_directories_deeper_than_any_path(source: Path, target: Path) -> None:
+    descriptor = os.open(source, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    try:
+        hostprep("stage", source, "--to", target)
+        hostprep("unstage", "data")
+        assert os.listdir(target) == []
+        hostprep("stage", source, "--to", target)
+        (target / "data/d/d/theirs").write_bytes(b"somebody's")
+        assert hostprep("unstage", "data", expect=1)["left"] == ["d/d/theirs"]
+        assert os.listdir(target / "data/d/d") == ["theirs"]
+    finally:
+        subprocess.run(["rm", "-r", str(source)], check=True)
+
+
+@pytest.fixture
+def half_updated(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy whose update was stopped when all was on record, and nothing in place."""
+
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    hostprep("stage", source, "--to", target)
+    rewrite(source / "class-1/images/003.bin", b"newer")
+    (source / "class-2/images/004.bin").unlink()
+    (source / "class-2/images/004.bin").mkdir()
+    (source / "link").unlink()
+    (source / "link").write_bytes(b"a file now")
+    shutil.rmtree(source / "class-5")
+    (source / "class-5").write_bytes(b"a file now")
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.stage.publish_update", stop)
+        hostprep("stage", source, "--to", target, expect=130)
+    return target / "data"
+
+
+def test_what_an_update_had_yet_to_replace_is_removed(half_updated: Path) -> None:
+    assert hostprep("unstage", "data")["left"] == []
+    assert os.listdir(half_updated.parent) == []
+
+
+def test_what_an_update_had_yet_to_replace_may_change_again(
+    half_updated: Path, source: Path
+) -> None:
+    for path in (source / "class-1/images/003.bin", source / "link"):
+        path.unlink()
+        path.mkdir()
+    (source / "class-2/images/004.bin").rmdir()
+    (source / "class-5").unlink()
+    assert hostprep("stage", source, "--to", half_updated.parent)["left"] == []
+    assert differences(source, half_updated, owners=True) == []
+
+
+def test_what_is_mounted_in_it_after_the_plan_is_not_removed(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    plan = plan_unstage(find_record("data"), fstab=False)
+    before = snapshot(source)
+    point = target / "data/class-1"
+    subprocess.run(["mount", "--bind", source / "class-1", point], check=True)
+    try:
+        with pytest.raises(Refused, match="is mounted on"):
+            unstage(plan, Silent())
+        assert snapshot(source) == before
+    finally:
+        subprocess.run(["umount", point], check=True)
+    hostprep("unstage", "data")
+    assert os.listdir(target) == []

@@ -12,7 +12,7 @@ import pytest
 
 from hostprep.host.mounts import read_mounts
 from hostprep.volumes import fstab_file
-from tests.kit.stagecraft import hostprep, run_hostprep
+from tests.kit.stagecraft import hostprep, make_source, run_hostprep
 
 MIB = 1 << 20
 
@@ -195,3 +195,37 @@ def test_who_waits_for_another_run_is_told_for_whom(
         done = run_hostprep(words[0], point, *words[1:])
     assert done.returncode == 0, done.stderr
     assert "hostprep: waiting for `the other` (process" in done.stderr
+
+
+def test_records_on_a_read_only_disk_are_told_apart_from_fstab(
+    safe_dir: Path, fstab: Path, small_state: Path
+) -> None:
+    point = safe_dir / "v"
+    hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab")
+    before = fstab.read_bytes()
+    subprocess.run(["mount", "-o", "remount,ro", small_state], check=True)
+    failed = hostprep("unmount", point, "--fstab", expect=1)["error"]
+    assert "could not be checked: Read-only file system" in failed["message"]
+    assert str(small_state) in failed["message"] and "HOSTPREP_STATE_DIR" in failed["hint"]
+    assert is_mounted(point) and fstab.read_bytes() == before
+    fstab.write_bytes(b"")
+    failed = hostprep("unmount", point, expect=1)["error"]
+    assert "cannot be removed: Read-only file system; the volume is unmounted" in failed["message"]
+    assert not is_mounted(point)
+    subprocess.run(["mount", "-o", "remount,rw", small_state], check=True)
+    hostprep("unmount", point)
+    assert hostprep("status")["volumes"] == []
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_full_disk_under_the_manifests_is_named(
+    update: bool, safe_dir: Path, small_state: Path
+) -> None:
+    source = make_source(safe_dir / "data", directories=2)
+    if update:
+        hostprep("stage", source, "--to", safe_dir / "fast")
+        (source / "new").write_bytes(b"new")
+    fill(small_state)
+    failed = hostprep("stage", source, "--to", safe_dir / "fast", expect=1)["error"]
+    assert f"No space left on device ({small_state}/" in failed["message"]
+    assert "HOSTPREP_STATE_DIR" in failed["hint"]

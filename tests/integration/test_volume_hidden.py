@@ -11,11 +11,7 @@ import pytest
 from hostprep.volumes.status import volume_statuses
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
-
-@pytest.fixture(autouse=True)
-def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
-    return safe_dir / "state"
+pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture

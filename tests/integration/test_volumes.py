@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,12 +18,13 @@ import pytest
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import read_mounts
 from hostprep.host.processes import users_of
-from hostprep.system.mounting import tmpfs_support
+from hostprep.system import mounting
+from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.units import MIB
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.fstab import entries
-from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
+from hostprep.volumes.model import Change, Huge, LiveVolume, VolumeRequest
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
@@ -137,11 +139,33 @@ def test_what_somebody_took_off_by_a_remount_is_put_back(safe_dir: Path) -> None
 
 def test_the_kernel_is_asked_and_nothing_of_it_is_seen() -> None:
     before = read_mounts()
-    tmpfs_support.cache_clear()
     support = tmpfs_support()
     assert read_mounts() == before
     assert support.huge is Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled").exists()
     assert support.noswap is not None
+
+
+def test_options_that_no_tmpfs_has_are_not_taken() -> None:
+    assert mounting._takes(b"size", b"4k")
+    assert not mounting._takes(b"huge", b"enormous")
+    assert not mounting._takes(b"nonsense")
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (errno.ENOSYS, TmpfsSupport(False, Path(mounting._SHMEM_HUGE).exists())),
+        (errno.EPERM, TmpfsSupport(None, None)),
+    ],
+)
+def test_a_kernel_that_cannot_be_asked(
+    code: int, expected: TmpfsSupport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(option: bytes, value: bytes | None = None) -> bool:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(mounting, "_takes", refused)
+    assert tmpfs_support() == expected
 
 
 def test_defaults_follow_what_the_kernel_takes(safe_dir: Path) -> None:
@@ -253,7 +277,6 @@ def test_a_remount_that_did_nothing_is_an_error(
 
 
 def fake_mount(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    tmpfs_support()  # asked by the real one
     script = folder / "mount"
     script.write_text(f"#!/bin/bash\n{body}\n")
     script.chmod(0o755)
@@ -297,6 +320,17 @@ def test_overtaken_plans_are_not_carried_out(safe_dir: Path) -> None:
     with pytest.raises(HostprepError, match="changed while"):
         apply_volume(plan)
     assert int(kernel_says(point)["size"]) == 32 * MIB
+
+
+def test_what_another_run_has_done_meanwhile_is_not_done_again(safe_dir: Path) -> None:
+    point = safe_dir / "v"
+    plan = planned(request(point))
+    mounted(request(point))
+    device = os.stat(point).st_dev
+    done: list[Change] = []
+    live = apply_volume(plan, done.append)
+    assert (live.size_bytes, done) == (64 * MIB, [])
+    assert os.stat(point).st_dev == device
 
 
 def test_two_volumes_are_not_promised_the_same_memory(safe_dir: Path) -> None:

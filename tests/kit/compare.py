@@ -26,9 +26,9 @@ def differences(
 
     Compared are, for the two directories themselves and every entry below: kind, permission bits
     (not of symlinks, which have none), size, content, modification time to the nanosecond, symlink
-    targets, which files are hard links of each other, and where asked for owners, ``user.*``
-    attributes, and that holes did not become data. Sockets, fifos and devices must not be in the
-    target. Access times are not compared: reading moves them.
+    targets, which files are hard links of each other, and where asked for owners, access ACLs and
+    ``user.*`` attributes, and that holes did not become data. Sockets, fifos and devices must not
+    be in the target. Access times are not compared: reading moves them.
     """
     wanted, found = _entries(os.fsencode(source)), _entries(os.fsencode(target))
     said: list[str] = []
@@ -150,7 +150,7 @@ def _user_xattrs(path: bytes) -> dict[str, bytes]:
     return {
         name: os.getxattr(path, name, follow_symlinks=False)
         for name in names
-        if name.startswith("user.")
+        if name.startswith("user.") or name == "system.posix_acl_access"
     }
 
 

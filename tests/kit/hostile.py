@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.kit.acls import ACCESS_ACL, access_acl
+
 NAME_MAX = 255
 _MANY = 20_000
 _GIB = 1 << 30
@@ -52,6 +54,7 @@ def make_hostile(root: Path, *, big: bool = True) -> HostileSet:
     maker.hard_links()
     maker.sparse()
     maker.attributes()
+    maker.acls()
     maker.owners()
     maker.special()
     maker.deep()
@@ -215,6 +218,19 @@ class _Maker:
             os.setxattr(self._at(self._folder(folder + b"/inside")), b"user.empty", b"")
 
         self._try("user attributes", set_all)
+
+    def acls(self) -> None:
+        """Give access to a user by an ACL whose mask says more than the group has."""
+        folder = self._folder(b"acls")
+        file, inside = self._file(folder + b"/file"), self._folder(folder + b"/inside")
+        sparse = self._file(folder + b"/sparse", b"")
+
+        def set_all() -> None:
+            os.truncate(self._at(sparse), 1 << 20)
+            for name, mode in {file: 0o640, sparse: 0o600, folder: 0o750, inside: 0o700}.items():
+                os.setxattr(self._at(name), ACCESS_ACL, access_acl(mode, user=7))
+
+        self._try("ACLs", set_all)
 
     def owners(self) -> None:
         """Give a file, a directory and a symlink to others, who may not exist."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.transfer import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.tree import entry_of
+from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences
 
 MIB = 1 << 20
@@ -209,3 +211,44 @@ def test_attributes_arrive_and_lost_ones_are_counted(pair: Pair) -> None:
     pair.style.target_xattrs = False  # as a target leaves it that has refused one
     pair.copy("file")
     assert os.listxattr(pair.target / "file") == [] and pair.style.lost_xattrs == 1
+
+
+def set_acl(path: Path, mode: int, permissions: int) -> bytes:
+    acl = access_acl(mode, user=7, permissions=permissions)
+    try:
+        os.setxattr(path, ACCESS_ACL, acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    return acl
+
+
+def test_an_acl_arrives(pair: Pair) -> None:
+    (pair.source / "file").write_bytes(b"x")
+    acl = set_acl(pair.source / "file", 0o640, 0o6)
+    pair.copy("file")
+    assert os.getxattr(pair.target / "file", ACCESS_ACL) == acl
+    assert pair.style.lost_xattrs == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "permissions", "expected"),
+    [
+        (0o644, 0o7, 0o644),
+        (0o604, 0o6, 0o604),  # the mask would have let the group in
+        (0o666, 0o0, 0o660),  # the one whom the ACL keeps out is one of the others now
+        (0o600, 0o7, 0o600),
+    ],
+)
+def test_without_its_acl_a_copy_lets_nobody_in_whom_the_source_keeps_out(
+    pair: Pair, mode: int, permissions: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pair.source / "file").write_bytes(b"x")
+    set_acl(pair.source / "file", mode, permissions)
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "setxattr", refused)
+    pair.copy("file")
+    assert stat.S_IMODE((pair.target / "file").stat().st_mode) == expected
+    assert pair.style.lost_xattrs == 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostprep.staging.diff import DirectoryDiff, diff_directory
-from hostprep.staging.model import Entry, Recorded, kind_of
+from hostprep.staging.model import Entry, Recorded, is_kept_time, kind_of
 
 SECOND = 10**9
 
@@ -209,3 +209,24 @@ def test_what_was_just_staged_is_kept(source: list[Entry]) -> None:
     found = diff_directory(source, manifest=manifest, journal={}, published=published, private={})
     assert {record.name for record in found.keep} == set(published)
     assert not (found.copy or found.delete or found.foreign or found.blocked or found.done)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kept", "same"),
+    [
+        (1_500_000_001_123_456_789, 1_500_000_001_123_456_789, True),
+        (1_500_000_001_123_456_789, 1_500_000_001_123_456_700, True),  # NTFS
+        (1_500_000_001_123_456_789, 1_500_000_001_120_000_000, True),  # exFAT
+        (1_500_000_001_123_456_789, 1_500_000_000_000_000_000, True),  # FAT
+        (-1_500_000_001_123_456_789, -1_500_000_002_000_000_000, True),  # ext3
+        (1_500_000_001_123_456_789, 1_500_000_001_123_456_788, False),
+        (1_500_000_001_123_456_789, 1_500_000_002_000_000_000, False),
+        (1_500_000_001_123_456_789, 1_500_000_001_200_000_000, False),
+        (2**32 * 10**9, (2**31 - 1) * 10**9, True),
+        (1_500_000_001_123_456_789, (2**31 - 1) * 10**9, False),
+        (-(2**33) * 10**9, -(2**31) * 10**9, True),
+        (0, -(2**31) * 10**9, False),
+    ],
+)
+def test_what_a_file_system_makes_of_a_time(wanted: int, kept: int, same: bool) -> None:
+    assert is_kept_time(kept, wanted) is same

@@ -14,6 +14,7 @@ from hostprep.staging.metadata import CopyStyle
 from hostprep.staging.model import Verify
 from hostprep.staging.small import SMALL_BYTES, Unusual, copy_small
 from hostprep.staging.tree import entry_of
+from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences
 
 
@@ -61,11 +62,15 @@ def test_an_ordinary_file_arrives(size: int, verify: Verify, tmp_path: Path) -> 
     assert differences(pair.source, pair.target, owners=True) == []
 
 
-def set_attribute(path: Path) -> None:
+def set_attribute(path: Path, name: str = "user.mine", value: bytes = b"kept") -> None:
     try:
-        os.setxattr(path, "user.mine", b"kept")
+        os.setxattr(path, name, value)
     except OSError as error:
-        pytest.skip(f"no user attributes here: {error.strerror}")
+        pytest.skip(f"no such attributes here: {error.strerror}")
+
+
+def set_acl(path: Path) -> None:
+    set_attribute(path, ACCESS_ACL, access_acl(0o640, user=7))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +81,9 @@ def set_attribute(path: Path) -> None:
         lambda path: (path.touch(), os.truncate(path, 100_000)),
         lambda path: (path.write_bytes(b"x"), path.chmod(0o4755)),
         lambda path: (path.write_bytes(b"x"), set_attribute(path)),
+        lambda path: (path.write_bytes(b"x"), set_acl(path)),
     ],
-    ids=["large", "symlink", "sparse", "setuid", "attribute"],
+    ids=["large", "symlink", "sparse", "setuid", "attribute", "ACL"],
 )
 def test_what_is_not_ordinary_is_left_to_others(make: Callable[[Path], object], pair: Pair) -> None:
     make(pair.file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,3 +132,16 @@ def test_walk_and_remove_follow_nothing(root: int, tmp_path: Path) -> None:
     with pytest.raises(OSError):
         remove_tree(root, "link")
     assert (outside / "precious").exists()
+
+
+def test_a_tree_deeper_than_any_path_is_removed(root: int, tmp_path: Path) -> None:
+    before = open_files()
+    with DirCache(root, create=True) as cache:
+        for names in ("top", "top/side"):
+            deep = cache.fd("/".join([names, *["d"] * 1500]))
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, dir_fd=deep))
+    try:
+        remove_tree(root, "top")
+        assert names_in(root) == [] and open_files() == before
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "root/top")], check=True)  # too deep for pytest

@@ -197,6 +197,12 @@ def test_stops_where_the_missing_file_has_come(tmp_path: Path) -> None:
     assert path.read_bytes() == b"x"
 
 
+def test_a_missing_file_that_cannot_be_made_is_not_said_to_be_as_it_was() -> None:
+    path = Path("/proc/hostprep.yml")  # where nobody can make a file
+    with pytest.raises(HostprepError, match=r"/proc/hostprep.yml was not written: "):
+        replace_file(path, b"new\n", expected=None)
+
+
 def test_check_sees_the_whole_new_file_and_can_stop_it(file: Path) -> None:
     seen = []
 

@@ -1,0 +1,153 @@
+"""The removal of what was staged, entry by entry or out of sight, and of nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+
+from hostprep.staging.manifest import (
+    ManifestIndex,
+    Record,
+    encode_line,
+    folder,
+    manifest_path,
+    write_manifest,
+)
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.private import private_name
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    join,
+    list_directory,
+    remove_tree,
+    writable,
+)
+
+# Where a data set waits, inside its private directory, to be removed once nobody can see it.
+_GONE = "removing"
+
+
+def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
+    """Return how many entries are as staged and can go, and the paths of those that are not."""
+    ours = 0
+    foreign: list[str] = []
+    manifest = _index(record)
+    pending = [""]
+    try:
+        with DirCache(published_fd) as tree:
+            while pending:
+                directory = pending.pop()
+                for path, _, found in _looked_at(tree.fd(directory), directory, manifest):
+                    if found is None:
+                        foreign.append(path)
+                        continue
+                    ours += 1
+                    if found.kind == "d":
+                        pending.append(path)
+    finally:
+        manifest.close()
+    # The directories around what stays must stay as well.
+    return ours - len(_above(foreign)), tuple(foreign)
+
+
+def hide(parent_fd: int, record: Record) -> bool:
+    """Move the published data set into its private directory, out of everybody's sight.
+
+    What somebody added to it while it was looked at is seen there: it is put back then, and False
+    returned.
+    """
+    name = private_name(record.name)
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+    except FileExistsError:
+        pass
+    private_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        remove_tree(private_fd, _GONE)
+        mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
+        # Moving a directory needs write permission on it.
+        os.fchmod(published_fd, 0o700)
+        try:
+            os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
+        except BaseException:
+            os.fchmod(published_fd, mode)  # others read it still
+            raise
+        if not compare(record, published_fd)[1]:
+            return True
+        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        os.fchmod(published_fd, mode)
+        return False
+    finally:
+        os.close(published_fd)
+        os.close(private_fd)
+
+
+def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
+    """Remove what is as it was staged, and return what stays, directories around it left out.
+
+    The manifest then speaks of those alone: what somebody puts where copies were is theirs.
+    """
+    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    manifest = _index(record)
+    left: list[str] = []
+    around: list[bytes] = []
+    ours: dict[str, Recorded] = {}
+    pending = [""]
+    try:
+        with DirCache(published_fd) as tree:
+            while pending:
+                directory = pending.pop()
+                descriptor = tree.fd(directory)
+                for path, entry, found in _looked_at(descriptor, directory, manifest):
+                    if found is None:
+                        left.append(path)
+                    elif stat.S_ISDIR(entry.mode):
+                        ours[path] = found
+                        pending.append(path)
+                    else:
+                        os.unlink(entry.name, dir_fd=writable(descriptor))
+            staying = _above(left)
+            for path in reversed(ours):  # children before their parents
+                parent, _, name = path.rpartition("/")
+                if path in staying:
+                    around.append(encode_line(parent, [ours[path]]))
+                else:
+                    os.rmdir(name, dir_fd=writable(tree.fd(parent)))
+    finally:
+        manifest.close()
+        os.close(published_fd)
+    if not left:
+        os.rmdir(record.name, dir_fd=parent_fd)
+    write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
+    return tuple(left)
+
+
+def _looked_at(
+    descriptor: int, directory: str, manifest: ManifestIndex
+) -> Iterator[tuple[str, Entry, Recorded | None]]:
+    """Yield what lies in a directory: path, entry, and its record; None where it is not as staged.
+
+    It is listed before the first is yielded.
+    """
+    here = {item[0]: Entry._make(item) for item in list_directory(descriptor)}
+    known = manifest.records(directory, here)
+    for entry in here.values():
+        found = known.get(entry.name)
+        as_staged = found is not None and found.present_as(entry)
+        yield join(directory, entry.name), entry, found if as_staged else None
+
+
+def _above(paths: Iterable[str]) -> set[str]:
+    """Return all directories in which ``paths`` lie."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found
+
+
+def _index(record: Record) -> ManifestIndex:
+    return ManifestIndex([manifest_path(folder(record.name, record.target))])

@@ -1,0 +1,24 @@
+"""POSIX access ACLs as the kernel takes them, without setfacl(1) (linux/posix_acl_xattr.h)."""
+
+from __future__ import annotations
+
+import struct
+
+ACCESS_ACL = "system.posix_acl_access"
+_NOBODY = 0xFFFFFFFF
+_ALL = 0o7
+
+
+def access_acl(mode: int, *, user: int, permissions: int = 0o5) -> bytes:
+    """Return an ACL that gives what ``mode`` does, and ``permissions`` to ``user``.
+
+    Its mask lets everything through, so the file's mode will show rwx for the group.
+    """
+    entries = (
+        (0x01, mode >> 6 & 0o7, _NOBODY),
+        (0x02, permissions, user),
+        (0x04, mode >> 3 & 0o7, _NOBODY),
+        (0x10, _ALL, _NOBODY),
+        (0x20, mode & 0o7, _NOBODY),
+    )
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
