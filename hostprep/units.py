@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from hostprep.errors import UsageError
@@ -61,6 +62,13 @@ def format_rate(bytes_per_s: float) -> str:
         value /= 1000
     digits = 0 if unit == "B/s" or abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:.{digits}f} {unit}"
+
+
+def format_number(number: float) -> str:
+    """Return a rate of anything for people: ``3,420``, ``12``, ``4.7``, ``0.33``, ``0.0021``."""
+    if number == 0 or abs(number) >= 9.95:
+        return f"{number:,.0f}"
+    return f"{number:.{1 - math.floor(math.log10(abs(number)))}f}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -19,7 +19,7 @@ from hostprep.probing.model import (
     Verdict,
 )
 from hostprep.probing.results import Difference
-from hostprep.units import format_bytes, format_count, format_rate, format_seconds
+from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
 
 _BAR_WIDTH = 24
 _NAMES = {
@@ -127,7 +127,7 @@ def _rates(measured: Measured) -> str:
 
 
 def _iops(run: FioRun) -> str:
-    return f"{run.iops:,.0f} IOPS"
+    return f"{format_number(run.iops)} IOPS"
 
 
 def _small(measured: Measured, judgement: Judgement) -> str:
@@ -139,9 +139,10 @@ def _small(measured: Measured, judgement: Judgement) -> str:
     shown = _small_rows(small, in_memory=judgement.behaviour is Behaviour.MEMORY)
     most = max(run.files_per_s for _, run in shown)
     for name, run in shown:
+        rate = f"{format_number(run.files_per_s)} files/s"
         lines.append(
             f"  {name:<27} {_bar(run.files_per_s, most)} "
-            f"{format_rate(run.bytes_per_s):>10} {f'{run.files_per_s:,.0f} files/s':>15}  "
+            f"{format_rate(run.bytes_per_s):>10} {rate:>15}  "
             f"{_latency(run.latency)}"
         )
     if judgement.ratio is not None:
@@ -231,12 +232,12 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
 
 
 def _samples(rate: float) -> str:
-    return f"{rate:,.0f} samples/s"
+    return f"{format_number(rate)} samples/s"
 
 
 def _changes(changes: Iterable[Difference]) -> str:
     lines = [
-        f"  {change.name:<27} {change.before:,.0f} -> {change.now:,.0f} "
+        f"  {change.name:<27} {format_number(change.before)} -> {format_number(change.now)} "
         f"({(change.now / change.before - 1) * 100:+.0f} %)"
         for change in changes
         if change.before

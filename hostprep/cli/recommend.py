@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ from hostprep.cli.keeping import keep
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable, say
 from hostprep.errors import UsageError
+from hostprep.units import format_number
 
 if TYPE_CHECKING:
     from hostprep.loading.model import Stage
@@ -64,7 +66,7 @@ def recommend(
 
     Without --dataset and --loader it is a starting point, from the host alone.
     """
-    from hostprep.host.gpu import read_gpus
+    from hostprep.host.gpu_bounded import ask_gpus
     from hostprep.loading.bounds import ranks_here, read_share, visible_gpus
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
     from hostprep.loading.report import Wish, report_fields
@@ -75,9 +77,11 @@ def recommend(
         raise UsageError(
             "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
         )
-    if gpu_rate is not None and not gpu_rate > 0:
-        raise UsageError(f"--gpu-rate {gpu_rate:g}: a GPU takes more than 0 samples a second.")
-    gpus = read_gpus().count
+    if not math.isfinite(seconds):
+        raise UsageError(f"--seconds {seconds:g} is no time to measure for.")
+    if gpu_rate is not None and not 0 < gpu_rate < math.inf:
+        raise UsageError(f"--gpu-rate {gpu_rate:g}: that is no rate of samples a second.")
+    gpus = ask_gpus().count
     count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(gpus)
     host = read_share(count, count_from)
     wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
@@ -118,7 +122,7 @@ def report_text(report: Report) -> str:
         lines.append(f"to go faster: {made.remedy}")
     lines += [f"why: {reason}" for reason in made.reasons]
     if report.gpu_rate is not None:
-        lines.append(f"GPU: {report.gpu_rate:,.0f} samples/s ({report.gpu_rate_from})")
+        lines.append(f"GPU: {format_number(report.gpu_rate)} samples/s ({report.gpu_rate_from})")
     lines += _stage_lines(report)
     lines += _point_lines(report)
     lines += _variant_lines(report)
@@ -136,12 +140,13 @@ def _expectation(report: Report) -> list[str]:
         return []
     how = "measured" if made.confirmed else "by the model, not confirmed"
     error = made.relative_error or 0.0
-    lines = [f"expected: {made.expected_samples_per_s:,.0f} samples/s, ±{error:.0%}, {how}"]
+    expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s"
+    lines = [f"{expected}, ±{error:.0%}, {how}"]
     point = next((p for p in report.points if p.workers == made.num_workers), None)
     if report.gpu_rate is not None and point is not None and point.rate > report.gpu_rate:
         lines = [
-            f"expected: {made.expected_samples_per_s:,.0f} samples/s, since the GPU takes no more;"
-            f" the loader gives {point.rate:,.0f}, ±{error:.0%}, {how}"
+            f"{expected}, since the GPU takes no more;"
+            f" the loader gives {format_number(point.rate)}, ±{error:.0%}, {how}"
         ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
@@ -158,7 +163,7 @@ def _stage_lines(report: Report) -> list[str]:
 
     def line(stage: Stage) -> str:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
-        return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{rate:14,.0f} samples/s"
+        return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{format_number(rate):>14} samples/s"
 
     files = f"{stages.samples} files as bytes"
     if stages.kind != "bytes":
@@ -175,9 +180,9 @@ def _point_lines(report: Report) -> list[str]:
         return []
     lines = ["workers   samples/s   by the model"]
     for point in report.points:
-        model = f"{report.curve.rate(point.workers):,.0f}" if report.curve else ""
+        model = format_number(report.curve.rate(point.workers)) if report.curve else ""
         mark = "  <-" if point.workers == report.recommendation.num_workers else ""
-        rate = f"{point.rate:,.0f} ±{point.relative_error:.0%}"
+        rate = f"{format_number(point.rate)} ±{point.relative_error:.0%}"
         lines.append(f"{point.workers:7d}{rate:>12}{model:>15}{mark}")
     return lines
 
@@ -191,7 +196,7 @@ def _variant_lines(report: Report) -> list[str]:
             lines.append(f"  {variant.group} {variant.name}: {variant.problem}")
             continue
         cells = [
-            "-" if rate is None else f"{rate:,.0f}"
+            "-" if rate is None else format_number(rate)
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
         lines.append(f"  {variant.group + ' ' + variant.name:<30}{cells[0]:>11}{cells[1]:>16}")

@@ -22,19 +22,22 @@ _METHODS = {
 }
 
 
-def measure_batch(batch: Any) -> tuple[int, int]:
-    """Return the bytes of all tensors in a batch, however nested, and how many these are.
+def measure_batch(batch: Any) -> tuple[int, int, int]:
+    """Return the bytes of all arrays in a batch, however nested; of its tensors alone; how many.
 
-    What cannot be looked into counts for nothing.
+    Torch hands over its own tensors in shared memory, and anything else through a pipe. What cannot
+    be looked into counts for nothing.
     """
-    size_bytes = tensors = 0
+    size_bytes = shared_bytes = tensors = 0
     for leaf in _leaves(batch):
         if isinstance(leaf, bytes | bytearray):
             size_bytes += len(leaf)
         elif (held_bytes := _nbytes(leaf)) is not None:
             size_bytes += held_bytes
-            tensors += 1
-    return size_bytes, tensors
+            if attribute(leaf, "untyped_storage") is not None:
+                shared_bytes += held_bytes
+                tensors += 1
+    return size_bytes, shared_bytes, tensors
 
 
 def fingerprint(batch: Any) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hostprep.loading.curve import hit_rates
 from hostprep.loading.known import Known
-from hostprep.loading.model import Binding, Bound
+from hostprep.loading.model import Binding, Bound, Probe
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.units import format_bytes
 
@@ -26,10 +26,13 @@ def what_binds(known: Known, point: Point) -> Binding:
     probes = [probe for probe in known.probes if probe.workers == point.workers]
     cpus = min(known.host.capacity_per_rank, known.host.affinity_cpus / known.host.ranks)
     if not probes:
+        waits = known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds
+        if waits and point.rate < _BUSY_SHARE * known.curve.ceiling:
+            return Binding.READ if known.stages else Binding.WAITING
         return _stage_or_cpu(known) if known.curve.ceiling_cpus else Binding.TRANSPORT
     own = sum(probe.own_cpus for probe in probes) / len(probes)
     main = sum(probe.main_cpus for probe in probes) / len(probes)
-    others = sum(probe.others_cpus for probe in probes) / len(probes)
+    kept = sum(map(_kept_from, probes)) / len(probes)
     if point.workers == 0:
         busiest = max(known.cost.waiting_seconds, known.cost.collate_seconds)
         if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds:
@@ -42,7 +45,7 @@ def what_binds(known: Known, point: Point) -> Binding:
         return Binding.TRANSPORT if tried else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
-    if _starved(own, others, cpus):
+    if own + kept >= _BUSY_SHARE * cpus:
         return _stage_or_cpu(known)
     return Binding.READ if known.stages else Binding.WAITING
 
@@ -57,8 +60,14 @@ def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
     return bound.workers < wanted and point.workers >= bound.workers
 
 
-def _starved(own: float, others: float, cpus: float) -> bool:
-    return own + others >= _BUSY_SHARE * cpus
+def _kept_from(probe: Probe) -> float:
+    """Return the processors that others kept from a loader, or used on its behalf.
+
+    However busy others are: what it did not wait for, it had no use for.
+    """
+    on_behalf = max(0.0, probe.others_cpus - probe.others_before_cpus)
+    waited = max(0.0, probe.runnable_cpus - probe.own_cpus)
+    return on_behalf + min(probe.others_cpus - on_behalf, waited)
 
 
 def _stage_or_cpu(known: Known) -> Binding:

@@ -168,14 +168,17 @@ def bounds(
     main_descriptors: int,
     main_memory_bytes: int = 0,
     distinct_workers: int | None = None,
+    shared_bytes: int | None = None,
 ) -> tuple[Bound, ...]:
     """Return the most workers a rank that each resource allows, the tightest first.
 
     ``batches`` is what an epoch has; ``worker_memory_bytes`` is what one worker was seen to hold,
     ``main_memory_bytes`` what the process that starts them holds itself. ``distinct_workers`` is
-    how many give samples that no other one gives, None where all do.
+    how many give samples that no other one gives, None where all do. ``shared_bytes`` are those of
+    a batch that it has in /dev/shm, None where that is all of them.
     """
     found = []
+    shared_bytes = batch_bytes if shared_bytes is None else shared_bytes
     ahead_bytes = prefetch_factor * batch_bytes
     held_bytes = (worker_memory_bytes or 0) + ahead_bytes
     if held_bytes:
@@ -190,14 +193,14 @@ def bounds(
                 f" leaves{beside}, at {format_bytes(held_bytes)} a worker",
             )
         )
-    if host.shm_free_bytes is not None and ahead_bytes:
-        in_shm = int(SHM_SHARE * host.shm_free_bytes / host.ranks // batch_bytes)
+    if host.shm_free_bytes is not None and shared_bytes:
+        in_shm = int(SHM_SHARE * host.shm_free_bytes / host.ranks // shared_bytes)
         found.append(
             Bound(
                 Binding.SHARED_MEMORY,
                 max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
                 f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at {prefetch_factor}"
-                f" batches of {format_bytes(batch_bytes)} a worker and {_TAKEN_BATCHES} taken",
+                f" batches of {format_bytes(shared_bytes)} a worker and {_TAKEN_BATCHES} taken",
             )
         )
     if host.descriptors_limit is not None:

@@ -263,7 +263,11 @@ def _ready(opened: Opened, job: ProbeJob, options: dict[str, Any]) -> Built:
         if opened.batching is Batching.BATCH_SAMPLER:
             batch = next(iter(order))
             keys, size = batch, len(batch)
-        sample = _present(opened.dataset[key] for key in keys)
+        many = getattr(opened.dataset, "__getitems__", None)
+        if many and opened.batching in (Batching.SIZE, Batching.BATCH_SAMPLER):
+            sample = _present(many([key])[0] for key in keys)  # torch asks it for all of a batch
+        else:
+            sample = _present(opened.dataset[key] for key in keys)
         if opened.batching is Batching.SAMPLER:
             assert isinstance(order, UnseenEntries)
             size = order.sizes[-1]

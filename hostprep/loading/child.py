@@ -45,7 +45,8 @@ def main() -> None:
     die_with_parent()
     os.register_at_fork(after_in_child=die_with_parent)
     events = _Events()
-    job = json.loads(sys.argv[1])
+    # Gone before the user's module is imported: one that parses its arguments there finds none.
+    job = json.loads(sys.argv.pop())
     where = ["start"]
     keep: Any = None
     try:

@@ -49,6 +49,8 @@ def decode(data: bytes, decoder: str) -> Any:
             return np.asarray(opened.convert("RGB"))
     except UnidentifiedImageError:  # its text names the buffer
         raise ValueError("Pillow cannot identify it as an image") from None
+    except Image.DecompressionBombError as error:  # neither an OSError nor a ValueError
+        raise ValueError(str(error)) from None
 
 
 def resize(image: Any, side: int, decoder: str) -> Any:

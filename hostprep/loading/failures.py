@@ -22,6 +22,11 @@ _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re
 # Not every "No space left on device": the loader may write to a disk of its own.
 _SHARED_MEMORY = re.compile(r"Bus error|shared memory|(?<![\w.-])/torch_\d+_\d+", re.I)
 _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
+# Not every "Resource temporarily unavailable": a socket of the loader's own says so, too.
+_NO_PROCESS = re.compile(
+    r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
+)
+_LAST_WORDS = 16_000
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 
@@ -30,6 +35,7 @@ _CURES = {
     " docker run --shm-size=8g (or --ipc=host)",
     Binding.DESCRIPTORS: "ulimit -n 65536, or"
     " torch.multiprocessing.set_sharing_strategy('file_system')",
+    Binding.PROCESSES: "ulimit -u, or more of them for this cgroup: docker run --pids-limit",
     Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"
     " Python lists, which each worker copies bit by bit",
 }
@@ -74,8 +80,11 @@ def refused(event: dict[str, Any]) -> HostprepError:
     return kinds.get(event["kind"], HostprepError)(event["message"], event["hint"])
 
 
-def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
-    """Return the error for an exception of the user's code, or of torch on its behalf."""
+def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> HostprepError:
+    """Return the error for an exception of the user's code, or of torch on its behalf.
+
+    ``stderr`` is what the process and its workers said besides.
+    """
     said = _essence(event["type"], event["message"])
     # Of a worker that was killed torch says so only in the cause of the error that it raises. What
     # a traceback quotes of anybody's code says nothing.
@@ -102,6 +111,11 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
     if workers and _NO_ROOM.search(event["message"]):
         # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
         text = f"{text}\nshared memory"
+    # A worker that cannot start the thread that hands its batches over only prints why.
+    printed = stderr[-_LAST_WORDS:] if "exited unexpectedly" in event["message"] else ""
+    if workers and (_NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed)):
+        words = f"{format_count(workers, 'worker')} of {what} failed, as no more processes or"
+        return WorkersFailed(f"{words} threads may be started: {said}.", Binding.PROCESSES)
     # Descriptors first: where they are used up, torch speaks of shared memory, too.
     for pattern, binding in (
         (_DESCRIPTORS, Binding.DESCRIPTORS),
@@ -113,6 +127,12 @@ def raised(event: dict[str, Any], what: str, workers: int) -> HostprepError:
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
     return LoaderFailed(f"{what} raised while it made a batch: {said}.", _where(event["trace"]))
+
+
+def step_failed(event: dict[str, Any]) -> Inconclusive:
+    """Return the error for an exception of training steps, in which the user's code has no part."""
+    said = _essence(event["type"], event["message"])
+    return Inconclusive(f"a training step failed there: {said}.", "hostprep verify; nvidia-smi")
 
 
 def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:

@@ -213,7 +213,7 @@ class FileSamples:
         if data[:6] == b"\x93NUMPY":
             import numpy as np
 
-            return np.load(io.BytesIO(data), allow_pickle=False)
+            return _as_torch_takes(np.load(io.BytesIO(data), allow_pickle=False))
         if self.kind == "image" and self.decoder is not None:
             return decoders.decode(data, self.decoder)
         return data
@@ -223,6 +223,17 @@ class FileSamples:
         if self.kind == "image" and self.decoder is not None:
             return decoders.resize(sample, self.side, self.decoder)
         return sample
+
+
+def _as_torch_takes(array: Any) -> Any:
+    """Return an array that can become a tensor: of records, texts or dates that is their bytes."""
+    import numpy as np
+
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind in "biufc" and array.dtype not in (np.longdouble, np.clongdouble):
+        return array
+    return np.frombuffer(bytearray(array.tobytes()), dtype=np.uint8)
 
 
 class BytesSamples(FileSamples):

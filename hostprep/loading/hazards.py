@@ -15,6 +15,7 @@ _THREADS_OF_A_WORKER = 3
 _CURE_SHM = (
     "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"
 )
+_CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
 _CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
 # In what pickle says of a data set: files and connections that it opened.
 _HANDLE = re.compile(
@@ -135,9 +136,11 @@ def of_probes(
         found["workers_failed"] = Hazard(
             "workers_failed",
             failure.message,
-            {"shared_memory": _CURE_SHM, "descriptors": _CURE_DESCRIPTORS}.get(
-                failure.binding, "fewer workers, or more memory for this cgroup"
-            ),
+            {
+                "shared_memory": _CURE_SHM,
+                "descriptors": _CURE_DESCRIPTORS,
+                "processes": _CURE_PROCESSES,
+            }.get(failure.binding, "fewer workers, or more memory for this cgroup"),
         )
     for probe in probes:
         if probe.duplicate_workers:

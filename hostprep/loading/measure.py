@@ -25,6 +25,8 @@ from hostprep.system.run import CommandFailed, Running, start
 from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
+# How many times longer than the last time it may take.
+_OPENING_NEWS = 2.0
 _LONGEST_PROBE_SECONDS = 20.0
 _SHORTEST_PROBE_SECONDS = 4.0
 # Of the time left: what is timed first, and by what all the rest is planned, may take more than
@@ -58,7 +60,8 @@ class Measurer:
 
     ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
     The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
-    on, None for all that this process may use.
+    on, None for all that this process may use. ``start_seconds`` is what each of several workers
+    took to start, once that was seen.
     """
 
     source: dict[str, Any]
@@ -71,12 +74,25 @@ class Measurer:
     cpus: list[int] | None = None
     first: int = 0
     opening_seconds: float = 1.5
+    start_seconds: float | None = None
     subject: Subject | None = None
     seen_before: bool = field(default=False)
 
     def left(self) -> float:
         """Return the seconds left of the budget."""
         return self.deadline - time.monotonic()
+
+    def starting_seconds(self, workers: int) -> float:
+        """Return how long so many workers take to start, before any of them makes a batch.
+
+        Forked ones are there at once. Others import everything anew, on the same processors.
+        """
+        if self.subject is None or self.subject.start_method == "fork":
+            return 0.0
+        each = self.start_seconds
+        if each is None:
+            each = self.opening_seconds / max(1.0, self.host.capacity_per_rank)
+        return workers * each
 
     def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
         """Time the loader without workers; of an iterable return what was timed instead."""
@@ -227,8 +243,11 @@ class Measurer:
         """Follow the child's events to its result; note its workers in ``pids``."""
         phase, buffer = "start", b""
         began = opened = time.monotonic()
+        # Listing millions of files takes minutes: who gives more time gives it to that, too.
+        known = _OPENING_NEWS * self.opening_seconds
+        patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
         try:
-            for chunk in child.chunks(timeout_seconds=_OPENING_SECONDS + limit + 30):
+            for chunk in child.chunks(timeout_seconds=patience + limit + 30):
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:
@@ -240,7 +259,10 @@ class Measurer:
                                 return dict(event["result"])
                             if end == "refused":
                                 raise failures.refused(event)
-                            raise failures.raised(event, self.what, workers)
+                            if job["job"] == "gpu":
+                                raise failures.step_failed(event)
+                            said = child.completed().stderr
+                            raise failures.raised(event, self.what, workers, said)
                         case "workers":
                             pids += event["pids"]
                             opened = time.monotonic()  # what is limited begins now
@@ -253,12 +275,13 @@ class Measurer:
                     phase = event["event"]
                 waited = time.monotonic() - opened
                 opening = phase in ("start", "opening")
-                if waited > (_OPENING_SECONDS if opening else limit + _GRACE_SECONDS):
+                if waited > (patience if opening else limit + _GRACE_SECONDS):
                     raise self._hung(job["job"], phase, workers, waited)
         except CommandFailed:
             raise self._hung(job["job"], phase, workers, limit) from None
         ended = child.wait(timeout_seconds=_ENDING_SECONDS)
-        raise failures.died(self.what, phase, ended.returncode, ended.stderr)
+        what = "the training steps" if job["job"] == "gpu" else self.what
+        raise failures.died(what, phase, ended.returncode, ended.stderr)
 
     def _hung(self, job: str, phase: str, workers: int, seconds: float) -> failures.Hung:
         doing = _DOING.get(job)
@@ -282,6 +305,9 @@ class Measurer:
             cpus=schedulable,
         )
         self.seen_before = self.seen_before or found["seen_before"]
+        if found["workers"]:
+            each = found["first_batch_seconds"] / found["workers"]
+            self.start_seconds = min(each, self.start_seconds or each)
         return Probe(undisturbed_samples_per_s=rate, **found)
 
 

@@ -21,6 +21,7 @@ class Binding(StrEnum):
     MEMORY = "memory"
     SHARED_MEMORY = "shared_memory"
     DESCRIPTORS = "descriptors"
+    PROCESSES = "processes"
     LENGTH = "length"
     SHARDING = "sharding"
     PIPELINE = "pipeline"
@@ -85,8 +86,9 @@ class SampleCost:
     took ``worker_seconds``; as it was, where there was no time for more.
     ``waiting_seconds`` is time that no processor was wanted: storage, network, sleep.
     ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
-    they differ. ``image_side`` is that of square images as large as those in a batch, in pixels,
-    None where there are none.
+    they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
+    None where that is all of them. ``image_side`` is that of square images as large as those in a
+    batch, in pixels, None where there are none.
     """
 
     batch_size: int
@@ -100,6 +102,18 @@ class SampleCost:
     tensors_per_batch: int
     batch_p99_over_mean: float
     image_side: int | None = None
+    shared_bytes: int | None = None
+
+    @property
+    def batch_bytes(self) -> int:
+        """Return the bytes of a batch."""
+        return self.sample_bytes * self.batch_size
+
+    @property
+    def shared_batch_bytes(self) -> int:
+        """Return the bytes of a batch that are in /dev/shm when a worker hands it over."""
+        shared = self.sample_bytes if self.shared_bytes is None else self.shared_bytes
+        return shared * self.batch_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ import math
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing import get_start_method
+from multiprocessing.context import set_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -138,6 +139,14 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     if isinstance(found, type) or (callable(found) and not is_data(found)):
         found = found()
     what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
+    inner = found.values() if isinstance(found, Mapping) else found
+    if isinstance(found, tuple | list | Mapping) and any(
+        isinstance(one, DataLoader | Dataset) for one in inner
+    ):
+        raise UsageError(
+            f"{what} holds several things, and is no loader; nothing was measured.",
+            "name one of them, or a function of your own that returns one of them",
+        )
     if isinstance(found, DataLoader):
         return _of_loader(found, what, batch_size)
     if isinstance(found, IterableDataset):
@@ -293,13 +302,40 @@ class _Counting:
         return size
 
 
+class _Trying(ForkingPickler):
+    """Pickles as for a worker that is spawned, and leaves what it pickles as it is.
+
+    Torch's own way moves all tensors into shared memory, which may have no room for them, and keeps
+    a descriptor or two for each: of a data set that is measured next.
+    """
+
+    def reducer_override(self, thing: Any) -> Any:
+        import torch
+
+        if isinstance(thing, torch.UntypedStorage) and thing.device.type == "cpu":
+            return bytes, ()
+        return NotImplemented
+
+
+class _NoChild:
+    """Stands for the worker to spawn: what only goes to such a one, as a lock, is taken then."""
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        return descriptor
+
+    DupFd = duplicate_for_child  # by the name that multiprocessing asks for
+
+
 def _pickled(dataset: Any, collate: Any, loader: Any) -> tuple[str | None, int | None]:
     target = _Counting()
     init = None if loader is None else loader.worker_init_fn
+    set_spawning_popen(_NoChild())  # type: ignore[arg-type]
     try:
-        ForkingPickler(target, pickle.HIGHEST_PROTOCOL).dump((dataset, collate, init))
+        _Trying(target, pickle.HIGHEST_PROTOCOL).dump((dataset, collate, init))
     except Exception as error:
         return f"{type(error).__name__}: {error}".splitlines()[0], None
+    finally:
+        set_spawning_popen(None)
     return None, target.size_bytes
 
 

@@ -171,7 +171,7 @@ class Run:
             if length is None or not made.expected_samples_per_s
             else length / (host.ranks * made.expected_samples_per_s)
         )
-        wanted = self.curve.proposal(self.gpu_rate)
+        wanted = min(self.curve.proposal(self.gpu_rate), MOST_WORKERS)
         return Report(
             mode=mode,
             host=host,
@@ -243,13 +243,13 @@ class Run:
             return None
 
     def _needed_seconds(self, workers: int, rate: float) -> float:
-        """Return how long a probe takes at ``rate``: what is discarded, and the clock's rounds."""
+        """Return how long a probe takes at ``rate``: its start, what is discarded, the rounds."""
         assert self.cost is not None
         discarded, counted = discarded_batches(workers), least_batches(workers)
         batch_seconds = self.cost.batch_size / rate
-        return 1.3 * discarded * batch_seconds + max(
-            counted * batch_seconds, self.measurer.window_seconds
-        )
+        timed = max(counted * batch_seconds, self.measurer.window_seconds)
+        starting = self.measurer.starting_seconds(workers)
+        return starting + 1.3 * discarded * batch_seconds + timed
 
     def _likely_rate(self, workers: int) -> float:
         """Return what the model says, or less where probes have shown that it says too much."""
@@ -283,7 +283,8 @@ class Run:
         each = batch_size * self.measurer.host.ranks  # an epoch is shared by the ranks
         return bounds(
             self.measurer.host,
-            batch_bytes=self.cost.sample_bytes * batch_size,
+            batch_bytes=self.cost.batch_bytes,
+            shared_bytes=self.cost.shared_batch_bytes,
             tensors_per_batch=self.cost.tensors_per_batch,
             prefetch_factor=PROBE_PREFETCH,
             batches=None if length is None else math.ceil(length / each),

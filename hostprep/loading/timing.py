@@ -160,7 +160,7 @@ def time_loader(
         shared_out=opened.kind != "stream" or job.ready,
     )
     first = batches.take()
-    size_bytes, tensors = measure_batch(first)
+    measured = measure_batch(first)
     side = image_side(first)
     del first
     first_seconds = time.perf_counter() - begin
@@ -172,7 +172,7 @@ def time_loader(
         if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
             break
         # Batches of texts or of boxes differ; what they take is to suffice for the largest.
-        size_bytes, tensors = max((size_bytes, tensors), measure_batch(batches.take()))
+        measured = max(measured, measure_batch(batches.take()))
     discarded = batches.came
     if discarded < discard and job.workers:
         raise Inconclusive(
@@ -238,11 +238,13 @@ def time_loader(
         if time.perf_counter() + seconds / timed <= deadline:
             spent = on_one_thread(batches, built, built.collate, job, deadline)
         batch_size = max(1, round(samples / timed))
+        size_bytes, shared_bytes, tensors = measured
         found["cost"] = dataclasses.asdict(
             SampleCost(
                 batch_size=batch_size,
                 seconds=1 / rate,
                 sample_bytes=size_bytes // batch_size,
+                shared_bytes=shared_bytes // batch_size,
                 tensors_per_batch=tensors,
                 batch_p99_over_mean=_p99_over_mean(marks),
                 image_side=side,

@@ -16,7 +16,7 @@ from hostprep.loading.curve import prefetch_factor
 from hostprep.loading.known import Known
 from hostprep.loading.model import Batching, Binding, Probe, Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
-from hostprep.units import format_count
+from hostprep.units import format_count, format_number
 
 # Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
 _START_SHARE = 0.01
@@ -31,12 +31,15 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     if workers:
         ahead = prefetch_factor(known.cost.batch_p99_over_mean, known.gpu_rate, point.rate)
         ahead = _fitting_prefetch(known, workers, ahead)
-    batch_bytes = known.cost.sample_bytes * known.cost.batch_size
     held = _worker_memory(known.probes, workers)
-    shm_bytes = batches_in_shm(workers, ahead or 0) * batch_bytes * known.host.ranks
-    memory_bytes = workers * (held or 0) * known.host.ranks + shm_bytes
+    batches = batches_in_shm(workers, ahead or 0) * known.host.ranks
+    shm_bytes = batches * known.cost.shared_batch_bytes
+    ahead_bytes = batches * known.cost.batch_bytes
+    memory_bytes = None  # of workers that nobody has seen
+    if held or not workers:
+        memory_bytes = workers * (held or 0) * known.host.ranks + ahead_bytes
     # Pinned batches lie in memory that cannot be given back: only where that is small.
-    pin = known.cuda and shm_bytes < 0.1 * known.host.memory_available_bytes
+    pin = known.cuda and ahead_bytes < 0.1 * known.host.memory_available_bytes
     persistent = bool(workers) and _persistent(known, point)
     confirmed = point.probes > 0
     batching = Batching.SIZE if known.subject is None else known.subject.batching
@@ -77,9 +80,9 @@ def of_iterable(
     if gpu_rate is None:
         words = "how it works inside is its own; whether that is enough --gpu-rate tells"
     elif enough:
-        words = f"enough for the GPU's {gpu_rate:,.0f}"
+        words = f"enough for the GPU's {format_number(gpu_rate)}"
     else:
-        words = f"the GPU takes {gpu_rate:,.0f}: tune it by its own settings"
+        words = f"the GPU takes {format_number(gpu_rate)}: tune it by its own settings"
     return Recommendation(
         num_workers=None,
         prefetch_factor=None,
@@ -91,7 +94,7 @@ def of_iterable(
         relative_error=relative_error,
         confirmed=True,
         change_needed=False if enough else None,
-        verdict=f"it gives {rate:,.0f} samples/s as it is; {words}",
+        verdict=f"it gives {format_number(rate)} samples/s as it is; {words}",
         reasons=(
             "it is no DataLoader, so it was timed as it is",
             f"an item counts {counted}",
@@ -113,7 +116,8 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         return chosen.workers, current != chosen.workers, f"{current} now"
     if current == chosen.workers:
         return current, False, f"{current} now"
-    borne = [p for p in known.points if p.workers <= allowed]
+    # What is chosen by the model, as nothing was measured with workers, is none of these points.
+    borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
     best = max(delivered(p, known.gpu_rate) for p in borne)
     if feeds(point, known.gpu_rate) or delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best:
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
@@ -134,7 +138,8 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
     def fits(ahead: int) -> bool:
         found = bounds(
             known.host,
-            batch_bytes=cost.sample_bytes * cost.batch_size,
+            batch_bytes=cost.batch_bytes,
+            shared_bytes=cost.shared_batch_bytes,
             tensors_per_batch=cost.tensors_per_batch,
             prefetch_factor=ahead,
             batches=None,
@@ -167,7 +172,7 @@ def _persistent(known: Known, point: Point) -> bool:
 
 
 def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
-    rate = f"{delivered(point, known.gpu_rate):,.0f} samples/s"
+    rate = f"{format_number(delivered(point, known.gpu_rate))} samples/s"
     ranks = " a rank" if known.host.ranks > 1 else ""
     if change is False:
         return f"no change needed: {words}, {rate}{ranks}"
@@ -175,10 +180,12 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     count = format_count(point.workers, "worker")
     workers = f"{count}{ranks} {'is' if point.workers == 1 else 'are'}"
     if known.gpu_rate is not None and binding is Binding.GPU:
-        return f"{workers} enough for the GPU's {known.gpu_rate:,.0f} samples/s{with_words}"
+        return (
+            f"{workers} enough for the GPU's {format_number(known.gpu_rate)} samples/s{with_words}"
+        )
     if known.gpu_rate is not None:
         return (
-            f"{rate} with {count}{ranks}, of the {known.gpu_rate:,.0f} that the GPU takes"
+            f"{rate} with {count}{ranks}, of the {format_number(known.gpu_rate)} that the GPU takes"
             f"{with_words}; what binds is {binding}"
         )
     # Without the GPU's rate nobody knows what is enough.
@@ -199,8 +206,8 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         if tried:
             best = max(tried, key=lambda p: p.rate)
             reasons.append(
-                f"{format_count(best.workers, 'worker')} gave {best.rate:,.0f} samples/s, none gave"
-                f" {point.rate:,.0f}: the samples are as good as ready"
+                f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s,"
+                f" none gave {format_number(point.rate)}: the samples are as good as ready"
             )
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -79,6 +80,8 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
     Raises ``UsageError`` for budgets that are too small, ``HostprepError`` where fio or a reader
     fails.
     """
+    if not math.isfinite(settings.seconds):
+        raise UsageError(f"--seconds {settings.seconds:g} is no time to measure for.")
     if settings.seconds < LEAST_SECONDS:
         raise UsageError(
             f"--seconds {settings.seconds:g} is too short; {LEAST_SECONDS:g} at least."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import os
 import signal
@@ -213,6 +214,21 @@ def pipeline() -> Iterator[dict[str, Any]]:
     while True:
         time.sleep(0.01)
         yield {"image": torch.zeros(16, 3, 8, 8)}
+
+
+def with_arguments() -> DataLoader[torch.Tensor]:
+    """As a script does that parses its arguments when it is imported."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=16)
+    return DataLoader(Ready(), batch_size=parser.parse_args().batch_size)
+
+
+def train_and_validate() -> tuple[DataLoader[torch.Tensor], Waiting]:
+    return good_already(), Waiting()
+
+
+def by_name() -> dict[str, Any]:
+    return {"train": good_already(), "val": good_already(), "classes": 10}
 
 
 def broken() -> Dataset[torch.Tensor]:

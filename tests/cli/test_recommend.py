@@ -126,6 +126,8 @@ def test_ranks_come_from_the_launcher(
         ("--loader", "a:b", "--no-measure"),
         ("--gpu-rate", "0"),
         ("--gpu-rate", "nan"),
+        ("--gpu-rate", "inf"),
+        ("--seconds", "nan"),
         ("--batch-size", "0"),
         ("--dataset", "/nowhere/at/all"),
     ],
@@ -233,6 +235,12 @@ def test_a_slow_gpu_is_fed_by_few() -> None:
     assert found["expected_samples_per_s"] == 400
 
 
+def test_a_module_that_parses_its_arguments_finds_none() -> None:
+    status, found, _ = loader("with_arguments", "--seconds", "5")
+    assert status == 0
+    assert found["evidence"]["loader"]["batch_size"] == 16
+
+
 def test_prints_of_the_loader_stay_out_of_the_document() -> None:
     status, found, _ = loader("prints_unpicklable")
     assert status == 0
@@ -254,6 +262,8 @@ def test_prints_of_the_loader_stay_out_of_the_document() -> None:
         ("unpicklable_spawned", 1, "cannot be sent to its workers"),
         ("broken", 1, "could not be opened: FileNotFoundError: /data/train.lmdb"),
         ("constant", 2, "is no loader"),
+        ("train_and_validate", 2, "holds several things"),
+        ("by_name", 2, "holds several things"),
         ("absent", 2, "has no absent"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostprep.units import format_bytes, format_count
+from hostprep.units import format_bytes, format_count, format_number
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,19 @@ def test_a_count_goes_with_its_noun(number: int, noun: str, words: str) -> None:
 )
 def test_sizes_have_three_digits(size_bytes: int, words: str) -> None:
     assert format_bytes(size_bytes) == words
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (3420.4, "3,420"),
+        (12.4, "12"),
+        (9.96, "10"),
+        (4.71, "4.7"),
+        (0.333, "0.33"),
+        (0.0021, "0.0021"),
+        (0, "0"),
+    ],
+)
+def test_what_is_slow_is_not_said_to_be_nothing(number: float, words: str) -> None:
+    assert format_number(number) == words

@@ -43,6 +43,16 @@ class ByLists(Plain):
         return torch.stack([sample(index) for index in indices])
 
 
+class AllAtOnce(Plain):
+    """Makes all samples of a batch in one go, as one that asks a server; none by itself."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise NotImplementedError
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return [sample(index) for index in indices]
+
+
 class Batched(Plain):
     """Holds batches of 16, and their labels."""
 
@@ -125,6 +135,10 @@ def shards() -> DataLoader[Any]:
 
 def batched() -> DataLoader[Any]:
     return DataLoader(Batched(), batch_size=None, shuffle=True)
+
+
+def all_at_once() -> DataLoader[Any]:
+    return DataLoader(AllAtOnce(), batch_size=16)
 
 
 def by_lists() -> DataLoader[Any]:

@@ -6,6 +6,7 @@ from collections import UserDict
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -34,31 +35,43 @@ class Refusing:
         raise RuntimeError("not here")
 
 
+def sized(batch: Any) -> tuple[int, int]:
+    """Measure a batch of nothing but tensors."""
+    size_bytes, shared_bytes, tensors = measure_batch(batch)
+    assert shared_bytes == size_bytes
+    return size_bytes, tensors
+
+
+def test_arrays_that_are_no_tensors_go_through_a_pipe() -> None:
+    batch = {"x": np.zeros(10, dtype=np.float32), "y": torch.zeros(2), "raw": b"abc"}
+    assert measure_batch(batch) == (40 + 8 + 3, 8, 1)
+
+
 def test_bytes_of_nested_batches() -> None:
     batch = {"x": torch.zeros(4, 10), "y": [torch.zeros(3), ("name", torch.zeros(1))]}
-    assert measure_batch(batch) == (4 * 44, 3)
-    assert measure_batch(b"abc") == (3, 0)
+    assert sized(batch) == (4 * 44, 3)
+    assert measure_batch(b"abc") == (3, 0, 0)
     wrapped = UserDict(
         x=torch.zeros(4, 10), boxes=Boxes(torch.zeros(3)), slots=Slots(torch.ones(2))
     )
-    assert measure_batch([wrapped, "name", 7]) == (160 + 12 + 8, 3)
+    assert sized([wrapped, "name", 7]) == (160 + 12 + 8, 3)
     wrapped["itself"] = wrapped
-    assert measure_batch(wrapped)[1] >= 3
+    assert sized(wrapped)[1] >= 3
 
 
 def test_sparse_tensors_count_with_their_indices() -> None:
     dense = torch.eye(10)
-    assert measure_batch(dense.to_sparse()) == (10 * 2 * 8 + 10 * 4, 2)
+    assert sized(dense.to_sparse()) == (10 * 2 * 8 + 10 * 4, 2)
     uncoalesced = torch.sparse_coo_tensor(torch.zeros(2, 3, dtype=torch.long), torch.ones(3))
-    assert measure_batch({"graph": uncoalesced}) == (3 * 2 * 8 + 3 * 4, 2)
-    assert measure_batch(dense.to_sparse_csr()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
-    assert measure_batch(dense.to_sparse_csc()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
+    assert sized({"graph": uncoalesced}) == (3 * 2 * 8 + 3 * 4, 2)
+    assert sized(dense.to_sparse_csr()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
+    assert sized(dense.to_sparse_csc()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
     ragged = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
-    assert measure_batch(ragged) == (5 * 4 + 3 * 8, 2)
+    assert sized(ragged) == (5 * 4 + 3 * 8, 2)
 
 
 def test_what_raises_when_asked_counts_for_nothing() -> None:
-    assert measure_batch([Refusing(), torch.zeros(3)]) == (12, 1)
+    assert sized([Refusing(), torch.zeros(3)]) == (12, 1)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,15 @@ def test_samples_are_counted_as_they_are(
 
 @pytest.mark.parametrize(
     ("name", "batch_size"),
-    [("shards", 16), ("batched", 16), ("by_lists", 16), ("bucketed", 4), ("half", 8), ("gaps", 8)],
+    [
+        ("shards", 16),
+        ("batched", 16),
+        ("by_lists", 16),
+        ("all_at_once", 16),
+        ("bucketed", 4),
+        ("half", 8),
+        ("gaps", 8),
+    ],
 )
 def test_what_is_handed_out_ready_is_a_sample_that_there_is(name: str, batch_size: int) -> None:
     of = opened(name)

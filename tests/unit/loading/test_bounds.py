@@ -186,6 +186,7 @@ def workers_by(binding: Binding, **changed: object) -> int:
         "main_descriptors": 30,
         "main_memory_bytes": 0,
         "distinct_workers": None,
+        "shared_bytes": None,
     }
     facts = share(**{name: value for name, value in changed.items() if name not in given})
     given |= {name: value for name, value in changed.items() if name in given}
@@ -203,6 +204,13 @@ def test_shm_holds_what_workers_have_in_hand_and_what_the_training_took() -> Non
     )
     assert docker_of_two == 0
     assert workers_by(Binding.SHARED_MEMORY, shm_free_bytes=8 * GIB) == (327 - 2) // 2
+
+
+def test_what_goes_through_a_pipe_takes_no_shm() -> None:
+    docker = {"shm_free_bytes": 64 * MIB, "batch_bytes": 100 * MIB}
+    assert workers_by(Binding.SHARED_MEMORY, **docker, shared_bytes=MIB) == (51 - 2) // 2
+    with pytest.raises(StopIteration):
+        workers_by(Binding.SHARED_MEMORY, **docker, shared_bytes=0)
 
 
 def test_memory_counts_workers_and_their_batches() -> None:

@@ -48,6 +48,8 @@ def failure(
             Binding.DESCRIPTORS,
         ),
         ("DataLoader worker (pid 8) is killed by signal: Killed.", Binding.MEMORY),
+        ("[Errno 11] Resource temporarily unavailable", Binding.PROCESSES),  # of fork
+        ("can't start new thread", Binding.PROCESSES),
         ("[Errno 12] Cannot allocate memory", Binding.MEMORY),
     ],
 )
@@ -173,6 +175,21 @@ def test_an_open_file_is_not_to_be_shared_by_fork() -> None:
     assert "spawn or forkserver" in error.message
     assert "worker_init_fn" in (error.hint or "")
     assert "multiprocessing_context" not in (error.hint or "")
+
+
+def test_a_worker_without_a_thread_of_its_own_only_prints_so() -> None:
+    event = {
+        "where": "iterate",
+        "type": "RuntimeError",
+        "message": "DataLoader worker (pid(s) 7) exited unexpectedly",
+        "causes": [],
+        "trace": "",
+    }
+    printed = "Traceback ...\nRuntimeError: can't start new thread\n"
+    error = raised(event, "mine:data", 4, printed)
+    assert isinstance(error, WorkersFailed)
+    assert error.binding is Binding.PROCESSES
+    assert not isinstance(raised(event, "mine:data", 4, "boom"), WorkersFailed)
 
 
 def test_opening_and_iterating_are_told_apart() -> None:

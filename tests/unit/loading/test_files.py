@@ -8,6 +8,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,36 @@ def test_batches_of_arrays_and_of_bytes() -> None:
     assert tuple(collate_tensors(odd).shape) == (7,)
     assert collate_tensors([b"abc", b"de"]).tolist() == [97, 98, 99, 100, 101]
     assert collate_tensors([b"", b""]).numel() == 0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(10, dtype=[("x", "f4"), ("t", "i8")]),
+        np.array(["some", "words"]),
+        np.array(["", ""]),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, np.longdouble),
+        np.zeros((2, 3), ">f4"),
+        np.zeros((0, 3)),
+    ],
+)
+def test_arrays_that_torch_does_not_take_are_measured_all_the_same(
+    array: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "0.npy", array)
+    samples = FileSamples([str(tmp_path / "0.npy")], "npy", None, 32)
+    batch = collate_tensors([samples[0], samples[0]])
+    assert batch.shape[0] == 2
+    assert batch.nbytes == 2 * array.nbytes
+
+
+def test_an_image_too_large_for_pillow_is_one_that_cannot_be_decoded(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match="pixels"):
+        decoders.decode((images / "class0" / "0.jpg").read_bytes(), "pillow")
 
 
 def test_stages_of_images_are_all_timed(images: Path) -> None:

@@ -91,6 +91,16 @@ def test_a_gpu_that_cannot_be_timed_is_a_note(
     assert error.message in (found.note or "")
 
 
+def test_training_steps_that_fail_are_not_the_loaders_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # so the step fails, whatever torch this is
+    measurer = Measurer({}, "mine", None, making.share(), time.monotonic() + 60, 1.0, Silent())
+    measurer.subject = making.subject(cuda=True)
+    note = measured_rate(measurer, making.cost(image_side=224, batch_size=4)).note or ""
+    assert "a training step failed there: " in note and "mine" not in note
+
+
 class Events:
     """Keeps what the child tells."""
 

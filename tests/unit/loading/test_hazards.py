@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import multiprocessing
 import sqlite3
 import zipfile
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 
 import cv2
 import pytest
+import torch
 
-from hostprep.loading import hazards
+from hostprep.loading import hazards, processes
 from hostprep.loading.model import Binding, Bound, FailedProbe
 from hostprep.loading.opening import Opened, describe
 from hostprep.units import GIB, MIB
@@ -90,6 +92,22 @@ def test_handles_are_to_be_opened_in_the_worker(handle: Any, tmp_path: Path) -> 
         (cure,) = cures_of(describe(opened, thoroughly=True).pickle_error)
     assert "in the worker" in cure
     assert "multiprocessing_context" not in cure
+
+
+def test_tensors_stay_where_they_are_when_pickling_is_tried() -> None:
+    tensors = [torch.zeros(100) for _ in range(50)]
+    opened = Opened(Holding(tensors), None, None, None, 8, "dataset", "mine")
+    before = processes.open_descriptors()
+    assert describe(opened, thoroughly=True).pickle_error is None
+    assert processes.open_descriptors() == before
+    assert not any(tensor.is_shared() for tensor in tensors)
+
+
+def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
+    spawning = multiprocessing.get_context("spawn")
+    held = (spawning.Lock(), spawning.Value("i", 3), spawning.Queue(), spawning.RawArray("d", 9))
+    opened = Opened(Holding(held), None, None, None, 8, "dataset", "mine")
+    assert describe(opened, thoroughly=True).pickle_error is None
 
 
 @pytest.mark.parametrize(

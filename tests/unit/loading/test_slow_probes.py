@@ -12,6 +12,7 @@ import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
+from hostprep.loading import measure as measuring
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
@@ -95,6 +96,22 @@ def test_the_first_probe_may_take_half_of_the_time_where_there_is_much(
 
 
 @pytest.mark.parametrize(
+    ("seconds", "before", "opened"), [(0.1, 0.1, False), (60.0, 0.1, True), (0.1, 30.0, True)]
+)
+def test_more_time_is_also_for_opening_and_so_is_what_it_took_before(
+    seconds: float, before: float, opened: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_OPENING_SECONDS", 0.0)
+    asking = measurer()
+    asking.source = {"loader": "email.message:Message"}  # imported soon, and no loader
+    asking.deadline = time.monotonic() + seconds
+    asking.opening_seconds = before
+    with pytest.raises(HostprepError) as caught:
+        asking.with_workers(2, 2)
+    assert isinstance(caught.value, failures.Hung) is not opened
+
+
+@pytest.mark.parametrize(
     "error", [hung("opened"), Inconclusive("too slow."), failures.LoaderFailed("it raised.")]
 )
 def test_the_search_does_without_the_transport(
@@ -170,6 +187,35 @@ def test_a_loader_that_hangs_with_any_number_of_workers_is_remembered() -> None:
     run.search.run(None)
     assert len(run.search.probes) == 1
     assert run.hung is not None
+
+
+class Spawned(Slow):
+    """Workers of a loader that waits: they import for two seconds each before they begin."""
+
+    spent_seconds = 0.0
+
+    def left(self) -> float:
+        return 60.0 - self.spent_seconds
+
+    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+        self.spent_seconds += 2.0 * workers
+        assert self.left() > 0
+        return making.probe(workers, 107 * workers)
+
+
+@pytest.mark.parametrize("seen", [2.0, None])
+def test_no_more_workers_are_tried_than_there_is_time_to_spawn(seen: float | None) -> None:
+    run = searching(Spawned)
+    assert run.search is not None
+    run.search.affordable = run._affordable
+    run.measurer.subject = making.subject(start_method="forkserver")
+    run.measurer.opening_seconds = 2.0 * run.measurer.host.capacity_per_rank
+    run.measurer.start_seconds = seen
+    run.search.run(None)
+    assert run.search.chosen().workers >= 2
+    assert run.measurer.starting_seconds(4) == 8.0
+    run.measurer.subject = making.subject(start_method="fork")
+    assert run.measurer.starting_seconds(4) == 0.0
 
 
 def test_likely_rates_fall_with_what_probes_have_shown() -> None:

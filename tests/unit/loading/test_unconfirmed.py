@@ -10,7 +10,7 @@ import pytest
 
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
-from hostprep.loading.report import Wish
+from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import Run
 from tests.unit.loading import making
 from tests.unit.loading.test_verdict import subject
@@ -19,7 +19,11 @@ WISH = Wish(None, None, 5.0, 224, measure=True, compare=False)
 
 
 def recommended(kind: str = "dataset", **host: Any) -> int | None:
-    """Return the recommendation for a loader that only waits, 10 ms a sample."""
+    return reported(kind, **host).recommendation.num_workers
+
+
+def reported(kind: str = "dataset", **host: Any) -> Report:
+    """Return the report on a loader that only waits, 10 ms a sample."""
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
     measurer.subject = dataclasses.replace(subject(None), kind=kind)
@@ -32,7 +36,7 @@ def recommended(kind: str = "dataset", **host: Any) -> int | None:
         sample_bytes=1,
     )
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
-    return run.report("loader").recommendation.num_workers
+    return run.report("loader")
 
 
 @pytest.mark.parametrize("cpus", [2, 8])
@@ -54,3 +58,11 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
 
 def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:
     assert recommended("stream") in (0, 1)
+
+
+def test_what_suffices_for_all_workers_that_are_ever_asked_for_is_not_short() -> None:
+    def short(descriptors_limit: int) -> set[str]:
+        return {hazard.code for hazard in reported(descriptors_limit=descriptors_limit).hazards}
+
+    assert "descriptors_short" in short(600)
+    assert "descriptors_short" not in short(1024)

@@ -20,7 +20,7 @@ from hostprep.loading.model import (
     Subject,
     Transport,
 )
-from hostprep.loading.search import choose, points_of
+from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.verdict import code, of_iterable, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
@@ -61,7 +61,7 @@ def judged(
     staged: Stages | None = None,
     cuda: bool = False,
     data_bytes: float | None = None,
-    chosen: int | None = None,
+    chosen: int | Point | None = None,
 ) -> Recommendation:
     host, sample = host or share(), sample or cost()
     points = points_of(probes)
@@ -88,8 +88,8 @@ def judged(
         cuda=cuda,
         data_bytes=data_bytes,
     )
-    point = choose(points, gpu)
-    if chosen is not None:
+    point = chosen if isinstance(chosen, Point) else choose(points, gpu)
+    if isinstance(chosen, int):
         point = next(p for p in points if p.workers == chosen)
     return recommend(known, point)
 
@@ -115,6 +115,22 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     assert "hostprep stage" in (made.remedy or "")
     assert "25% fit into memory" in (made.remedy or "")
     assert judged(probes, staged=stages(read_as_is=0.02)).binding is Binding.READ
+
+
+@pytest.mark.parametrize(
+    ("before", "runnable", "binding"),
+    [
+        (7.0, 0.95, Binding.WAITING),  # a training beside it, on processors that it does not want
+        (7.0, 8.0, Binding.CPU),  # which it does want
+        (0.0, 0.95, Binding.CPU),  # a file server, which works for it
+    ],
+)
+def test_busy_others_bind_where_the_loader_wants_their_processors(
+    before: float, runnable: float, binding: Binding
+) -> None:
+    beside = {"others_cpus": 7.0, "others_before_cpus": before, "runnable_cpus": runnable}
+    made = judged([probe(0, 500), probe(8, 2000, **IDLE, **beside)])
+    assert made.binding is binding
 
 
 def test_a_stream_that_is_not_shared_out_binds_where_more_workers_would_help() -> None:
@@ -154,6 +170,18 @@ def test_enough_for_the_gpu_is_an_answer() -> None:
     assert "enough for the GPU" in made.verdict
 
 
+def test_unconfirmed_workers_that_wait_are_not_said_to_be_short_of_processors() -> None:
+    far = cost(seconds=3.0, worker_seconds=3.0, cpu_seconds=0.001, waiting_seconds=2.999)
+    few = Point(16, 5.3, 5.3, 0.08, 0)
+    made = judged([probe(0, 0.33)], sample=far, chosen=few)
+    assert made.binding is Binding.WAITING
+    assert "stage" in str(made.remedy)
+    made = judged([probe(0, 0.33)], sample=far, chosen=few, staged=stages())
+    assert made.binding is Binding.READ
+    busy = Point(16, 4100, 4100, 0.08, 0)
+    assert judged([probe(0, 500)], chosen=busy).binding is Binding.CPU
+
+
 def test_out_of_reach_is_said_with_what_binds() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=9000)
     assert made.binding is Binding.CPU
@@ -166,6 +194,13 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     made = judged(probes, current=current)
     assert (made.change_needed, made.num_workers) == (needed, workers)
     assert ("no change needed" in made.verdict) is not needed
+
+
+def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
+    made = judged([probe(0, 0.3)], current=0, chosen=Point(16, 4.8, 4.8, 0.08, 0))
+    assert (made.num_workers, made.change_needed, made.confirmed) == (16, True, False)
+    made = judged([probe(0, 0.3)], current=0, chosen=Point(1, 0.3, 0.3, 0.08, 0))
+    assert (made.num_workers, made.change_needed) == (0, False)
 
 
 def test_what_the_host_does_not_bear_is_no_reason_for_a_change() -> None:
@@ -196,6 +231,19 @@ def test_memory_is_counted_for_all_ranks() -> None:
     assert made.prefetch_factor is not None
     assert made.shm_bytes == 2 * (4 * made.prefetch_factor + 2) * batch_bytes
     assert made.memory_bytes == 2 * 4 * 100 * MIB + made.shm_bytes
+
+
+def test_memory_of_workers_that_nobody_has_seen_is_unknown_and_not_nothing() -> None:
+    made = judged([probe(0, 500)], chosen=Point(4, 2000, 2000, 0.08, 0))
+    assert (made.num_workers, made.memory_bytes) == (4, None)
+    assert made.shm_bytes
+
+
+def test_batches_of_numpy_arrays_take_memory_and_none_of_it_in_shm() -> None:
+    probes = [probe(0, 500), probe(4, 2000)]
+    tensors, arrays = (judged(probes, sample=cost(shared_bytes=n)) for n in (None, 0))
+    assert (tensors.memory_bytes, arrays.shm_bytes) == (arrays.memory_bytes, 0)
+    assert tensors.shm_bytes
 
 
 def test_pinning_only_with_a_gpu() -> None:

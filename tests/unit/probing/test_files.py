@@ -8,19 +8,24 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.probing import page_cache
+from hostprep.probing import page_cache, small_files
 from hostprep.probing.alive import NoAnswer, look
 from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import largest, measure_size, scan
 from hostprep.probing.folder import PREFIX, own_folder
+from hostprep.probing.judge import contradictions
 from hostprep.probing.layout import has_holes, reads_directly, write_file
-from hostprep.probing.readers import read_whole_files
+from hostprep.probing.model import Settings, Silent
+from hostprep.probing.probe import probe, target
+from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.units import KIB, MIB
 
@@ -246,6 +251,30 @@ def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None
     assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
 
 
+def test_what_the_kernel_takes_away_again_is_not_called_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    gone = set(names[:60])
+    passes: list[set[str]] = []
+
+    def reading(names: Sequence[str], *arguments: Any, **more: Any) -> Pass:
+        passes.append(set(names))
+        done = read_whole_files(names, *arguments, **more)
+        for name in gone:
+            page_cache.evict(name)
+        return done
+
+    monkeypatch.setattr(small_files, "read_whole_files", reading)
+    if page_cache.resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    small = measure(names, "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None and small.cached is not None
+    cold_alone, cold_together, warming, cached = passes[:4]
+    assert cold_alone | cold_together == warming == set(names)
+    assert cached == warming - gone
+
+
 def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:
     names = make_files(tmp_path / "made", 40 * MIB, 60)
     sizes = [os.path.getsize(name) for name in names]
@@ -344,3 +373,13 @@ def test_locks_are_of_files_and_not_of_processes(tmp_path: Path) -> None:
     # What own_folder relies on: the same process cannot take its own lock a second time.
     with own_folder(tmp_path) as folder, open(folder / "lock") as again, pytest.raises(OSError):
         fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@pytest.mark.parametrize("files", [31, 32, 36, 40])
+def test_however_few_files_there_are_a_rate_is_taken(files: int, tmp_path: Path) -> None:
+    tree(tmp_path, files=files)
+    settings = Settings(5, 40 * MIB)
+    measured = probe(target(str(tmp_path)), settings, Silent())
+    assert measured.small is not None
+    assert measured.small.source == ("dataset" if files >= FEWEST_FILES else "made")
+    assert "too_few_files" not in {reason.code for reason in contradictions(measured)}
