@@ -61,14 +61,15 @@ def _steady() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; errors are printed here and nowhere else."""
-    import typer
-
-    from hostprep.cli.app import COMMANDS, app
-
-    command = next((word for word in argv if word in COMMANDS), "hostprep")
+    # A word to name the document by, should the run end before the commands are known.
+    command = next((word for word in argv if not word.startswith("-")), "hostprep")
     as_json = _wants_json(argv)
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
+        # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.
+        from hostprep.cli.app import COMMANDS, app
+
+        command = next((word for word in argv if word in COMMANDS), "hostprep")
         code = app(args=argv, prog_name="hostprep", standalone_mode=False)
         if code == Interrupted.exit_code:  # Typer has swallowed Ctrl-C and left only the status
             raise KeyboardInterrupt
@@ -76,12 +77,17 @@ def run(argv: list[str]) -> int:
     except HostprepError as error:
         emit_error(command, error, as_json=as_json)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         emit_error(command, Interrupted("interrupted."), as_json=as_json)
         return Interrupted.exit_code
-    except typer.Exit as stop:
-        return stop.exit_code
     except Exception as error:
+        import typer
+
+        if isinstance(error, typer.Exit):
+            return error.exit_code
+        if isinstance(error, typer.Abort):
+            emit_error(command, Interrupted("interrupted."), as_json=as_json)
+            return Interrupted.exit_code
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
             return _usage(command, error, as_json=as_json)
         if os.environ.get("HOSTPREP_DEBUG"):

@@ -98,7 +98,7 @@ def provision(
         observer=Words(),
     )
     if not check:
-        remember(where, run)
+        remember(where, run, whole=not limits)
     error = _failure(run, check=check)
     for warning in run.warnings:
         say(f"hostprep: Ansible says: {printable(warning)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
     from hostprep.converging.boot_state import BootState
@@ -33,6 +34,8 @@ def wait(
     """
     from hostprep.converging.waiting import wait_for
 
+    if timeout is not None and math.isnan(timeout):
+        raise UsageError("--timeout nan is no time to wait for.", "accepted: 0 and more seconds")
     started = time.monotonic()
     waited = wait_for(
         names, timeout_seconds=timeout, on_change=_tell if sys.stderr.isatty() else _keep_silent

@@ -80,7 +80,9 @@ class Tally:
             return
         fields = event.fields
         if fields.get("changed") and event.kind != "skipped":
-            host.tasks.append(event.task)
+            # A script that failed has changed something, and has not done what it is called.
+            part = event.kind == "failed" and fields.get("document") is None
+            host.tasks.append(f"{event.task} (in part: it failed)" if part else event.task)
         if fields.get("diff"):
             host.diffs.append(str(fields["diff"]))
         if isinstance(fields.get("document"), dict):
@@ -90,21 +92,26 @@ class Tally:
         if not fields.get("predicted", True):
             host.predicted = False
             host.message = fields.get("message")
-        if event.kind in ("failed", "unreachable"):
+        if event.kind in ("failed", "unreachable") and not host.failed:
+            # The first one tells why; what tidies up after it may well fail of the same cause.
             host.failed = True
             host.unreachable = event.kind == "unreachable"
             words = fields.get("message") or ""
             host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
 
-    def outcomes(self) -> tuple[HostOutcome, ...]:
-        """Return the hosts in the order of the inventory; an unfinished run has failed for all."""
+    def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
+        """Return the hosts in the order of the inventory; an unfinished run has failed for all.
+
+        ``reason`` is what Ansible says of a run that it did not finish.
+        """
+        unfinished = f"{_UNFINISHED}: {reason}" if reason else _UNFINISHED
         return tuple(
             HostOutcome(
                 host=name,
                 changed_tasks=tuple(host.tasks),
                 failed=host.failed or not self._ended,
                 unreachable=host.unreachable,
-                message=host.message if host.failed or self._ended else _UNFINISHED,
+                message=host.message if host.failed or self._ended else unfinished,
                 predicted=host.predicted,
                 documents=tuple(host.documents),
                 diffs=tuple(host.diffs),

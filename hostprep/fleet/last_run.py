@@ -15,11 +15,15 @@ def failed_hosts(inventory: str) -> tuple[str, ...]:
     return tuple(_read().get(inventory, ()))
 
 
-def remember(inventory: str, run: FleetRun) -> None:
-    """Take note of a run: hosts that it did not touch stay as they were noted before."""
+def remember(inventory: str, run: FleetRun, *, whole: bool = False) -> None:
+    """Take note of a run: hosts that it did not touch stay as they were noted before.
+
+    After one of the ``whole`` inventory they are forgotten: it does not name them any more.
+    """
     known = _read()
     ran = {outcome.host for outcome in run.hosts}
-    failed = [host for host in known.get(inventory, ()) if host not in ran]
+    before = () if whole else known.get(inventory, ())
+    failed = [host for host in before if host not in ran]
     known[inventory] = [*failed, *run.failed]
     file = _file()
     file.parent.mkdir(parents=True, exist_ok=True)

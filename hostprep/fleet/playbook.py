@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' 
 # How ansible-playbook begins a warning, and what it says where patterns leave no host.
 _WARNING = "[WARNING]"
 _NOBODY = "no hosts to target"
+_ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
 
 
 class FleetObserver(Protocol):
@@ -86,7 +88,7 @@ def run_playbook(
                 if observer is not None:
                     observer.event(event)
             completed = running.wait(timeout_seconds=60)
-    outcomes = tally.outcomes()
+    outcomes = tally.outcomes(_last_error(completed.stderr))
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
         if completed.returncode == 0 or _NOBODY in said:
@@ -115,6 +117,14 @@ def checked_inventory(inventory: str) -> str:
             "name a file of hosts, or the hosts themselves with a comma: -i host1,",
         )
     return os.path.abspath(inventory)
+
+
+def _last_error(stderr: str) -> str:
+    """Return the last error that Ansible told of, else its last words; ``""`` for none."""
+    said = [line.strip() for line in stderr.splitlines() if line.strip()]
+    errors = [match[1] for line in said if (match := _ERROR.match(line))]
+    words = [line for line in said if not line.startswith(_WARNING)]
+    return next(reversed(errors or words), "")[:2000]
 
 
 def _as_data(value: Any) -> Any:

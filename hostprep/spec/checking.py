@@ -203,7 +203,12 @@ class _Checker:
                     f"{shown(entry.volume)} is not declared in `volumes`"
                     + _or_near(entry.volume, declared),
                 )
-            dataset = DatasetSpec(name, source, entry.volume, entry.to, bool(entry.at_boot))
+            volume, to = entry.volume, entry.to
+            if to in declared:
+                # As a mere directory the volume's room would not be counted before it is mounted,
+                # nor the copy be known to go with it.
+                volume, to = to, None
+            dataset = DatasetSpec(name, source, volume, to, bool(entry.at_boot))
             found.append(dataset)
             targets.append((index, "name" if entry.name else "source", dataset.target))
         self._unique(section, targets)

@@ -87,7 +87,10 @@ class DatasetEntry(BaseModel):
     source: Source = Field(description="A directory; relative to this file, or absolute.")
     name: Name | None = Field(None, description="Its name on the target; the source's by default.")
     volume: Target | None = Field(None, description="The path of a volume declared above.")
-    to: Target | None = Field(None, description="A directory, on NVMe for instance.")
+    to: Target | None = Field(
+        None,
+        description="A directory, on NVMe for instance. A volume declared above: as `volume`.",
+    )
     at_boot: Flag | None = Field(None, description="Stage it again after each boot.")
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import hostprep
 from hostprep.cli.app import COMMANDS, load
 from hostprep.cli.main import run
 
@@ -50,3 +54,24 @@ def test_only_the_command_that_runs_is_imported() -> None:
     assert "hostprep.cli.status" in modules
     others = {command.place.partition(":")[0] for command in COMMANDS.values()}
     assert modules & others == {"hostprep.cli.status"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    # In place of a hand that is quick: the first import that takes long sends the signal.
+    slow = f"import os, time\nos.kill(os.getpid(), {int(number)})\ntime.sleep(20)\n"
+    (tmp_path / "typer.py").write_text(slow)
+    path = f"{tmp_path}:{Path(hostprep.__file__).parents[1]}"
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", "status", "--json"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "hostprep: interrupted.\n"
+    document = json.loads(done.stdout)
+    assert document["schema"] == "hostprep.status/1"
+    assert document["error"]["code"] == "interrupted"

@@ -14,7 +14,7 @@ from hostprep.cli.main import run
 from hostprep.cli.provision import Words
 from hostprep.cli.provision_text import show_run
 from hostprep.fleet.events import Event
-from hostprep.fleet.last_run import failed_hosts
+from hostprep.fleet.last_run import failed_hosts, remember
 from hostprep.fleet.model import FleetRun, HostOutcome
 
 STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "nothing is there"}
@@ -178,6 +178,13 @@ def test_hosts_that_failed_are_tried_again(
     assert asked["limit"] == ("c",)
     assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--limit", "a"]) == 2
     assert "goes without --limit" in capsys.readouterr().err
+
+
+def test_a_run_of_all_hosts_forgets_one_that_has_left(lab: Path, asked: dict[str, Any]) -> None:
+    remember(str(lab / "hosts.yml"), FleetRun((HostOutcome("gone", failed=True),), 1.0))
+    for words, hosts in ((["--limit", "a"], ("gone", "c")), ([], ("c",))):
+        run(["provision", "-i", "hosts.yml", *words])
+        assert failed_hosts(str(lab / "hosts.yml")) == hosts
 
 
 def test_without_failed_hosts_there_is_nothing_to_try_again(

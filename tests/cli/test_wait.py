@@ -100,6 +100,7 @@ def test_one_that_cannot_become_ready_ends_the_wait_for_all(source: Path, fast: 
 
 def test_a_time_that_is_none_is_a_usage_error() -> None:
     assert run_hostprep("wait", "x", "--timeout", "-1").returncode == 2
+    assert "is no time" in run_hostprep("wait", "x", "--timeout", "nan").stderr
     assert run_hostprep("wait").returncode == 2
 
 

@@ -137,6 +137,12 @@ def test_a_source_is_relative_to_the_file_and_gives_the_name(
     assert (dataset.source, dataset.name, dataset.target) == (path, name, f"/nvme/{name}")
 
 
+def test_a_directory_that_is_a_declared_volume_is_that_volume() -> None:
+    spec = parse("volumes: [{path: /mnt/v, size: 1G}]\ndatasets: [{source: /a, to: /mnt/v/}]")
+    assert (spec.datasets[0].volume, spec.datasets[0].to) == ("/mnt/v", None)
+    assert spec.datasets[0].target == "/mnt/v/a"
+
+
 def test_one_name_may_be_staged_to_two_places_and_one_requirement_covers_both() -> None:
     spec = parse(
         VOLUME

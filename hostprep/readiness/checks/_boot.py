@@ -39,7 +39,8 @@ def ask_boot(context: Context, name: str) -> BootService:
         return {
             "unit": unit,
             "systemd": systemd_runs(),
-            "installed": (unit_dir() / unit).exists(),
+            # A masked one is a link to /dev/null, which is there and is no file.
+            "installed": (unit_dir() / unit).is_file(),
             "enabled": (unit_dir() / WANTS / unit).is_symlink(),
             "state": None if state is None else state.state.value,
             "reason": "" if state is None else state.reason,

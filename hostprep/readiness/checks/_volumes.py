@@ -20,7 +20,7 @@ class VolumeLook:
     """A volume of the spec. ``size_bytes`` is the wanted size, a percentage worked out.
 
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
-    ``owner`` of None: the spec does not say.
+    ``owner`` of None: the spec does not say. ``noauto``: the line waits for somebody to mount it.
     """
 
     spec: VolumeSpec
@@ -28,6 +28,7 @@ class VolumeLook:
     live: LiveVolume | None
     line: OptionValues | None
     owner: tuple[int, int] | None = None
+    noauto: bool = False
 
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""
@@ -52,6 +53,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
             if volume.path in lines
             else None,
             owner=None if volume.owner is None else owner_of(volume.owner),
+            noauto=volume.path in lines and "noauto" in lines[volume.path].options,
         )
         for volume in context.spec.volumes
     )

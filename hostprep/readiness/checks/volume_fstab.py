@@ -63,6 +63,8 @@ def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
 
 def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
     spec = volume.spec
+    if volume.noauto:
+        yield "noauto, so it is not mounted at boot"
     if line.size_bytes is None or not volume.has_size(line.size_bytes):
         says = "no size" if line.size_bytes is None else format_bytes(line.size_bytes)
         yield f"{says} instead of {format_bytes(volume.size_bytes)}"
@@ -74,6 +76,8 @@ def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
         yield f"huge={line.huge} instead of huge={spec.huge}"
     if spec.inodes is not None and line.inodes is not None and 0 < line.inodes < spec.inodes:
         yield f"{line.inodes} inodes instead of {spec.inodes}"
+    elif volume.live is not None and 0 < (line.inodes or 0) < volume.live.used_inodes:
+        yield f"{line.inodes} inodes, where {volume.live.used_inodes} are in use"
     yield from (
         f"{flag} is missing" for flag in ("nosuid", "nodev", "noexec") if not getattr(line, flag)
     )
@@ -88,7 +92,8 @@ CHECK = Check(
     judge=judge,
     page="""\
 Each volume of the spec must have a line of hostprep's in fstab (marked `X-hostprep.id=`) that says
-what the spec says: size, mode, owner, `huge=`, inodes and the flags.
+what the spec says: size, mode, owner, `huge=`, inodes and the flags. It must not say `noauto`, nor
+have fewer inodes than are in use now.
 
 **WARN** there is no line, it says something else, or somebody else's line mounts the same path. The
 run of today is not hurt; after the next reboot the volume is missing or another.

@@ -65,10 +65,26 @@ def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     assert (b.failed, b.unreachable, b.message) == (True, True, "cannot be reached: timed out")
 
 
+def test_the_first_failure_tells_why_and_what_failed_is_not_said_to_be_done() -> None:
+    a, b = tally(
+        event("failed", host="a", task="Install", changed=True, message="no space for the wheels"),
+        event("failed", host="a", task="Remove the folder", message="no space for the module"),
+        event("failed", host="b", task="Install", message="no"),
+        event("unreachable", host="b", task="Remove the folder", message="timed out"),
+        event("stats"),
+    ).outcomes()
+    assert (a.message, a.changed) == ("no space for the wheels", True)
+    assert a.changed_tasks == ("Install (in part: it failed)",)
+    assert (b.message, b.unreachable, b.changed) == ("no", False, False)
+
+
 def test_a_run_without_an_end_has_failed_for_all() -> None:
     a, b = tally(event("failed", host="a", task="Look", message="no")).outcomes()
     assert (a.failed, a.message) == (True, "no")
     assert (b.failed, b.message) == (True, "the run ended before this host was done")
+    a, b = tally(event("failed", host="a", task="Look", message="no")).outcomes("out of memory")
+    assert a.message == "no"
+    assert b.message == "the run ended before this host was done: out of memory"
 
 
 def test_what_could_not_be_predicted_is_said() -> None:

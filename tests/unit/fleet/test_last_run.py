@@ -22,6 +22,14 @@ def test_a_host_is_noted_until_it_succeeds() -> None:
     assert failed_hosts("/lab") == ("a",)
 
 
+def test_a_host_that_has_left_the_inventory_is_forgotten() -> None:
+    remember("/lab", run(a=False, gone=True))
+    remember("/lab", run(a=False))
+    assert failed_hosts("/lab") == ("gone",)
+    remember("/lab", run(a=False), whole=True)
+    assert failed_hosts("/lab") == ()
+
+
 def test_inventories_do_not_mix() -> None:
     remember("/lab", run(a=True))
     remember("/other", run(a=False))

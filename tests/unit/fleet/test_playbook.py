@@ -1,0 +1,57 @@
+"""What ansible-playbook is asked, and what it says when it does not come to the end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hostprep.fleet.playbook
+from hostprep.fleet import run_playbook
+from hostprep.system.resources import data_path
+
+BROKEN = """\
+- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Look
+      ansible.builtin.debug: {msg: "{{ playbook_dir }}"}
+      throttle: "{{ (1 / 0) | int }}"
+"""
+OWN = """\
+- hosts: all
+  gather_facts: false
+  vars: {ansible_connection: local, hostprep_executable: /nowhere, hostprep_spec_dir: /nowhere}
+  roles:
+    - role: hostprep
+      vars:
+        hostprep_spec: {volumes: [], dataset: [{source: /a, to: /b}]}
+"""
+
+
+@pytest.fixture
+def playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of the playbooks that is run instead of them."""
+    shutil.copytree(data_path("playbooks"), tmp_path / "playbooks")
+    monkeypatch.setattr(hostprep.fleet.playbook, "data_path", tmp_path.joinpath)
+    return tmp_path / "playbooks"
+
+
+def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> None:
+    (playbooks / "own.yml").write_text(OWN)
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.startswith("hostprep_spec has dataset, which is no section of a spec")
+    assert here.message.endswith("-> known are volumes, datasets, requirements, packages")
+
+
+def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:
+    (playbooks / "broken.yml").write_text(BROKEN)
+    run = run_playbook("broken", "a,b,", {})
+    assert run.failed == ("a", "b")
+    for outcome in run.hosts:
+        assert outcome.message is not None
+        assert outcome.message.startswith("the run ended before this host was done: ")
+        assert "division by zero" in outcome.message

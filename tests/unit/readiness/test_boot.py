@@ -1,0 +1,23 @@
+"""What a check knows of a boot service, asked of this machine with folders of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hostprep.readiness.checks._boot import ask_boot
+from hostprep.readiness.context import Context
+from hostprep.readiness.model import Level
+
+UNIT = "hostprep-stage-data.service"
+
+
+def test_a_masked_service_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", str(tmp_path))
+    (tmp_path / UNIT).write_text("[Service]\n")
+    assert ask_boot(Context(spec=None, level=Level.QUICK), "data").installed
+    (tmp_path / UNIT).unlink()
+    (tmp_path / UNIT).symlink_to("/dev/null")
+    assert not ask_boot(Context(spec=None, level=Level.QUICK), "data").installed
