@@ -39,6 +39,9 @@ _DOING = {
 }
 # A batch that is under way when time is over may still come; then the child ends by itself.
 _GRACE_SECONDS = 5.0
+# To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
+# until all have been started, or failed: torch tells only then which of them the kernel killed.
+_FORK_SECONDS = 0.25
 _ENDING_SECONDS = 3.0
 # Workers that are told to stop tidy up; those that are killed cannot.
 _TIDYING_SECONDS = 5.0
@@ -243,11 +246,12 @@ class Measurer:
         """Follow the child's events to its result; note its workers in ``pids``."""
         phase, buffer = "start", b""
         began = opened = time.monotonic()
+        starting = workers * _FORK_SECONDS
         # Listing millions of files takes minutes: who gives more time gives it to that, too.
         known = _OPENING_NEWS * self.opening_seconds
         patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
         try:
-            for chunk in child.chunks(timeout_seconds=patience + limit + 30):
+            for chunk in child.chunks(timeout_seconds=patience + starting + limit + 30):
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:
@@ -265,7 +269,7 @@ class Measurer:
                             raise failures.raised(event, self.what, workers, said)
                         case "workers":
                             pids += event["pids"]
-                            opened = time.monotonic()  # what is limited begins now
+                            opened, starting = time.monotonic(), 0.0  # what is limited begins now
                             continue
                         case "opened":
                             opened = time.monotonic()
@@ -275,7 +279,7 @@ class Measurer:
                     phase = event["event"]
                 waited = time.monotonic() - opened
                 opening = phase in ("start", "opening")
-                if waited > (patience if opening else limit + _GRACE_SECONDS):
+                if waited > (patience if opening else starting + limit + _GRACE_SECONDS):
                     raise self._hung(job["job"], phase, workers, waited)
         except CommandFailed:
             raise self._hung(job["job"], phase, workers, limit) from None

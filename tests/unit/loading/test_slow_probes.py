@@ -5,7 +5,9 @@ What they read counts as seen, and fewer workers follow; what the search can do 
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -225,3 +227,34 @@ def test_likely_rates_fall_with_what_probes_have_shown() -> None:
     run.search.probes.append(making.probe(4, 107))
     assert run._likely_rate(8) == pytest.approx(214)
     assert run._likely_rate(2) == pytest.approx(107)
+
+
+class Told:
+    """A child that tells its events one by one, each so many seconds after the one before."""
+
+    def __init__(self, now: list[float], events: list[tuple[float, str]]) -> None:
+        self.now = now
+        self.events = events
+
+    def chunks(self, *, timeout_seconds: float) -> Iterator[bytes]:
+        for after, event in self.events:
+            for _ in range(round(after)):
+                self.now[0] += 1
+                yield b""
+            yield json.dumps({"event": event, "pids": [], "result": {}}).encode() + b"\n"
+
+
+def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*events: tuple[float, str], workers: int) -> dict[str, Any]:
+        now = [LATER]
+        monkeypatch.setattr(time, "monotonic", lambda: now[0])
+        child: Any = Told(now, list(events))
+        return asking._listen(child, {"job": "probe"}, 4.0, workers, [])
+
+    asking = measurer()
+    busy = [(1, "opened"), (20, "workers"), (8, "first_batch"), (0, "result")]
+    assert told(*busy, workers=64) == {}
+    with pytest.raises(failures.Hung, match="gave no batch with 2 workers within 10 s"):
+        told(*busy, workers=2)
+    with pytest.raises(failures.Hung, match="gave no batch with 64 workers within 10 s"):
+        told((1, "opened"), (20, "workers"), (20, "first_batch"), workers=64)
