@@ -101,6 +101,8 @@ def _show_dataset(dataset: DatasetStatus) -> None:
     state = f"{dataset.state}, {dataset.freshness}" if there else dataset.state
     emit_text(printable(f"data set {record.name}: {state}{reason}"))
     emit_text(printable(f"  {record.source} -> {record.target}"))
+    if dataset.hint:
+        emit_text(printable(f"    -> {dataset.hint}"))
     if dataset.state == "copying" or record.phase == "copying":
         return
     verified = "not verified"
@@ -152,6 +154,7 @@ def _dataset_fields(dataset: DatasetStatus, comeback: Comeback | None) -> dict[s
         "state": dataset.state,
         "freshness": dataset.freshness,
         "reason": _reason(dataset, comeback),
+        "hint": dataset.hint,
         "failed": [item.path for item in record.skipped if item.failed],
         "at_boot": comeback is not None,
         "boot": None if comeback is None else _boot_fields(comeback),
@@ -181,6 +184,7 @@ def _unknown_fields(comeback: Comeback) -> dict[str, Any]:
         "state": "missing",
         "freshness": "unknown",
         "reason": f"nothing else is on record of it: {comeback.state.reason}",
+        "hint": None,
         "failed": [],
         "at_boot": True,
         "boot": _boot_fields(comeback),

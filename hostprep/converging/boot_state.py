@@ -119,7 +119,7 @@ def judge(record: BootRecord, seen: Evidence) -> BootState:
 
 
 def not_whole(dataset: DatasetStatus) -> BootState | None:
-    """Return what to say of a data set that is on the target, but not as a whole; else None."""
+    """Return what to say of one that is on the target, not as a whole or hidden; else None."""
     if dataset.state == "partial":
         failed = sum(item.failed for item in dataset.record.skipped)
         reason = f"{failed} of the source's entries are not in it"
@@ -127,6 +127,8 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     if dataset.state == "interrupted":
         hint = "`hostprep status` shows its source and target"
         return BootState(Stage.FAILED, dataset.reason, hint)
+    if dataset.state == "missing" and dataset.hint:  # hidden, and to stage it again is refused
+        return BootState(Stage.MISSING, dataset.reason, dataset.hint)
     return None
 
 

@@ -15,7 +15,7 @@ from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostprep.errors import MissingTool
+from hostprep.errors import MissingTool, Refused
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
@@ -144,10 +144,19 @@ class Context:
         )
 
     def live(self, path: str) -> LiveVolume | None:
-        """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it."""
+        """Return the tmpfs that is mounted exactly on ``path``, whoever mounted it.
+
+        None where another mount hides it, too, of which HP001 tells: nobody can use it then.
+        """
         from hostprep.volumes.live import read_live
 
-        return self._answers.each("live", path, lambda: read_live(path, self.mounts))
+        def ask() -> LiveVolume | None:
+            try:
+                return read_live(path, self.mounts)
+            except Refused:
+                return None
+
+        return self._answers.each("live", path, ask)
 
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:

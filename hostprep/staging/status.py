@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
 from hostprep.staging.manifest import (
     ManifestIndex,
@@ -18,7 +18,7 @@ from hostprep.staging.manifest import (
 from hostprep.staging.publish import open_published
 from hostprep.staging.scan import scan_tree
 from hostprep.staging.source import open_source
-from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.staging.target import check_bare, check_in_sight, check_not_source, open_parent
 from hostprep.staging.update import plan_update
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
@@ -34,13 +34,15 @@ class DatasetStatus:
 
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
     work); ``interrupted`` (a run was, and is not any more); ``missing`` (not on the target, as
-    after a reboot). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason`` says why.
+    after a reboot, or hidden there). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason``
+    says why. ``hint`` says what helps where something is in the way that a run refuses to touch.
     """
 
     record: Record
     state: str
     freshness: str
     reason: str
+    hint: str | None = None
 
 
 def dataset_statuses(*, check_source: bool = True) -> tuple[DatasetStatus, ...]:
@@ -52,29 +54,42 @@ def dataset_status(
     record: Record, *, check_source: bool = True, patience_seconds: float = SOURCE_SECONDS
 ) -> DatasetStatus:
     """Return the status of one data set; a source that takes longer is left, and it is unknown."""
-    state, why = _state(record)
+    state, why, hint = _state(record)
     if state not in ("staged", "partial"):
-        return DatasetStatus(record, state, "unknown", why)
+        return DatasetStatus(record, state, "unknown", why, hint)
     if not check_source:
-        return DatasetStatus(record, state, "unknown", "the source was not looked at")
+        return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
     freshness, reason = _freshness(record, patience_seconds)
-    return DatasetStatus(record, state, freshness, reason)
+    return DatasetStatus(record, state, freshness, reason, hint)
 
 
-def _state(record: Record) -> tuple[str, str]:
+def _state(record: Record) -> tuple[str, str, str | None]:
+    """Return state, reason and hint."""
     if is_locked("stage-" + record.id):
-        return "copying", "a run is at work on it"
+        return "copying", "a run is at work on it", None
     try:
         if record.volume is not None and read_live(record.volume) is None:
             since = "" if record.boot_id == boot_id() else " since the machine was rebooted"
-            return "missing", f"its volume {record.volume} is not mounted{since}"
+            return "missing", f"its volume {record.volume} is not mounted{since}", None
+        check_in_sight(record)
     except HostprepError as error:  # hidden, or not for this user to see: the others can be told
-        return "missing", error.message.removesuffix(".").removesuffix("; nothing was changed")
+        reason = error.message.removesuffix(".").removesuffix("; nothing was changed")
+        return "missing", reason, error.hint
     if record.phase in ("copying", "publishing", "updating"):
-        return "interrupted", "a run did not get to its end; the same `hostprep stage` goes on"
+        reason = "a run did not get to its end; the same `hostprep stage` goes on"
+        return "interrupted", reason, _in_the_way(record)
     if not os.path.isdir(record.target):
-        return "missing", "it is not on the target"
-    return ("partial" if record.partial else "staged"), ""
+        return "missing", "it is not on the target", None
+    return ("partial" if record.partial else "staged"), "", _in_the_way(record)
+
+
+def _in_the_way(record: Record) -> str | None:
+    """Return what helps where something is mounted inside the copies, which a run refuses."""
+    try:
+        check_bare(record.target)
+    except Refused as refusal:
+        return refusal.hint
+    return None
 
 
 def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
@@ -103,7 +118,8 @@ def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
 
 def _compare(record: Record) -> dict[str, Any]:
     """Scan source and target and count what a run of stage would do; in a child of its own."""
-    parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    check_not_source(record)  # which would be as fresh as can be
+    parent_fd = open_parent(os.path.dirname(record.target))
     published_fd = open_published(parent_fd, record.name)
     if published_fd is None:
         raise HostprepError("it is not on the target")

@@ -7,10 +7,12 @@ copies, when they are the very files of the source.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 
 from hostprep.errors import Refused
-from hostprep.host.mounts import Mount, mount_of, read_mounts
+from hostprep.host.mounts import Mount, mount_at, mount_of, read_mounts
 from hostprep.staging.manifest import Record
 from hostprep.staging.private import private_name
 from hostprep.staging.tree import DIRECTORY_FLAGS
@@ -84,6 +86,11 @@ def check_spares_source(record: Record) -> None:
     _check_origins(None if found is None else (found[0], found[1]), record.source, record.target)
 
 
+def check_not_source(record: Record) -> None:
+    """Do as ``check_spares_source``, and wait for a source that hangs: for a child of one's own."""
+    _check_origins(_origin(record.source), record.source, record.target)
+
+
 def check_bare(target: str) -> None:
     """Raise ``Refused`` where something is mounted on a data set, or inside it.
 
@@ -95,11 +102,28 @@ def check_bare(target: str) -> None:
     places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
     for mount in read_mounts():
         if any(f"{mount.target}/".startswith(f"{place}/") for place in places):
-            raise Refused(
-                f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set"
-                " is; nothing was changed.",
-                "unmount that first",
-            )
+            raise _covered(mount)
+
+
+def check_in_sight(record: Record) -> None:
+    """Raise ``Refused`` where something else lies at the path of the copies than they.
+
+    For who only looks: what is mounted inside them hides a part, which a comparison finds.
+    """
+    if refusal := moved_refusal(record):
+        raise refusal
+    with contextlib.suppress(OSError):  # gone, or not for this user to read: others tell of that
+        os.close(open_parent(os.path.dirname(record.target)))
+    if over := mount_at(record.target, read_mounts()):
+        raise _covered(over)
+
+
+def _covered(mount: Mount) -> Refused:
+    return Refused(
+        f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set is;"
+        " nothing was changed.",
+        f"unmount that first: umount {shlex.quote(mount.target)}",
+    )
 
 
 def moved_refusal(record: Record) -> Refused | None:
@@ -112,11 +136,14 @@ def moved_refusal(record: Record) -> Refused | None:
     now = mount_below(os.path.dirname(record.target))
     if now is None or now.target == record.target_mount:
         return None
+    cure = "mount it as it was"
+    if _inside(now.target, record.target_mount):
+        cure = f"if that only hides the copies, unmount it (umount {shlex.quote(now.target)})"
     return Refused(
         f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
         f" is there now ({now.target}, {now.fstype}); nothing was changed.",
-        "mount it as it was and run the same command again; where it is gone for good:"
-        f" hostprep unstage {record.target} --forget",
+        f"{cure} and run the same command again; where they are gone for good:"
+        f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
 
 

@@ -12,11 +12,11 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
-from hostprep.volumes.facts import SOURCE, VolumeFacts, gather
+from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import Change, LiveVolume
+from hostprep.volumes.model import SOURCE, Change, LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume

@@ -15,7 +15,7 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import SOURCE, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
@@ -70,10 +70,6 @@ class VolumeFacts:
         )
         by_fstab = self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
         return recorded or by_fstab
-
-
-# What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
-SOURCE = "hostprep"
 
 
 def gather(path: str, root: Path = Path("/")) -> VolumeFacts:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
-from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.model import SOURCE, Huge, LiveVolume
 
 
 def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | None:
@@ -20,11 +20,13 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
     Mode and owner are those of the root directory, for mountinfo keeps what was given at the mount.
     A tmpfs without limit (``size=0``) has a size of 0 here.
 
-    Raises ``Refused`` where a later mount on a directory above hides it, ``HostprepError`` where it
-    cannot be opened.
+    Raises ``Refused`` where a later mount, on it or on a directory above, hides a volume there,
+    ``HostprepError`` where it cannot be opened.
     """
     known = tuple(read_mounts() if mounts is None else mounts)
     mount = mount_at(path, known)
+    if mount is not None and mounted_over(path, known) is mount:
+        raise _hidden(mount, mount)
     if mount is None or mount.fstype != "tmpfs":
         return None
     descriptor = _open_root(mount, known)
@@ -49,6 +51,17 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
         noexec="noexec" in mount.mount_options,
         options=(*mount.mount_options, *mount.super_options),
     )
+
+
+def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:
+    """Return what was mounted over the volume at ``path``, on it or on a directory above it.
+
+    Of two on one path, only one that hostprep mounted itself is known for the volume.
+    """
+    here = [mount for mount in mounts if mount.target == path]
+    if any(mount.source == SOURCE for mount in here[:-1]) and here[-1].source != SOURCE:
+        return here[-1]
+    return mount_over(here[-1], mounts) if here else None
 
 
 def check_visible(descriptor: int, mount: Mount, mounts: Sequence[Mount]) -> None:

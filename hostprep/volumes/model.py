@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+# What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
+SOURCE = "hostprep"
 # What an inode of a tmpfs takes beside the size limit, and never swaps (shmem's BOGO_INODE_SIZE).
 INODE_BYTES = 1024
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,14 @@ def mount(*words: str | Path) -> None:
 
 def unmount(path: Path) -> None:
     subprocess.run(["umount", path], check=True)
+
+
+def findings(*words: str | Path) -> list[dict[str, Any]]:
+    """Return what `check` finds, whatever its verdict is."""
+    found: list[dict[str, Any]] = json.loads(run_hostprep("check", *words, "--json").stdout)[
+        "checks"
+    ]
+    return found
 
 
 @pytest.mark.parametrize("how", ["symlink", "bind of the root", "bind of the parent"])
@@ -138,3 +148,50 @@ def test_what_is_added_while_it_is_looked_at_stays(
     assert (disk / "data").stat().st_mode & 0o777 == 0o750
     found = hostprep("unstage", "data", expect=1)
     assert found["left"] == ["class-1/checkpoint"]
+
+
+@pytest.mark.parametrize("how", ["over the copies", "over a parent", "symlink"])
+def test_what_cannot_be_seen_is_not_called_staged(
+    how: str, source: Path, disk: Path, safe_dir: Path
+) -> None:
+    """The source itself, or another copy of it, stands in for the copies: fresh as can be."""
+    target = disk / "datasets"
+    hostprep("stage", source, "--to", target)
+    if how == "over the copies":
+        mount("--bind", source, target / "data")
+    elif how == "over a parent":
+        mount("--bind", source.parent, target)
+    else:
+        target.rename(disk / "before")
+        target.symlink_to(source.parent)
+    (found,) = hostprep("status")["datasets"]
+    assert (found["state"], found["freshness"]) == ("missing", "unknown")
+    waited = hostprep("wait", "data", "--timeout", "0", expect=1)
+    for words in (found["reason"], found["hint"], str(waited)):
+        assert str(target) in words
+    assert found["hint"] in run_hostprep("status").stdout
+    checked = findings("--only", "HP010,HP011")
+    assert (checked[0]["status"], checked[0]["remedy"]["commands"]) == ("WARN", [])
+    assert checked[0]["remedy"]["hint"] == found["hint"]
+
+
+def test_a_mount_inside_the_copies_is_named_as_what_to_undo(source: Path, disk: Path) -> None:
+    hostprep("stage", source, "--to", disk)
+    inside = disk / "data/class-1/images"
+    mount("-t", "tmpfs", "-o", "size=1M", "scratch", inside)
+    (found,) = hostprep("status")["datasets"]
+    assert (found["state"], found["freshness"]) == ("staged", "stale")
+    hostprep("stage", source, "--to", disk, expect=5)
+    (checked,) = findings("--only", "HP011")
+    assert checked["remedy"]["commands"] == [] and f"umount {inside}" in checked["remedy"]["hint"]
+    unmount(inside)
+    assert findings("--only", "HP011")[0]["status"] == "PASS"
+
+
+def test_the_source_where_the_disk_was_is_not_called_fresh(
+    source: Path, disk: Path, safe_dir: Path
+) -> None:
+    hostprep("stage", source, "--to", disk / "datasets")
+    mount("--bind", safe_dir / "srv", disk)
+    (found,) = hostprep("status")["datasets"]
+    assert found["freshness"] == "unknown" and "the same files" in found["reason"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +32,14 @@ def cover(volume: Path, *, with_directory: bool) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "disk", place], check=True)
     if with_directory:
         volume.mkdir()
+
+
+def findings(*words: str | Path) -> list[dict[str, Any]]:
+    """Return what `check` finds, whatever its verdict is."""
+    found: list[dict[str, Any]] = json.loads(run_hostprep("check", *words, "--json").stdout)[
+        "checks"
+    ]
+    return found
 
 
 @pytest.mark.parametrize("with_directory", [False, True])
@@ -93,3 +103,42 @@ def test_an_ordinary_user_is_shown_the_others(volume: Path) -> None:
         os.seteuid(0)
     assert other.live is not None and other.live.size_bytes == 16 << 20
     assert shown.live is None and shown.problem == f"{volume} cannot be opened: Permission denied"
+
+
+def test_one_mounted_on_the_very_path_hides_it_too(volume: Path, safe_dir: Path) -> None:
+    """A tmpfs is what the spec wants there, but that one is not the volume."""
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    line = ("stage", source, "--to-tmpfs", "32M", "--at", volume, "--reserve", "0")
+    hostprep(*line)
+    spec = safe_dir / "hostprep.yml"
+    spec.write_text(
+        f"volumes: [{{path: {volume}, size: 64M}}]\n"
+        f"datasets: [{{name: data, source: {source}, volume: {volume}}}]\n"
+    )
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "scratch", volume], check=True)
+    problem = f"scratch (tmpfs), mounted on {volume} after it, hides the volume {volume}"
+    found = hostprep("status")
+    assert found["volumes"][1]["problem"] == problem
+    assert (found["datasets"][0]["state"], found["datasets"][0]["reason"]) == ("missing", problem)
+    assert hostprep(*line, expect=5)["error"]["message"].startswith(problem)
+    checked = findings(spec, "--only", "HP001,HP010,HP011")
+    assert [each["status"] for each in checked] == ["FAIL", "SKIP", "SKIP"]
+    assert "and hidden: scratch (tmpfs)" in checked[0]["message"]
+    subprocess.run(["umount", volume], check=True)
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+
+
+def test_a_hidden_volume_keeps_no_other_from_being_judged(volume: Path, safe_dir: Path) -> None:
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    hostprep("stage", source, "--to-tmpfs", "16M", "--at", safe_dir / "other", "--reserve", "0")
+    cover(volume, with_directory=True)
+    spec = safe_dir / "hostprep.yml"
+    spec.write_text(
+        f"volumes: [{{path: {volume}, size: 64M}}, {{path: {safe_dir}/other, size: 16M}}]\n"
+        f"datasets: [{{name: data, source: {source}, volume: {safe_dir}/other}}]\n"
+    )
+    found = findings(spec, "--only", "HP001,HP002,HP011")
+    told = {(each["code"], each["subject"]): each["status"] for each in found}
+    assert told["HP001", str(volume)] == "FAIL"
+    assert told["HP001", f"{safe_dir}/other"] == told["HP002", f"{safe_dir}/other"] == "PASS"
+    assert told["HP011", "data"] == "PASS"

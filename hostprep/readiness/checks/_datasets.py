@@ -44,7 +44,8 @@ class DatasetLook:
 
     ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
-    not known. ``origin`` is how its source answers.
+    not known. ``origin`` is how its source answers. ``in_the_way`` is what helps where something is
+    mounted over it, or in it: a run refuses to stage there.
     """
 
     name: str
@@ -58,6 +59,7 @@ class DatasetLook:
     lost_volume: str | None
     stage: str | None
     origin: Origin
+    in_the_way: str | None = None
 
     @property
     def subject(self) -> str:
@@ -71,6 +73,8 @@ class DatasetLook:
 
     def staging(self, hint: str | None = None, option: str | None = None) -> Remedy:
         """Return how to stage it; only from a source that is there, for an empty one empties it."""
+        if self.in_the_way is not None:
+            return Remedy((), self.in_the_way)
         lost = self.origin.state == "empty" and self.record is not None and self.record.files
         if self.origin.state not in ("fine", "empty") or lost:
             return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
@@ -112,6 +116,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 reason=status.reason if status else "it was never staged",
                 lost_volume=wanted.volume if lost else None,
                 stage=stage_line(wanted, context.spec),
+                in_the_way=status.hint if status else None,
             )
         )
     for status in known.values():
@@ -133,6 +138,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 reason=status.reason,
                 lost_volume=None,
                 stage=stage_again_line(record, live),
+                in_the_way=status.hint,
             )
         )
     origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)

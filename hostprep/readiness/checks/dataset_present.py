@@ -45,7 +45,7 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
     name, target = dataset.name, dataset.target
     remedy: Remedy | None = dataset.staging()
     if dataset.lost_volume is not None:
-        message = f"the volume of {name}, {dataset.lost_volume}, is not mounted (HP001)."
+        message = f"the volume of {name}, {dataset.lost_volume}, is not there (HP001)."
         return Finding(Status.SKIP, dataset.subject, message)
     if dataset.state == "staged":
         assert dataset.record is not None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from hostprep.host.mounts import mount_at
+from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
+from hostprep.volumes.live import mounted_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +20,12 @@ class Facts:
     """The spec's volumes (None: no spec), each with the type of what is mounted there, if any.
 
     ``stage`` has by its path the lines that stage a volume's data sets, if their sources answer.
+    ``hidden`` has by its path what was mounted over a volume, on it or above it, and hides it.
     """
 
     volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
     stage: dict[str, tuple[str, ...]]
+    hidden: dict[str, Mount] = field(default_factory=dict)
 
 
 def look(context: Context) -> Facts:
@@ -45,6 +48,11 @@ def look(context: Context) -> Facts:
             )
             for volume in spec.volumes
         },
+        {
+            volume.path: over
+            for volume in spec.volumes
+            if (over := mounted_over(volume.path, mounts)) is not None
+        },
     )
 
 
@@ -56,7 +64,18 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     for volume, fstype in facts.volumes:
         measured = Measured(fstype or "nothing mounted", fstype)
-        if fstype == "tmpfs":
+        if over := facts.hidden.get(volume.path):
+            status = Status.FAIL
+            message = (
+                f"{volume.path} is mounted, and hidden: {over.source} ({over.fstype}) was mounted"
+                f" on {over.target} after it."
+            )
+            remedy = Remedy(
+                (f"findmnt {quote(over.target)}",),
+                f"see whose it is; unmount it (umount {quote(over.target)}), or mount it before"
+                " the volume",
+            )
+        elif fstype == "tmpfs":
             status, message, remedy = Status.PASS, f"{volume.path} is mounted.", None
         elif fstype is None:
             status = Status.FAIL
@@ -89,8 +108,9 @@ Where it is not, the path is a plain directory of the disk: a job that writes th
 and one that reads there finds nothing, or what somebody copied there earlier. After a reboot a
 volume without its line in fstab is not mounted.
 
-**FAIL** nothing is mounted there, or something else than a tmpfs. `hostprep apply` mounts all
-volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts one
-and keeps it for the next boot.
+**FAIL** nothing is mounted there, or something else than a tmpfs, or something was mounted over it
+later, on it or on a directory above: what is read there comes from that. `hostprep apply` mounts
+all volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts
+one and keeps it for the next boot.
 """,
 )
