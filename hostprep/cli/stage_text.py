@@ -86,7 +86,7 @@ _VERIFY_WORDS = {
 def plan_fields(plan: StagePlan) -> dict[str, Any]:
     """Return what a run would do, for JSON."""
     space, files = plan.space, plan.files
-    # A link is a file too, of the whole that the run will report; nothing of it is copied.
+    # The run will count a hard link as a file that it copied, and no bytes for it.
     there = (files.copied, files.kept, files.resumed)
     return {
         "dry_run": True,
@@ -97,8 +97,9 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "would_change": not plan.nothing_to_do,
         "files": sum(each.files for each in there) + len(files.links),
         "bytes": sum(each.bytes for each in there) + sum(link.entry.size for link in files.links),
-        "copy_files": files.copied.files,
+        "copy_files": files.copied.files + len(files.links),
         "copy_bytes": files.copied.bytes,
+        "link_files": len(files.links),
         "keep_files": files.kept.files,
         "resume_files": files.resumed.files,
         "delete_files": len(files.delete),

@@ -291,6 +291,13 @@ def test_a_dry_run_names_as_many_files_as_there_will_be(source: Path, target: Pa
     again = hostprep("stage", source, "--to", target, "--dry-run")
     for each in (planned, again):
         assert (each["files"], each["bytes"]) == (staged["files"], staged["bytes"])
+    assert planned["copy_files"] == staged["copied_files"] == staged["files"]
+    assert planned["copy_bytes"] == staged["copied_bytes"] < staged["bytes"]
+    rewrite(source / "linked", b"changed")
+    planned = hostprep("stage", source, "--to", target, "--dry-run")
+    updated = hostprep("stage", source, "--to", target)
+    assert (planned["copy_files"], planned["link_files"]) == (updated["copied_files"], 1)
+    assert planned["copy_bytes"] == updated["copied_bytes"]
 
 
 def test_times_beyond_what_the_target_keeps(safe_dir: Path) -> None:
