@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -111,8 +112,14 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "readers": plan.reading.readers,
         "order": plan.reading.order,
         "reason": plan.reading.reason,
+        "needs_root": _needs_root(plan),
         **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
     }
+
+
+def _needs_root(plan: StagePlan) -> bool:
+    """Whether this user's own run is refused, as only root mounts a volume."""
+    return plan.volume is not None and os.geteuid() != 0
 
 
 def show_stage_plan(plan: StagePlan) -> None:
@@ -138,6 +145,8 @@ def show_stage_plan(plan: StagePlan) -> None:
             f"{format_bytes(max(0, after))} left with the volume full; the machine should keep "
             f"{format_bytes(budget.reserve_bytes)}"
         )
+    if _needs_root(plan):
+        emit_text("  root: needed for a tmpfs volume: run it with sudo")
     emit_text("dry run: nothing was changed")
 
 

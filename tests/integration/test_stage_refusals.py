@@ -474,7 +474,10 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     assert "needs root" in found["error"]["message"]
     assert "--to /dev/shm/" in found["error"]["hint"]
     planned = hostprep("stage", source, "--to-tmpfs", "64M", "--dry-run", prefix=NOBODY)
-    assert planned["would_change"] and planned["copy_files"]
+    assert planned["would_change"] and planned["copy_files"] and planned["needs_root"]
+    line = ("stage", source, "--to-tmpfs", "64M", "--dry-run")
+    assert "run it with sudo" in run_hostprep(*line, prefix=NOBODY).stdout
+    assert "sudo" not in run_hostprep(*line).stdout
     assert os.listdir(home) == []
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
     try:
