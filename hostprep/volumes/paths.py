@@ -149,10 +149,12 @@ def place_refusal(path: str, place: Place) -> Refused | None:
         )
     for folder in place.parents:
         if who := folder.others_can_write:
+            # Usually /mnt is root's alone, but where it is the one it would be refused again.
+            safer = _SAFER.replace("/mnt", "/srv") if folder.path == "/mnt" else _SAFER
             return Refused(
                 f"{folder.path}, above the mount point, {who}: others could put another directory"
                 " in its place; nothing was changed.",
-                _SAFER,
+                f"{safer}, below directories that only root can write",
             )
     if place.kind is PointKind.OTHER:
         return Refused(f"{path} is not a directory; nothing was changed.", _SAFER)

@@ -95,3 +95,15 @@ def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> No
     assert plan.returncode == 0, plan.stderr
     assert len(json.loads(plan.stdout)["changes"]) == 2
     assert not os.path.exists(point)
+
+
+def test_the_place_that_is_proposed_instead_is_not_refused_as_well(safe_dir: Path) -> None:
+    mnt = safe_dir.parent  # /mnt, of this mount namespace alone
+    mnt.chmod(0o1777)
+    try:
+        refused = hostprep("mount", str(safe_dir / "v"), "--size", "16M", expect=5)["error"]
+        assert "writable by everybody" in refused["message"]
+        (place,) = (word for word in refused["hint"].split() if word.endswith("/NAME,"))
+        hostprep("mount", place.rstrip(","), "--size", "16M", "--reserve", "0", "--dry-run")
+    finally:
+        mnt.chmod(0o755)
