@@ -5,7 +5,7 @@ Pure: four listings of one directory in, the decision for each name out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from hostprep.staging.model import Entry, Recorded
@@ -39,6 +39,7 @@ def diff_directory(
     subdirectories: frozenset[str] = frozenset(),
     links_stand: Callable[[Entry, Entry], bool] = lambda entry, here: True,
     verified: bool = False,
+    promised: Set[str] = frozenset(),
 ) -> DirectoryDiff:
     """Compare the files and symlinks of one source directory with what is recorded and there.
 
@@ -46,7 +47,8 @@ def diff_directory(
     and ``private`` are what lies in the two trees now. A record counts only where the entry that
     it speaks of is really there. ``subdirectories`` are the source's, never up for deletion.
     ``links_stand(entry, here)`` tells whether keeping a file keeps the groups of hard links right.
-    Where all is to be ``verified``, what was copied without a hash is copied again.
+    Where all is to be ``verified``, what was copied without a hash is copied again. Names that are
+    ``promised`` are recorded, and may not have been put there: what else is there is somebody's.
     """
     copy, keep, done, blocked = [], [], [], []
     seen = set()
@@ -55,6 +57,13 @@ def diff_directory(
         seen.add(name)
         old, new = manifest.get(name), journal.get(name)
         here, prepared = published.get(name), private.get(name)
+        if (
+            name in promised
+            and here is not None
+            and not any(known is not None and known.present_as(here) for known in (old, new))
+        ):
+            blocked.append(entry)
+            continue
         if new is not None and new.same_as(entry) and _trusted(new, verified):
             linked = _newly_linked(new, entry)
             if prepared is not None and new.present_as(prepared) and not linked:

@@ -233,6 +233,7 @@ class ManifestIndex:
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._files: list[IO[bytes]] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
+        self._extended: int | None = None
         decoder = json.JSONDecoder()
         for path in paths:
             try:
@@ -249,7 +250,8 @@ class ManifestIndex:
                     if line.endswith(b"]]\n") and isinstance(directory, str):
                         self._lines.setdefault(directory, []).append((number, offset, len(line)))
                 except ValueError:
-                    pass
+                    if line == b"\n" and self._extended is None:
+                        self._extended = offset
                 offset += len(line)
 
     def close(self) -> None:
@@ -270,20 +272,38 @@ class ManifestIndex:
         short has on record what it was yet to replace, and by what.
         """
         found: dict[str, Recorded] = {}
+        for _, record in self._read(directory):
+            earlier = found.get(record.name)
+            there = here.get(record.name) if here and earlier else None
+            if not (earlier and there) or _counts(record, earlier, there):
+                found[record.name] = record
+        return found
+
+    def promised(self, directory: str) -> set[str]:
+        """Return which names in ``directory`` an update was to add that was cut short.
+
+        Nothing of ours was there before, and nothing may have been put there.
+        """
+        if self._extended is None:
+            return set()
+        before: set[str] = set()
+        since: set[str] = set()
+        for offset, record in self._read(directory):
+            (before if offset < self._extended else since).add(record.name)
+        return since - before
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def _read(self, directory: str) -> Iterator[tuple[int, Recorded]]:
+        """Yield the records in ``directory``, each with the offset of its line."""
         for number, offset, length in self._lines.get(directory, ()):
             data = os.pread(self._files[number].fileno(), length, offset)
             try:
                 for record in decode_line(data)[1]:
-                    earlier = found.get(record.name)
-                    there = here.get(record.name) if here and earlier else None
-                    if not (earlier and there) or _counts(record, earlier, there):
-                        found[record.name] = record
+                    yield offset, record
             except (ValueError, TypeError):
                 continue
-        return found
-
-    def __len__(self) -> int:
-        return len(self._lines)
 
 
 def _counts(later: Recorded, earlier: Recorded, there: Entry) -> bool:

@@ -48,12 +48,16 @@ def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex
     with DirCache(published_fd) as tree:
         for directory, names in _prepared(private.tree_fd):
             known = manifest.records(directory)
+            promised = manifest.promised(directory)
             try:
                 target_dir = tree.fd(directory)
             except OSError:
                 continue  # it is yet to be made
             for name in names:
-                if name not in known and _entry(name, target_dir) is not None:
+                if name in known and name not in promised:
+                    continue
+                here = _entry(name, target_dir)
+                if here is not None and not (name in known and known[name].present_as(here)):
                     raise _appeared(join(directory, name))
 
 

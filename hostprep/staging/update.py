@@ -76,6 +76,7 @@ def plan_update(
                     subdirectories=_subdirectories(directory, here, scan),
                     links_stand=links.stand,
                     verified=verified,
+                    promised=manifest.promised(directory),
                 )
                 _apply_diff(plan, listing, diff, here, links, scan)
                 wanted = {record.name for record in diff.done}

@@ -17,6 +17,7 @@ from hostprep.converging.prune import UnstageTask
 from hostprep.errors import Refused
 from hostprep.staging.manifest import Record, all_records, save_record
 from hostprep.staging.observer import Silent
+from hostprep.staging.publish import check_places
 from hostprep.staging.unstage import find_record, plan_unstage, unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
@@ -437,6 +438,7 @@ def half_updated(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) ->
     (source / "link").write_bytes(b"a file now")
     shutil.rmtree(source / "class-5")
     (source / "class-5").write_bytes(b"a file now")
+    (source / "class-1/added").write_bytes(b"new")
     with monkeypatch.context() as patch:
         patch.setattr("hostprep.staging.stage.publish_update", stop)
         hostprep("stage", source, "--to", target, expect=130)
@@ -457,6 +459,51 @@ def test_what_an_update_had_yet_to_replace_may_change_again(
     (source / "class-2/images/004.bin").rmdir()
     (source / "class-5").unlink()
     assert hostprep("stage", source, "--to", half_updated.parent)["left"] == []
+    assert differences(source, half_updated, owners=True) == []
+
+
+@pytest.mark.parametrize("copies", ["left", "gone"])
+def test_what_somebody_puts_where_an_update_was_to_add_is_theirs(
+    copies: str, half_updated: Path, source: Path
+) -> None:
+    theirs = half_updated / "class-1/added"
+    theirs.write_bytes(b"somebody's")
+    if copies == "gone":  # as on a disk after a reboot
+        shutil.rmtree(half_updated.parent / ".hostprep-data")
+    found = hostprep("stage", source, "--to", half_updated.parent, expect=1)
+    assert [item["path"] for item in found["skipped"] if item["failed"]] == ["class-1/added"]
+    assert theirs.read_bytes() == b"somebody's" and found["published"] is False
+    partial = run_hostprep("stage", source, "--to", half_updated.parent, "--partial")
+    assert partial.returncode == 0 and theirs.read_bytes() == b"somebody's"
+    assert (half_updated / "class-1/images/003.bin").read_bytes() == b"newer"
+    assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/added"]
+
+
+def test_what_somebody_puts_there_while_it_is_copied_is_theirs_too(
+    half_updated: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = half_updated / "class-1/added"
+
+    def check(*args: Any) -> None:
+        theirs.write_bytes(b"somebody's")
+        check_places(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.stage.check_places", check)
+        told = hostprep("stage", source, "--to", half_updated.parent, expect=1)["error"]
+    assert "class-1/added appeared on the target" in told["message"]
+    assert theirs.read_bytes() == b"somebody's"
+    theirs.unlink()
+    hostprep("stage", source, "--to", half_updated.parent)
+    assert differences(source, half_updated, owners=True) == []
+
+
+def test_what_an_update_had_added_by_then_is_ours(half_updated: Path, source: Path) -> None:
+    """It was killed right after that rename; then the source changes once more."""
+    prepared = half_updated.parent / ".hostprep-data/tree/class-1/added"
+    prepared.rename(half_updated / "class-1/added")
+    rewrite(source / "class-1/added", b"newer still")
+    hostprep("stage", source, "--to", half_updated.parent)
     assert differences(source, half_updated, owners=True) == []
 
 
