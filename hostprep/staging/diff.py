@@ -97,7 +97,7 @@ def diff_directory(
         if name in seen or name in subdirectories:
             continue
         known = manifest.get(name) or journal.get(name)
-        if known is not None and (known.kind == "d" or known.present_as(here)):
+        if known is not None and known.present_as(here):
             delete.append(name)
         else:
             foreign.append(name)

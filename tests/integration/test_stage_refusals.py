@@ -335,6 +335,23 @@ def test_usage_errors_change_nothing(
     assert snapshot(safe_dir) == before
 
 
+@pytest.mark.parametrize("kind", ["file", "symlink", "fifo"])
+def test_what_took_the_place_of_a_staged_directory_is_refused_before_all(
+    kind: str, source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    shutil.rmtree(target / "data/class-1")
+    somebody(kind, target / "data/class-1")
+    (source / "class-0/new").write_bytes(b"new")
+    before = snapshot(target)
+    said = refused("stage", source, "--to", target)
+    assert "class-1 on the target is not as hostprep staged it" in said
+    assert snapshot(target) == before
+    (target / "data/class-1").unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
 # -- dry run
 
 
