@@ -148,7 +148,7 @@ def _conclude(
         done = f"it was not on the target;{unfinished} forgotten"
         if forgotten:
             done = "forgotten; no file was removed"
-        elif plan.published:
+        elif plan.published or plan.hidden:
             done = f"{removed} removed"
         emit_text(printable(f"{record.target}: {done}"))
         if result.unmounted:

@@ -25,6 +25,7 @@ from hostprep.staging.planning import StagePlan, cores, purpose_of
 from hostprep.staging.private import TREE, footprint, look
 from hostprep.staging.publish import open_published
 from hostprep.staging.reading import choose_reading
+from hostprep.staging.removing import cut_short_refusal
 from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan
 from hostprep.staging.space import (
@@ -77,6 +78,8 @@ def decide(
         if refusal is not None
         else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
     )
+    if refusal is None and parent_fd is not None:
+        refusal = cut_short_refusal(parent_fd, request.name, request.target, previous)
     sample = (
         take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
         if files.copied.files

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 
+from hostprep.errors import Refused
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
@@ -21,7 +23,7 @@ from hostprep.staging.tree import (
     DirCache,
     join,
     list_directory,
-    remove_tree,
+    names_in,
     writable,
 )
 
@@ -52,12 +54,44 @@ def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
     return ours - len(_above(foreign)), tuple(foreign)
 
 
-def hide(parent_fd: int, record: Record) -> bool:
-    """Move the published data set into its private directory, out of everybody's sight.
+def open_hidden(parent_fd: int, name: str) -> int | None:
+    """Return a descriptor of what was hidden and is not removed yet, None where there is nothing.
 
-    What somebody added to it while it was looked at is seen there: it is put back then, and False
-    returned.
+    That is what a run leaves that was killed meanwhile; in it may be what others had added.
     """
+    try:
+        return os.open(f"{private_name(name)}/{_GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+
+
+def cut_short_refusal(
+    parent_fd: int, name: str, target: str, record: Record | None
+) -> Refused | None:
+    """Refuse to go over what a killed removal left hidden while there is anything of others in it.
+
+    Without a ``record`` nobody knows what is of others.
+    """
+    hidden_fd = open_hidden(parent_fd, name)
+    if hidden_fd is None:
+        return None
+    try:
+        foreign = names_in(hidden_fd) if record is None else compare(record, hidden_fd)[1]
+    finally:
+        os.close(hidden_fd)
+    if not foreign:
+        return None
+    where = f"{os.path.dirname(target)}/{private_name(name)}/{_GONE}"
+    return Refused(
+        f"the removal of {target} was cut short, and what it had moved out of sight holds files"
+        f" that hostprep did not stage ({where}: {foreign[0]}); nothing was changed.",
+        f"`hostprep unstage {shlex.quote(target)}` puts them back where they were; where that is"
+        " refused too, move them away",
+    )
+
+
+def hide(parent_fd: int, record: Record) -> None:
+    """Move the published data set into its private directory, out of everybody's sight."""
     name = private_name(record.name)
     try:
         os.mkdir(name, 0o700, dir_fd=parent_fd)
@@ -66,22 +100,32 @@ def hide(parent_fd: int, record: Record) -> bool:
     private_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
-        remove_tree(private_fd, _GONE)
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
         # Moving a directory needs write permission on it.
-        os.fchmod(published_fd, 0o700)
+        os.fchmod(published_fd, mode | 0o700)
         try:
             os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
         except BaseException:
             os.fchmod(published_fd, mode)  # others read it still
             raise
-        if not compare(record, published_fd)[1]:
-            return True
-        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
-        os.fchmod(published_fd, mode)
-        return False
     finally:
         os.close(published_fd)
+        os.close(private_fd)
+
+
+def remove_hidden(parent_fd: int, record: Record) -> tuple[str, ...]:
+    """Remove what is hidden, and return what stays: what somebody added before it was.
+
+    That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
+    by a run that is killed here or before, and the next one goes on.
+    """
+    private_fd = os.open(private_name(record.name), DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        left = _remove(private_fd, _GONE, record)
+        if left:
+            os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        return left
+    finally:
         os.close(private_fd)
 
 
@@ -90,14 +134,18 @@ def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
 
     The manifest then speaks of those alone: what somebody puts where copies were is theirs.
     """
-    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    return _remove(parent_fd, record.name, record)
+
+
+def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
+    root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     manifest = _index(record)
     left: list[str] = []
     around: list[bytes] = []
     ours: dict[str, Recorded] = {}
     pending = [""]
     try:
-        with DirCache(published_fd) as tree:
+        with DirCache(root_fd) as tree:
             while pending:
                 directory = pending.pop()
                 descriptor = tree.fd(directory)
@@ -111,17 +159,18 @@ def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
                         os.unlink(entry.name, dir_fd=writable(descriptor))
             staying = _above(left)
             for path in reversed(ours):  # children before their parents
-                parent, _, name = path.rpartition("/")
+                parent, _, last = path.rpartition("/")
                 if path in staying:
                     around.append(encode_line(parent, [ours[path]]))
                 else:
-                    os.rmdir(name, dir_fd=writable(tree.fd(parent)))
+                    os.rmdir(last, dir_fd=writable(tree.fd(parent)))
     finally:
         manifest.close()
-        os.close(published_fd)
-    if not left:
-        os.rmdir(record.name, dir_fd=parent_fd)
-    write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
+        os.close(root_fd)
+    if left:
+        write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
+    else:
+        os.rmdir(name, dir_fd=parent_fd)
     return tuple(left)
 
 

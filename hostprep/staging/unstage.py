@@ -19,7 +19,14 @@ from hostprep.staging.manifest import (
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import is_there, private_name
 from hostprep.staging.publish import open_published
-from hostprep.staging.removing import compare, hide, remove_ours
+from hostprep.staging.removing import (
+    compare,
+    cut_short_refusal,
+    hide,
+    open_hidden,
+    remove_hidden,
+    remove_ours,
+)
 from hostprep.staging.target import (
     check_bare,
     check_spares_source,
@@ -39,6 +46,7 @@ class UnstagePlan:
 
     ``foreign`` are entries that are not: added or changed by somebody else, they stay. With any of
     them, the volume stays too. ``unmount`` tells that the volume will be empty and goes as well.
+    ``hidden``: a run that was killed had moved them out of sight already, and not removed all.
     """
 
     record: Record
@@ -48,12 +56,13 @@ class UnstagePlan:
     private: bool
     unmount: bool
     fstab: bool
+    hidden: bool = False
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """Return the steps in words."""
         record, changes = self.record, []
-        if self.published:
+        if self.published or self.hidden:
             changes.append(
                 Change(record.target, f"remove {format_count(self.files, 'entry')}", "asked for")
             )
@@ -129,12 +138,21 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
             if ours:
                 files, foreign = compare(record, published_fd)
             os.close(published_fd)
+        hidden_fd = None
+        if published_fd is None:
+            hidden_fd = open_hidden(parent_fd, record.name)
+        elif refusal := cut_short_refusal(parent_fd, record.name, record.target, record):
+            raise refusal
+        if hidden_fd is not None:
+            files, foreign = compare(record, hidden_fd)
+            os.close(hidden_fd)
         unmount = False
         if record.volume is not None and not foreign:
             going = {private_name(record.name), *([record.name] if ours else [])}
             facts = gather(record.volume)
             unmount = facts.is_ours and set(os.listdir(parent_fd)) <= going
-        return UnstagePlan(record, files, foreign, ours, private, unmount, fstab)
+        hidden = hidden_fd is not None
+        return UnstagePlan(record, files, foreign, ours, private, unmount, fstab, hidden)
     except OSError as error:
         raise HostprepError(
             f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed."
@@ -161,7 +179,8 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     """Carry out ``plan``. To be called under the data set's lock.
 
     Where everything is ours it is first moved out of sight by one rename, so that no reader sees
-    half of it, and an interrupted removal is finished by the next run. ``release_volume`` of False
+    half of it, and an interrupted removal is finished by the next run. What is of others by then
+    is put back. ``release_volume`` of False
     leaves a volume mounted that is then empty. Raises ``HostprepError`` where something cannot be
     removed: the data set stays on record then. ``Refused`` where something was mounted in it since.
     """
@@ -172,8 +191,13 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
         try:
             check_bare(record.target)  # to compare a large one took a while
             observer.phase("remove", files=plan.files)
-            if plan.published and (foreign or not hide(parent_fd, record)):
+            if plan.hidden:
+                foreign = remove_hidden(parent_fd, record)
+            elif plan.published and foreign:
                 foreign = remove_ours(parent_fd, record)
+            elif plan.published:
+                hide(parent_fd, record)
+                foreign = remove_hidden(parent_fd, record)
             remove_tree(parent_fd, private_name(record.name))
         except OSError as error:
             raise _stopped(error, record) from error

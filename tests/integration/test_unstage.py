@@ -507,6 +507,71 @@ def test_what_an_update_had_added_by_then_is_ours(half_updated: Path, source: Pa
     assert differences(source, half_updated, owners=True) == []
 
 
+@pytest.fixture
+def cut_short(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return what somebody added to a copy right before it was hidden, by a run that then ended."""
+    hostprep("stage", source, "--to", target)
+    plan = plan_unstage(find_record("data"), fstab=False)
+    (target / "data/class-1/theirs").write_bytes(b"hours of work")
+
+    def stop(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.unstage.remove_hidden", stop)
+        with pytest.raises(KeyboardInterrupt):
+            unstage(plan, Silent())
+    assert os.listdir(target) == [".hostprep-data"]
+    return target / "data/class-1/theirs"
+
+
+def test_what_was_added_to_what_a_killed_run_hid_is_put_back(cut_short: Path) -> None:
+    target = cut_short.parents[2]
+    before = snapshot(target)
+    planned = hostprep("unstage", "data", "--dry-run")
+    assert planned["left"] == ["class-1/theirs"] and snapshot(target) == before
+    found = hostprep("unstage", "data", expect=1)
+    assert found["left"] == ["class-1/theirs"] and found["removed_entries"] == 122 + 12
+    assert [path for path in target.rglob("*") if path.is_file()] == [cut_short]
+    assert cut_short.read_bytes() == b"hours of work"
+    assert os.listdir(target) == ["data"]
+    cut_short.unlink()
+    hostprep("unstage", "data")
+    assert os.listdir(target) == []
+
+
+@pytest.mark.parametrize("place", ["free", "taken", "forgotten"])
+def test_what_a_killed_run_hid_is_not_gone_over_by_stage(
+    place: str, cut_short: Path, source: Path
+) -> None:
+    target = cut_short.parents[2]
+    if place == "taken":
+        (target / "data").mkdir()
+    if place == "forgotten":
+        hostprep("unstage", "data", "--forget")
+    before = snapshot(target)
+    told = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert "theirs" in told["message"] or place == "forgotten"
+    assert ".hostprep-data/removing" in told["message"] and snapshot(target) == before
+    if place == "taken":
+        hostprep("unstage", "data", expect=5)
+        assert snapshot(target) == before
+    (target / ".hostprep-data/removing").rename(target / "moved away")
+    if place != "taken":
+        hostprep("stage", source, "--to", target)
+    assert (target / "moved away/class-1/theirs").read_bytes() == b"hours of work"
+
+
+def test_what_was_hidden_and_is_ours_alone_is_no_hindrance(
+    cut_short: Path, source: Path, target: Path
+) -> None:
+    (target / ".hostprep-data/removing/class-1/theirs").unlink()
+    shutil.rmtree(target / ".hostprep-data/removing/class-2")
+    hostprep("stage", source, "--to", target)
+    assert os.listdir(target) == ["data"]
+    assert differences(source, target / "data", owners=True) == []
+
+
 def test_what_is_mounted_in_it_after_the_plan_is_not_removed(source: Path, target: Path) -> None:
     hostprep("stage", source, "--to", target)
     plan = plan_unstage(find_record("data"), fstab=False)
