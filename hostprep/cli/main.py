@@ -22,6 +22,7 @@ _COLLECT_AFTER = 50_000
 
 def main() -> NoReturn:
     """Run the command line in ``sys.argv`` and exit with the code of section "Exit codes"."""
+    _speak_utf8()
     _steady()
     # A start makes many objects and no garbage, and the collector would look at them all for it.
     gc.set_threshold(_COLLECT_AFTER)
@@ -33,6 +34,18 @@ def main() -> NoReturn:
                 stream.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _speak_utf8() -> None:
+    """Start over in Python's UTF-8 mode where the locale has another encoding.
+
+    Names in records, specs and digests are text, and the same for every run: with another encoding
+    a name would be other text, or could not be had at all.
+    """
+    if sys.getfilesystemencoding() == "utf-8" or os.environ.get("PYTHONUTF8") == "1":
+        return  # or Python does not listen to its variables (-E), and would not the next time
+    os.environ["PYTHONUTF8"] = "1"
+    os.execv(sys.executable, sys.orig_argv)
 
 
 def _steady() -> None:

@@ -209,3 +209,18 @@ def test_a_damaged_record_of_a_volume_keeps_no_other_back(safe_dir: Path, state:
     assert str(record) in found["problems"][0]
     refused = hostprep("unmount", safe_dir / "a", expect=1)["error"]
     assert str(record) in refused["message"] and "remove the file" in refused["hint"]
+
+
+def test_names_are_the_same_in_every_locale(safe_dir: Path) -> None:
+    """One run's locale is UTF-8; the other's is ASCII, and Python is kept from making up for it."""
+    source = make_source(safe_dir / "dätä", directories=1, files=2)
+    hostprep("stage", source, "--to", safe_dir / "fast")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown = run_hostprep("status", env=ascii_only)
+    assert shown.returncode == 0 and "data set dätä: staged, fresh" in shown.stdout, shown.stderr
+    spec = safe_dir / "hostprep.yml"
+    spec.write_text(f"datasets: [{{name: dätä, source: {source}, to: {safe_dir}/fast}}]\n")
+    planned = run_hostprep("plan", spec, "--exit-code", env=ascii_only)
+    assert planned.returncode == 0, planned.stderr
+    gone = run_hostprep("unstage", safe_dir / "fast/dätä", env=ascii_only)
+    assert gone.returncode == 0 and os.listdir(safe_dir / "fast") == []
