@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.errors import HostprepError
-from hostprep.system.state import run_dir, state_dir
+from hostprep.system.state import readable_run_dirs, run_dir, state_dir
 
 _POLL_SECONDS = 0.2
 # /run/lock is writable by everybody on Debian: neither links are followed nor pipes waited for.
@@ -79,8 +79,14 @@ def lock(
 
 
 def is_locked(name: str) -> bool:
-    """Return whether a run has the lock ``name`` now; False where one cannot tell."""
-    path = run_dir() / f"hostprep-{name}.lock"
+    """Return whether a run, of this user or of root, has the lock ``name`` now.
+
+    False where one cannot tell.
+    """
+    return any(_is_held(path / f"hostprep-{name}.lock") for path in readable_run_dirs())
+
+
+def _is_held(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | _FLAGS)
     except PermissionError:  # root's, and an ordinary user asks
@@ -104,6 +110,8 @@ def _is_listed(path: Path) -> bool:
         status = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
+        return False
+    if status.st_uid != 0:  # in a directory that everybody can write
         return False
     device = status.st_dev
     inode = f"{os.major(device):02x}:{os.minor(device):02x}:{status.st_ino}"
@@ -143,7 +151,7 @@ def _fault(descriptor: int) -> str | None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
-    if os.geteuid() == 0 and status.st_uid != 0:
+    if status.st_uid not in (0, os.geteuid()):
         return f"belongs to uid {status.st_uid}"
     return None
 

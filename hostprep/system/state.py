@@ -36,6 +36,13 @@ def run_dir() -> Path:
     return Path(runtime) if runtime else state_dir() / "lock"
 
 
+def readable_run_dirs() -> tuple[Path, ...]:
+    """Return the directories whose locks ``status`` looks at: one's own, and the machine's."""
+    own = run_dir()
+    chosen = os.environ.get("HOSTPREP_RUN_DIR") or own == SYSTEM_RUN_DIR
+    return (own,) if chosen else (own, SYSTEM_RUN_DIR)
+
+
 def boot_dir() -> Path:
     """Return the directory for what is true of this boot alone; ``HOSTPREP_RUN_DIR`` moves it too.
 

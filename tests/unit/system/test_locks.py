@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,3 +57,31 @@ def test_a_file_that_others_could_hold_is_refused_and_not_waited_for(
     path.unlink()
     with lock("volumes", purpose="test"):
         assert is_locked("volumes") is True
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
+@pytest.mark.parametrize("owner", [0, 1000])
+def test_an_ordinary_user_sees_that_root_is_at_work(
+    owner: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = Path(tempfile.mkdtemp(dir="/run"))  # where everybody may look into
+    system.chmod(0o1777)
+    monkeypatch.setattr("hostprep.system.state.SYSTEM_RUN_DIR", system)
+    monkeypatch.delenv("HOSTPREP_RUN_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(system / "own"))
+
+    def seen() -> bool:
+        os.seteuid(65534)
+        try:
+            return is_locked("stage-data")
+        finally:
+            os.seteuid(0)
+
+    try:
+        with lock("stage-data", purpose="test"):
+            # A file that somebody else made there says nothing of root.
+            os.chown(system / "hostprep-stage-data.lock", owner, -1)
+            assert seen() is (owner == 0)
+        assert seen() is False
+    finally:
+        shutil.rmtree(system)
