@@ -214,10 +214,12 @@ def _copied(result: StageResult) -> str:
 def _digest(result: StageResult) -> str:
     if result.digest is None:
         return "not verified"
-    how = "read back and compared" if result.verify.value == "readback" else "hashed in flight"
     if not result.copied_files:
-        how = "when it was copied"
-    return f"verified ({how}), digest {result.digest}"
+        return f"verified (when it was copied), digest {result.digest}"
+    kept = "; what was kept, when it was copied" if result.kept_files else ""
+    if result.verify.value == "readback":
+        return f"verified (read back and compared{kept}), digest {result.digest}"
+    return f"hashed in flight, not read back{kept}; digest {result.digest}"
 
 
 def _some(words: list[str]) -> str:

@@ -107,9 +107,9 @@ def _show_dataset(dataset: DatasetStatus) -> None:
         return
     verified = "not verified"
     if record.verified_at is not None:
-        verified = "verified " + time.strftime(
-            "%Y-%m-%d %H:%M:%S", time.localtime(record.verified_at)
-        )
+        how = "hashed in flight" if record.verify == "inflight" else "verified"
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.verified_at))
+        verified = f"{how} {moment}"
     emit_text(
         f"  {format_count(record.files, 'file')}, {format_bytes(record.bytes)}, {verified}, "
         f"digest {record.digest or 'none'}"

@@ -282,6 +282,21 @@ def test_a_run_that_copies_nothing_does_not_say_that_it_read_back(
     done = run_hostprep("stage", source, "--to", target)
     assert "  copied nothing in " in done.stdout
     assert "verified (when it was copied), digest" in done.stdout
+    (source / "new").write_bytes(b"new")
+    done = run_hostprep("stage", source, "--to", target)
+    assert "(read back and compared; what was kept, when it was copied), digest" in done.stdout
+
+
+def test_what_was_only_hashed_is_not_called_verified(source: Path, target: Path) -> None:
+    done = run_hostprep("stage", source, "--to", target, "--verify", "inflight")
+    assert "  hashed in flight, not read back; digest xxh3sum:" in done.stdout
+    assert ", hashed in flight 2" in run_hostprep("status").stdout
+    for said in (done.stdout, run_hostprep("status").stdout):
+        assert "verified" not in said
+    hostprep("unstage", "data")
+    done = run_hostprep("stage", source, "--to", target, "--verify", "none")
+    assert "  not verified\n" in done.stdout
+    assert ", not verified, digest none" in run_hostprep("status").stdout
 
 
 def test_a_dry_run_names_as_many_files_as_there_will_be(source: Path, target: Path) -> None:
