@@ -24,7 +24,10 @@ from hostprep.staging.tree import (
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
-    """Move the private tree to its place. Readers see the whole data set or none."""
+    """Move the private tree to its place. Readers see the whole data set or none.
+
+    Raises ``HostprepError`` where somebody has taken the name; nothing was moved then.
+    """
     # Moving a directory needs write permission on it, which the source's mode may not give.
     mode = stat.S_IMODE(os.fstat(private.tree_fd).st_mode)
     os.fchmod(private.tree_fd, mode | 0o700)

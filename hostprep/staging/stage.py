@@ -236,7 +236,12 @@ class _Work:
             # what is published must be known as ours.
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
             self._save(record, "publishing")
-            publish_new(self.private, self.parent_fd, request.name, directories[""])
+            try:
+                publish_new(self.private, self.parent_fd, request.name, directories[""])
+            except HostprepError:
+                # Somebody took the name: what is there now is not ours, whatever the next run is.
+                self._save(record, "copying")
+                raise
             left: list[str] = []
         else:
             check_places(self.private, self.published_fd, manifest)

@@ -21,6 +21,7 @@ from hostprep.staging.manifest import load_record
 from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
+from hostprep.staging.publish import publish_new
 from hostprep.staging.stage import carry_out
 from tests.kit import failing_fs as failing
 from tests.kit import loops
@@ -666,3 +667,36 @@ def test_ctrl_c_says_how_to_go_on_and_never_to_remove_what_is_published(
     hostprep("stage", source, "--to", target)
     rewrite(source / "hard", b"new")
     assert "goes on" in hint() and "unstage" not in hint()
+
+
+@pytest.mark.parametrize("taken_by", ["directory", "file"])
+def test_who_takes_the_name_while_it_is_staged_keeps_it(
+    taken_by: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = target / "data"
+
+    def late(*args: Any) -> None:
+        if taken_by == "directory":
+            shutil.copytree(source, theirs, symlinks=True)  # just as ours would be
+            (theirs / "notes").write_bytes(b"somebody's")
+        else:
+            theirs.write_bytes(b"somebody's")
+        publish_new(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.stage.publish_new", late)
+        told = hostprep("stage", source, "--to", target, expect=1)["error"]
+    assert "data appeared on the target" in told["message"]
+    before = snapshot(theirs)
+    hostprep("stage", source, "--to", target, expect=5)
+    assert snapshot(theirs) == before
+    if taken_by == "directory":
+        assert hostprep("unstage", "data")["removed_entries"] == 0
+    else:
+        theirs.rename(target / "moved away")
+        staged = hostprep("stage", source, "--to", target)
+        assert staged["resumed_files"] > 0
+        assert differences(source, theirs, owners=True) == []
+        theirs = target / "moved away"
+        before = {os.fsencode(theirs): next(iter(before.values()))}
+    assert snapshot(theirs) == before
