@@ -8,7 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
@@ -64,7 +64,9 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     if plan.nothing_to_do:
         parent_fd = open_parent(request.parent)
         try:
-            sweep(parent_fd, request.name)
+            # All is whole where its file system is read-only too: then a later run sweeps.
+            with suppress(OSError):
+                sweep(parent_fd, request.name)
         finally:
             os.close(parent_fd)
         return _result(plan, Copied(), plan.previous, [], live, changed=False, published=True)

@@ -700,3 +700,18 @@ def test_who_takes_the_name_while_it_is_staged_keeps_it(
         theirs = target / "moved away"
         before = {os.fsencode(theirs): next(iter(before.values()))}
     assert snapshot(theirs) == before
+
+
+def test_what_a_killed_run_left_to_sweep_is_no_fault_of_a_read_only_target(
+    source: Path, target: Path
+) -> None:
+    target.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "disk", target], check=True)
+    hostprep("stage", source, "--to", target)
+    (target / ".hostprep-data/tree").mkdir(parents=True)
+    (target / ".hostprep-data").chmod(0o700)
+    subprocess.run(["mount", "-o", "remount,ro", target], check=True)
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    subprocess.run(["mount", "-o", "remount,rw", target], check=True)
+    hostprep("stage", source, "--to", target)
+    assert os.listdir(target) == ["data"]
