@@ -7,6 +7,7 @@ is one rename, and so that after a reboot a tmpfs has lost the journal together 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -89,6 +90,19 @@ def is_there(parent_fd: int, dataset: str) -> bool:
         return False
     os.close(descriptor)
     return True
+
+
+def open_or_make(parent_fd: int, dataset: str) -> int:
+    """Return a descriptor of the private directory, which is made where there is none.
+
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(private_name(dataset), 0o700, dir_fd=parent_fd)
+    descriptor = _open_own(parent_fd, dataset)
+    if descriptor is None:  # it came and went
+        raise _not_ours(dataset)
+    return descriptor
 
 
 def prepare(parent_fd: int, dataset: str, purpose: dict[str, str]) -> PrivateDir:

@@ -17,7 +17,7 @@ from hostprep.staging.manifest import (
     write_manifest,
 )
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.private import private_name
+from hostprep.staging.private import open_or_make, private_name
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
@@ -91,13 +91,11 @@ def cut_short_refusal(
 
 
 def hide(parent_fd: int, record: Record) -> None:
-    """Move the published data set into its private directory, out of everybody's sight."""
-    name = private_name(record.name)
-    try:
-        os.mkdir(name, 0o700, dir_fd=parent_fd)
-    except FileExistsError:
-        pass
-    private_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    """Move the published data set into its private directory, out of everybody's sight.
+
+    Raises ``Refused`` where somebody else has made one of that name meanwhile.
+    """
+    private_fd = open_or_make(parent_fd, record.name)
     published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)

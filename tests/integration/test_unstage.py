@@ -507,6 +507,18 @@ def test_what_an_update_had_added_by_then_is_ours(half_updated: Path, source: Pa
     assert differences(source, half_updated, owners=True) == []
 
 
+def test_nothing_is_hidden_in_a_directory_of_somebody_else(source: Path, target: Path) -> None:
+    """Who can write the target makes one of that name once it was found that there is none."""
+    hostprep("stage", source, "--to", target)
+    plan = plan_unstage(find_record("data"), fstab=False)
+    (target / ".hostprep-data").mkdir(mode=0o755)
+    os.chown(target / ".hostprep-data", 65534, 65534)
+    before = snapshot(target)
+    with pytest.raises(Refused, match="not a private directory of this user"):
+        unstage(plan, Silent())
+    assert snapshot(target) == before
+
+
 @pytest.fixture
 def cut_short(source: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return what somebody added to a copy right before it was hidden, by a run that then ended."""
