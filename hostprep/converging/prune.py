@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -169,7 +170,7 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
     if isinstance(plan, HostprepError):
         return ObjectPlan(Kind.DATASET, target, refusal=Problem.of(Kind.DATASET, target, plan))
     action = f"remove its {format_count(plan.files, 'entry')}"
-    if not plan.published:
+    if not (plan.published or plan.hidden):
         action = "forget it, since it is not there"
     change = Change(Kind.DATASET, target, action, _WHY)
     return ObjectPlan(Kind.DATASET, target, changes=(change,), task=UnstageTask(record))
@@ -177,10 +178,13 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
 
 def _foreign(plan: UnstagePlan) -> Refused:
     named = ", ".join(plan.foreign[:_MOST_NAMED])
+    hint = "move that away, or name the data set in the spec"
+    if plan.hidden:
+        hint = f"`hostprep unstage {shlex.quote(plan.record.target)}` puts that back in its place"
     return Refused(
         f"{plan.record.target} holds {format_count(len(plan.foreign), 'entry')} not as staged"
         f" ({named}), which is not hostprep's to remove; nothing was changed.",
-        "move that away, or name the data set in the spec",
+        hint,
     )
 
 

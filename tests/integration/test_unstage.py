@@ -542,6 +542,10 @@ def test_what_was_added_to_what_a_killed_run_hid_is_put_back(cut_short: Path) ->
     before = snapshot(target)
     planned = hostprep("unstage", "data", "--dry-run")
     assert planned["left"] == ["class-1/theirs"] and snapshot(target) == before
+    (target.parent / "none.yml").write_text("{}\n")
+    pruned = run_hostprep("apply", target.parent / "none.yml", "--prune", "--yes")
+    assert pruned.returncode == 5 and f"`hostprep unstage {target}/data`" in pruned.stderr
+    assert snapshot(target) == before
     found = hostprep("unstage", "data", expect=1)
     assert found["left"] == ["class-1/theirs"] and found["removed_entries"] == 122 + 12
     assert [path for path in target.rglob("*") if path.is_file()] == [cut_short]
