@@ -123,7 +123,9 @@ def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) 
         found = dataset()
         assert (found["state"], found["freshness"]) == ("copying", "unknown")
         process.kill()
-    found = dataset()
+    deadline = time.monotonic() + 10
+    while (found := dataset())["state"] == "copying":  # its workers are still ending
+        assert time.monotonic() < deadline
     assert found["state"] == "interrupted" and "hostprep stage" in found["reason"]
     hostprep("stage", source, "--to", target)
     assert dataset()["state"] == "staged"
