@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from hostprep.cli.output import printable, say
+from hostprep.cli.output import indented, printable, say
 from hostprep.errors import UsageError
 from hostprep.readiness.formats import Format
 from hostprep.units import format_seconds
@@ -115,7 +115,7 @@ class _Narrator:
     def event(self, event: Event) -> None:
         """Show an event."""
         if event.kind in ("failed", "unreachable"):
-            say(printable(f"{event.host}: {event.fields.get('message') or event.kind}"))
+            say(indented(f"{event.host}: {event.fields.get('message') or event.kind}"))
 
     def waiting(self) -> None:
         """Say nothing: a check has its own limits of time."""

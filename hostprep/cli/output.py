@@ -88,6 +88,12 @@ def printable(text: str, *, lines: bool = False) -> str:
     )
 
 
+def indented(text: str) -> str:
+    """Return ``text`` as `printable` does, in its lines, those after the first one indented."""
+    lines = printable(text, lines=True).splitlines()
+    return "\n  ".join(line for line in lines if line.strip())
+
+
 def wants_colour(stream: Any) -> bool:
     """Return whether ``stream`` is a terminal and ``NO_COLOR`` (no-color.org) is not set."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")

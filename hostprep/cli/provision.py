@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_error, emit_json, emit_text, printable, say
+from hostprep.cli.output import emit_error, emit_json, emit_text, indented, printable, say
 from hostprep.cli.progress import LINE_SECONDS
 from hostprep.errors import HostprepError, UsageError
 from hostprep.units import format_seconds
@@ -181,4 +181,4 @@ class Words:
 
     def _say(self, line: str) -> None:
         self._said = time.monotonic()
-        say(printable(line))
+        say(indented(line))

@@ -124,6 +124,14 @@ def test_who_takes_long_is_said_every_few_seconds(
     assert capsys.readouterr().err == "Converge: at work for up to 7.0 s: a\n"
 
 
+def test_what_ansible_says_in_several_lines_is_shown_in_several(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    message = "pip failed\n\nno such wheel\x1b[2J\n"
+    Words().event(Event("failed", 0.0, "a", "Install", {"message": message}))
+    assert capsys.readouterr().err == "a: Install: pip failed\n  no such wheel\\x1b[2J\n"
+
+
 def test_the_document_has_the_hosts_and_the_sums(
     lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
