@@ -95,7 +95,7 @@ def provision(
         forks=forks,
         check=check,
         diff=diff,
-        observer=Words(),
+        observer=Words(check=check),
     )
     if not check:
         remember(where, run, whole=not limits)
@@ -151,7 +151,8 @@ def _failure(run: FleetRun, *, check: bool) -> HostprepError | None:
 class Words:
     """Says on stderr what came of a task where that is worth a line, and what takes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, check: bool = False) -> None:
+        self._changed = "would change" if check else "changed"
         self._begun: dict[str, tuple[str, float]] = {}
         self._said = time.monotonic()
 
@@ -164,7 +165,7 @@ class Words:
         if event.kind in ("failed", "unreachable"):
             self._say(f"{event.host}: {event.task}: {event.fields.get('message') or event.kind}")
         elif event.kind == "ok" and event.fields.get("changed"):
-            self._say(f"{event.host}: {event.task}: changed")
+            self._say(f"{event.host}: {event.task}: {self._changed}")
 
     def waiting(self) -> None:
         """Say every few seconds who is at work on what."""

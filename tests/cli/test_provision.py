@@ -132,6 +132,14 @@ def test_what_ansible_says_in_several_lines_is_shown_in_several(
     assert capsys.readouterr().err == "a: Install: pip failed\n  no such wheel\\x1b[2J\n"
 
 
+@pytest.mark.parametrize(("check", "said"), [(False, "changed"), (True, "would change")])
+def test_a_prediction_does_not_say_that_anything_was_changed(
+    capsys: pytest.CaptureFixture[str], check: bool, said: str
+) -> None:
+    Words(check=check).event(Event("ok", 0.0, "a", "Write the spec", {"changed": True}))
+    assert capsys.readouterr().err == f"a: Write the spec: {said}\n"
+
+
 def test_the_document_has_the_hosts_and_the_sums(
     lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
