@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -14,6 +15,11 @@ type: stdout
 short_description: One line of JSON for each event
 description: What hostprep.fleet reads from ansible-playbook's stdout.
 """
+
+
+# What ssh adds on its own when a session over a shared connection ends.
+_FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
+_MOST_OUTPUT = 2000
 
 
 class CallbackModule(CallbackBase):
@@ -56,19 +62,24 @@ class CallbackModule(CallbackBase):
             host=host.get_name(),
             task=task.name or task.get_name(),
             changed=changed,
-            message=self._message(fields),
+            message=self._message(fields, failed=event == "failed"),
             diff=self._get_diff(fields["diff"]) if changed and fields.get("diff") else None,
             document=fields.get("document"),
             predicted=fields.get("predicted", True),
         )
 
-    def _message(self, fields: dict[str, Any]) -> str | None:
-        words = [
-            str(fields[key]).strip()
-            for key in ("msg", "stderr", "module_stderr")
-            if fields.get(key)
-        ]
-        return "\n".join(words).replace("\r", "") or None
+    def _message(self, fields: dict[str, Any], *, failed: bool) -> str | None:
+        message, *errors = (self._words(fields, key) for key in ("msg", "stderr", "module_stderr"))
+        if failed and not any(errors):
+            # ssh gives a script a terminal, where its errors come as output.
+            errors = [
+                self._words(fields, key)[-_MOST_OUTPUT:] for key in ("stdout", "module_stdout")
+            ]
+        return "\n".join(filter(None, (message, *errors))) or None
+
+    def _words(self, fields: dict[str, Any], key: str) -> str:
+        words = str(fields.get(key) or "").replace("\r", "")
+        return _FAREWELL.sub("", words).strip()
 
     def _emit(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "time": time.time(), **fields}, default=str)

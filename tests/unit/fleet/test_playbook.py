@@ -19,6 +19,14 @@ BROKEN = """\
       ansible.builtin.debug: {msg: "{{ playbook_dir }}"}
       throttle: "{{ (1 / 0) | int }}"
 """
+FAILING = """\
+- hosts: all
+  gather_facts: false
+  vars: {ansible_connection: local}
+  tasks:
+    - name: Install
+      ansible.builtin.script: {cmd: install.sh}
+"""
 OWN = """\
 - hosts: all
   gather_facts: false
@@ -55,3 +63,21 @@ def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:
         assert outcome.message is not None
         assert outcome.message.startswith("the run ended before this host was done: ")
         assert "division by zero" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        # As over ssh: on its terminal errors are output, and it takes its leave.
+        ("echo no such wheel; echo 'Shared connection to a closed.' >&2; exit 3", "no such wheel"),
+        ("echo working; echo no such wheel >&2; exit 3", "no such wheel"),
+        ("exit 3", None),
+    ],
+)
+def test_a_task_that_failed_tells_what_its_program_said(
+    playbooks: Path, script: str, said: str | None
+) -> None:
+    (playbooks / "failing.yml").write_text(FAILING)
+    (playbooks / "install.sh").write_text(f"#!/bin/sh\n{script}\n")
+    (here,) = run_playbook("failing", "here,", {}).hosts
+    assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
