@@ -69,7 +69,7 @@ def check(
         raise typer.Exit(error.exit_code) from None
     if as_json:
         fields = asdict(spec)
-        del fields["blank"]
+        del fields["blank"], fields["bare"]
         for volume in fields["volumes"]:
             volume["mode"] = None if volume["mode"] is None else f"{volume['mode']:04o}"
         emit_json("spec", {**fields, "problems": []})

@@ -23,7 +23,6 @@ from hostprep.converging.volumes import (
     plan_volumes,
     wanted_size,
 )
-from hostprep.errors import UsageError
 from hostprep.host.memory import ram_for_percent
 from hostprep.spec import Spec
 from hostprep.staging.observer import Observer
@@ -148,13 +147,8 @@ def _lies_in(path: str, volumes: Collection[str]) -> bool:
 def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:
     """Look at this host and plan: ``gather_host`` and ``plan_host`` in one.
 
-    Raises ``UsageError`` where ``prune`` would clear the host for a file that is blank: it may have
-    been cut short by a full disk, or come from a template that failed.
+    Raises ``UsageError`` where ``prune`` would remove what the file says nothing of.
     """
-    if options.prune and spec.blank:
-        raise UsageError(
-            f"{spec.path} is empty, and --prune would remove all that hostprep made here; nothing"
-            " was changed.",
-            "mend the file; if all is to go, write {} into it",
-        )
+    if options.prune:
+        spec.check_prunable(spec.path, "here; nothing was changed.")
     return plan_host(spec, options, gather_host(spec, options, observer))

@@ -16,16 +16,12 @@ def spec_for_hosts(path: Path, *, named: bool, prune: bool = False) -> dict[str,
 
     Numbers stay text, so that a mode of ``0755`` arrives as such. Raises what ``load_spec`` does,
     and ``UsageError`` for a source relative to the file, which on a host would be another folder,
-    and where ``prune`` would clear every host for a file that is blank.
+    and where ``prune`` would remove what the file says nothing of.
     """
     content = read_spec_bytes(path, named=named)
     spec = parse_spec(content, shown_path=str(path), path=str(path.absolute()))
-    if prune and spec.blank:
-        raise UsageError(
-            f"{path} is empty, and --prune would remove all that hostprep made on the hosts; none"
-            " was reached.",
-            "mend the file; if all is to go, write {} into it",
-        )
+    if prune:
+        spec.check_prunable(str(path), "on the hosts; none was reached.")
     found: Any = parse_document(str(path), content).value or {}
     for dataset in found.get("datasets") or ():
         source = dataset["source"]

@@ -97,6 +97,7 @@ class _Checker:
             ),
             packages=tuple(name for _, name in packages.entries),
             blank=_says_nothing(self.document.value),
+            bare=tuple(name for name, section in root.items() if section is None),
         )
 
     def _root(self) -> dict[str, Value]:

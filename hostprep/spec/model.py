@@ -73,8 +73,8 @@ class RequirementSpec:
 class Spec:
     """A whole spec file. ``path`` is absolute, without symlinks.
 
-    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does; nor is
-    the bare name of a section, without ``[]``, a wish.
+    ``blank``: the file says nothing at all, not even that it wants nothing, as ``{}`` does. Nor is
+    the name of a section with nothing behind it, not even ``[]``, a wish: those are ``bare``.
     """
 
     path: str
@@ -83,6 +83,26 @@ class Spec:
     requirements: tuple[RequirementSpec, ...] = ()
     packages: tuple[str, ...] = ()
     blank: bool = field(default=False, compare=False)
+    bare: tuple[str, ...] = field(default=(), compare=False)
+
+    def check_prunable(self, shown_path: str, where: str) -> None:
+        """Raise ``UsageError`` where pruning would remove what the file says nothing of.
+
+        It may have been cut short by a full disk, or come from a template that failed. ``where``
+        ends the sentence: where all would go, and what was not touched.
+        """
+        if self.blank:
+            raise UsageError(
+                f"{shown_path} is empty, and --prune would remove all that hostprep made {where}",
+                "mend the file; if all is to go, write {} into it",
+            )
+        for section, things in (("volumes", "volume"), ("datasets", "data set")):
+            if section in self.bare:
+                raise UsageError(
+                    f"{shown_path} has nothing behind `{section}:`, and --prune would remove every"
+                    f" {things} that hostprep made {where}",
+                    f"mend the file; if none is wanted, write `{section}: []`",
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,21 @@ def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> N
     assert goes >= {str(safe_dir / path) for path in ("a", "b", "a/one", "b/two", "disk/three")}
 
 
+@pytest.mark.parametrize(("section", "things"), [("volumes", "volume"), ("datasets", "data set")])
+def test_a_section_with_nothing_behind_it_is_no_wish_for_none(
+    spec: Path, safe_dir: Path, section: str, things: str
+) -> None:
+    spec.write_text(f"packages: []\n{section}:\n")
+    before = snapshot(safe_dir)
+    for words in (["plan", spec, "--prune"], ["apply", spec, "--prune", "--yes"]):
+        error = hostprep(*words, expect=2)["error"]
+        assert f"`{section}:`, and --prune would remove every {things}" in error["message"]
+        assert error["hint"].endswith(f"write `{section}: []`")
+    assert snapshot(safe_dir) == before
+    spec.write_text(f"packages: []\n{section}: []\n")
+    assert plan(spec, "--prune")["changes"]
+
+
 def test_prune_takes_it_away_and_keeps_what_the_spec_names(
     spec: Path, safe_dir: Path, own_state: Path
 ) -> None:

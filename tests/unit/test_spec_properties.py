@@ -198,7 +198,7 @@ def test_the_schema_and_the_model_name_the_same_keys() -> None:
         known = {field.name for field in dataclass_fields(model)}
         assert set(schema["$defs"][entry]["properties"]) == known
         assert schema["$defs"][entry]["additionalProperties"] is False
-    sections = {field.name for field in dataclass_fields(Spec)} - {"path", "blank"}
+    sections = {field.name for field in dataclass_fields(Spec)} - {"path", "blank", "bare"}
     assert set(schema["properties"]) == sections
     assert schema["$defs"]["VolumeEntry"]["required"] == ["path", "size"]
     assert schema["$defs"]["DatasetEntry"]["oneOf"] == [

@@ -30,11 +30,14 @@ FAILING = """\
 OWN = """\
 - hosts: all
   gather_facts: false
-  vars: {ansible_connection: local, hostprep_executable: /nowhere, hostprep_spec_dir: /nowhere}
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+    hostprep_executable: /nowhere
+    hostprep_spec_dir: /nowhere
   roles:
     - role: hostprep
       vars:
-        hostprep_spec: {volumes: [], dataset: [{source: /a, to: /b}]}
 """
 
 
@@ -47,12 +50,46 @@ def playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> None:
-    (playbooks / "own.yml").write_text(OWN)
+    own = "hostprep_spec: {volumes: [], dataset: [{source: /a, to: /b}]}"
+    (playbooks / "own.yml").write_text(f"{OWN}        {own}\n")
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
     assert here.message.startswith("hostprep_spec has dataset, which is no section of a spec")
     assert here.message.endswith("-> known are volumes, datasets, requirements, packages")
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "hostprep_spec: {volumes: , packages: [fio]}",
+        "hostprep_spec: {datasets: , packages: [fio]}",
+        "hostprep_volumes: ",
+    ],
+)
+def test_a_bare_section_in_a_playbook_of_ones_own_is_no_wish_for_none(
+    playbooks: Path, says: str
+) -> None:
+    (playbooks / "own.yml").write_text(f"{OWN}        hostprep_packages: [fio]\n        {says}\n")
+    (here,) = run_playbook("own", "here,", {"hostprep_prune": True}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert "nothing behind `volumes:` or `datasets:`, and hostprep_prune" in here.message
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "{hostprep_spec: {packages: [fio]}}",
+        "{hostprep_spec: {volumes: }, hostprep_volumes: [{path: /a, size: 1G}]}",
+    ],
+)
+def test_sections_that_are_not_named_or_said_of_the_host_are_no_bare_ones(
+    playbooks: Path, says: str
+) -> None:
+    (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {says}\n")
+    (here,) = run_playbook("own", "here,", {"hostprep_prune": True}, check=True).hosts
+    assert not here.failed and not here.predicted
 
 
 def test_a_run_that_breaks_off_tells_why(playbooks: Path) -> None:

@@ -47,5 +47,8 @@ def test_prune_is_refused_for_a_file_that_says_nothing(tmp_path: Path, text: str
     file.write_text(text)
     with pytest.raises(UsageError, match="is empty, and --prune would remove all"):
         spec_for_hosts(file, named=True, prune=True)
+    file.write_text("packages: [fio]\ndatasets:\n")
+    with pytest.raises(UsageError, match="nothing behind `datasets:`, and --prune would remove"):
+        spec_for_hosts(file, named=True, prune=True)
     file.write_text("{}")
     assert spec_for_hosts(file, named=True, prune=True) == {}
