@@ -77,6 +77,18 @@ def test_a_bare_section_in_a_playbook_of_ones_own_is_no_wish_for_none(
     assert "nothing behind `volumes:` or `datasets:`, and hostprep_prune" in here.message
 
 
+def test_an_owner_that_yaml_takes_for_a_number_to_base_60_is_refused(playbooks: Path) -> None:
+    volumes = "hostprep_volumes: [{path: /a, size: 1G, owner: 1000:50}]"
+    (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{volumes}}}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.endswith('-> quote it in the inventory: owner: "1000:50"')
+    (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{volumes.replace('1000', 'alice')}}}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert not here.failed
+
+
 @pytest.mark.parametrize(
     "says",
     [
