@@ -80,9 +80,16 @@ def check(
 
 @spec_app.command("init")
 def init(
-    output: Annotated[
-        str, typer.Option(metavar="FILE", help="Where to write it; - is the standard output.")
-    ] = "hostprep.yml",
+    file: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="Where to write it, ./hostprep.yml if not given; - is the standard output.",
+        ),
+    ] = None,
+    named: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="The same.", hidden=True)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a spec file of what this host has now.
@@ -91,8 +98,12 @@ def init(
     """
     from hostprep.converging.drafting import draft_spec, write_draft
 
+    if file is not None and named is not None:
+        raise UsageError("FILE and --output are the same; nothing was written.", "give one of them")
+    given = named if file is None else file
+    output = "hostprep.yml" if given is None else given
     if output == "-" and as_json:
-        raise UsageError("--output - prints the file itself, which goes not with --json.")
+        raise UsageError("FILE - prints the file itself, which goes not with --json.")
     draft = draft_spec()
     if output != "-":
         write_draft(draft, Path(output))

@@ -107,7 +107,7 @@ def write_draft(draft: Draft, path: Path) -> None:
     if os.path.lexists(path):
         raise Refused(
             f"{path} exists, and a spec that somebody wrote is never overwritten.",
-            "give --output another name, and compare the two",
+            "name another file, and compare the two: hostprep spec init FILE",
         )
     replace_file(path, draft.text.encode(errors="surrogateescape"), expected=None)
 

@@ -90,7 +90,8 @@ def test_a_refusal_is_5_for_both_and_is_told_with_its_hint(
         ("plan", "missing.yml"),
         ("apply", "--yes", "missing.yml"),
         ("plan", "--reserve", "lots"),
-        ("spec", "init", "--output", "-", "--json"),
+        ("spec", "init", "-", "--json"),
+        ("spec", "init", "one.yml", "--output", "another.yml"),
     ],
 )
 def test_usage(words: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,6 +152,18 @@ def test_an_empty_hosts_first_spec_is_valid_and_full_of_examples(
     assert "nothing to do" in capsys.readouterr().out
     assert run(["spec", "init"]) == 5
     assert written.read_text() == text
+
+
+@pytest.mark.parametrize("words", [("lab.yml",), ("--output", "lab.yml")])
+def test_a_first_spec_goes_into_the_file_that_is_named(
+    words: tuple[str, ...], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["spec", "init", *words]) == 0
+    assert capsys.readouterr().out == "lab.yml is written; `hostprep plan lab.yml` reads it\n"
+    load_spec(home / "lab.yml")
+    assert not (home / "hostprep.yml").exists()
+    assert run(["spec", "init", *words]) == 5
+    assert "name another file, and compare" in capsys.readouterr().err
 
 
 def test_a_name_that_yaml_would_misread_is_quoted(

@@ -225,7 +225,7 @@ class TestDrafting:
             )
         )
         drafted = safe_dir / "drafted.yml"
-        found = hostprep("spec", "init", "--output", drafted)
+        found = hostprep("spec", "init", drafted)
         assert (found["path"], found["notes"]) == (str(drafted), [])
         checked = hostprep("spec", "check", drafted)
         assert [each["name"] for each in checked["datasets"]] == ["one", "two", "three"]
@@ -244,15 +244,15 @@ class TestDrafting:
     def test_what_is_not_in_fstab_is_said(self, safe_dir: Path) -> None:
         hostprep("mount", safe_dir / "v", "--size", "16M", *QUIET)
         drafted = safe_dir / "drafted.yml"
-        (note,) = hostprep("spec", "init", "--output", drafted)["notes"]
+        (note,) = hostprep("spec", "init", drafted)["notes"]
         assert "no line in fstab" in note
         assert keys(plan(drafted)["changes"]) == [("fstab", str(safe_dir / "v"))]
         hostprep("unmount", safe_dir / "v")
 
     def test_a_spec_is_never_overwritten(self, spec: Path) -> None:
         before = spec.read_bytes()
-        refused = hostprep("spec", "init", "--output", spec, expect=5)
+        refused = hostprep("spec", "init", spec, expect=5)
         assert str(spec) in refused["error"]["message"]
         assert spec.read_bytes() == before
-        shown = run_hostprep("spec", "init", "--output", "-").stdout
+        shown = run_hostprep("spec", "init", "-").stdout
         assert "\nvolumes:\n  - path: " in shown

@@ -90,7 +90,7 @@ def test_a_spec_is_planned_around_it(volume: Path, safe_dir: Path) -> None:
     assert done.returncode == 5, done.stderr
     assert "hides the volume" in done.stdout + done.stderr
     assert "grow to 24.0 MiB" in done.stdout + done.stderr
-    drafted = run_hostprep("spec", "init", "--output", safe_dir / "drafted.yml")
+    drafted = run_hostprep("spec", "init", safe_dir / "drafted.yml")
     assert "hides the volume" in drafted.stdout + drafted.stderr
 
 
