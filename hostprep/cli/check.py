@@ -109,7 +109,7 @@ def _form(form: Format | None, *, as_json: bool, output: str | None) -> Format:
 def _codes(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    return tuple(code.strip().upper() for code in text.split(",") if code.strip())
+    return tuple(code.strip() for code in text.split(",") if code.strip())
 
 
 def _context(spec: str | None, level: Level) -> Context:

@@ -23,12 +23,18 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a check looks at, and why; or list all checks."""
+    from hostprep.readiness.fleet import NO_REPORT
     from hostprep.readiness.registry import all_checks, find
 
     checks = all_checks()
-    shown = checks if code is None else (find(checks, code.upper()),)
+    if code is None:
+        shown = [_fields(check) for check in checks]
+    elif code.upper() == NO_REPORT:
+        shown = [_no_report()]
+    else:
+        shown = [_fields(find(checks, code))]
     if as_json:
-        emit_json("explain", {"checks": [_fields(check) for check in shown]})
+        emit_json("explain", {"checks": shown})
     elif code is None:
         for check in checks:
             level = "" if check.level == "quick" else " (--full)"
@@ -37,17 +43,14 @@ def explain(
         emit_text(_page(shown[0]))
 
 
-def _page(check: Check[Any]) -> str:
-    verdicts = ", ".join(_verdicts(check))
+def _page(check: dict[str, Any]) -> str:
+    level = "-i INVENTORY" if check["level"] is None else f"--{check['level']}"
     return (
-        f"# {check.code}: {check.title}\n\n"
-        f"Runs with `--{check.level}`; severity {check.severity}; it can say {verdicts}.\n\n"
-        f"{check.page.rstrip()}"
+        f"# {check['code']}: {check['title']}\n\n"
+        f"Runs with `{level}`; severity {check['severity']};"
+        f" it can say {', '.join(check['verdicts'])}.\n\n"
+        f"{check['page'].rstrip()}"
     )
-
-
-def _verdicts(check: Check[Any]) -> list[str]:
-    return [status.value for status in type(next(iter(check.verdicts))) if status in check.verdicts]
 
 
 def _fields(check: Check[Any]) -> dict[str, Any]:
@@ -56,6 +59,22 @@ def _fields(check: Check[Any]) -> dict[str, Any]:
         "title": check.title,
         "level": check.level.value,
         "severity": check.severity.value,
-        "verdicts": _verdicts(check),
+        "verdicts": [
+            status.value for status in type(next(iter(check.verdicts))) if status in check.verdicts
+        ],
         "page": check.page,
+    }
+
+
+def _no_report() -> dict[str, Any]:
+    """Return what a fleet's report has in place of a host's own: no check, and explained as one."""
+    from hostprep.readiness.fleet import NO_REPORT, NO_REPORT_PAGE, NO_REPORT_TITLE
+
+    return {
+        "code": NO_REPORT,
+        "title": NO_REPORT_TITLE,
+        "level": None,
+        "severity": "critical",
+        "verdicts": ["UNKNOWN"],
+        "page": NO_REPORT_PAGE,
     }

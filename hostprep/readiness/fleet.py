@@ -23,6 +23,15 @@ from hostprep.units import format_bytes, format_seconds
 
 # The code of the one finding about a host that gave no report; it is no check of a host.
 NO_REPORT = "HP000"
+NO_REPORT_TITLE = "the host gives a report"
+NO_REPORT_PAGE = """\
+`hostprep check -i` could not have this host judge itself: nothing is known of it, not even that it
+is well. No host says this of itself, and `--only` and `--skip` do not know it.
+
+**UNKNOWN** the host cannot be reached, has no hostprep, or its hostprep ended without a report (a
+mistake in its spec, for instance). The message says which.
+
+`hostprep check` on the host itself says more; `hostprep provision` installs it there."""
 FLEET_SCHEMA = "hostprep.check-fleet/1"
 # Worst first. A host of which nothing is known stands before those that passed.
 _ORDER = ("FAIL", "UNKNOWN", "SKIP", "WARN", "PASS")
@@ -159,7 +168,7 @@ def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
         "hostprep provision -i INVENTORY installs hostprep there",
     )
     finding = Finding(Status.UNKNOWN, host, message, remedy=remedy)
-    result = Result(NO_REPORT, "the host gives a report", Severity.CRITICAL, finding)
+    result = Result(NO_REPORT, NO_REPORT_TITLE, Severity.CRITICAL, finding)
     return document(
         [result],
         level=Level.QUICK,

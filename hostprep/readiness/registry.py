@@ -6,7 +6,7 @@ import difflib
 import importlib
 import pkgutil
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -60,16 +60,15 @@ def select(
 
     Raises ``UsageError`` for a code that there is not.
     """
-    for code in (*only, *skip):
-        find(checks, code)
+    named, omitted = ({find(checks, code).code for code in codes} for codes in (only, skip))
     chosen, left_out = [], []
     for check in checks:
         reason = None
-        if check.code in skip:
+        if check.code in omitted:
             reason = "--skip"
-        elif only and check.code not in only:
+        elif named and check.code not in named:
             reason = "not in --only"
-        elif not only and level is Level.QUICK and check.level is Level.FULL:
+        elif not named and level is Level.QUICK and check.level is Level.FULL:
             reason = "needs --full"
         if reason is None:
             chosen.append(check)
@@ -79,10 +78,25 @@ def select(
 
 
 def find(checks: Collection[Check[Any]], code: str) -> Check[Any]:
-    """Return the check of this code; raise ``UsageError`` with the nearest where there is none."""
+    """Return the check of this code, in either case.
+
+    Raises ``UsageError`` with those that may be meant where there is none.
+    """
     by_code = {check.code: check for check in checks}
-    if code in by_code:
-        return by_code[code]
-    near = difflib.get_close_matches(code.upper(), by_code, n=1, cutoff=0.5)
-    nearest = f"did you mean {near[0]}? " if near else ""
-    raise UsageError(f"there is no check {code!r}.", f"{nearest}`hostprep explain` lists all")
+    if found := by_code.get(code.upper()):
+        return found
+    near = ", ".join(_near(by_code, code.strip()))
+    meant = f"did you mean {near}? " if near else ""
+    raise UsageError(f"there is no check {code!r}.", f"{meant}`hostprep explain` lists all")
+
+
+def _near(by_code: Mapping[str, Check[Any]], written: str) -> list[str]:
+    """Return what may be meant by a number, a code with a slip in it, or words of a title."""
+    if number := re.fullmatch("(?:HP)?0*([0-9]{1,3})", written.upper()):
+        code = f"HP{int(number[1]):03d}"
+        return [code] if code in by_code else [each for each in by_code if each[:4] == code[:4]]
+    if close := difflib.get_close_matches(written.upper(), by_code, n=1, cutoff=0.7):
+        return close
+    titles = {check.code: check.title for check in by_code.values()}
+    named = [code for code, title in titles.items() if written.lower() in title.lower()]
+    return [f"{code} ({titles[code]})" for code in named] if written else []

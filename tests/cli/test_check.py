@@ -248,6 +248,7 @@ def test_explain() -> None:
     wrong = hostprep("explain", "hp20")
     assert wrong.returncode == 2 and "did you mean HP020?" in wrong.stderr
     fields = json.loads(hostprep("explain", "HP020", "--json").stdout)
+    assert hostprep("explain", "hp000").stdout.startswith("# HP000: the host gives a report")
     assert fields["checks"][0]["page"] in page.stdout + "\n"
     assert {"check", "explain"} <= COMMANDS.keys()
 

@@ -80,10 +80,31 @@ def test_a_code_has_its_form() -> None:
         collect([module("a", "shm")])
 
 
-def test_a_wrong_code_names_the_nearest() -> None:
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("hp12", "did you mean HP012? "),
+        ("50", "did you mean HP050? "),
+        ("HP019", "did you mean HP012? "),
+        ("HPO12", "did you mean HP012? "),
+        ("Check HP0", "did you mean HP012 (check HP012), HP050 (check HP050)? "),
+        ("HP099", ""),
+        ("", ""),
+    ],
+)
+def test_a_code_that_there_is_not_names_those_that_may_be_meant(written: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
-        find([check("HP012"), check("HP050")], "hp12")
-    assert "HP012" in str(caught.value.hint)
+        find([check("HP012"), check("HP050")], written)
+    assert caught.value.message == f"there is no check {written!r}."
+    assert caught.value.hint == f"{meant}`hostprep explain` lists all"
+
+
+def test_a_code_is_found_in_either_case() -> None:
+    checks = [check("HP012"), check("HP050")]
+    assert find(checks, "hp012").code == "HP012"
+    assert [each.code for each in select(checks, level=Level.QUICK, only=("hp050",)).checks] == [
+        "HP050"
+    ]
 
 
 def test_levels_and_codes_select() -> None:
