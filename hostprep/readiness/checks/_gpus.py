@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hostprep.host.gpu import Gpu, Nvml
@@ -13,6 +13,11 @@ from hostprep.readiness.model import Finding, Measured, Remedy, Status
 # More than the driver is given to answer (host.gpu_bounded): what it then says is a verdict, and
 # not that a check hangs.
 DRIVER_SECONDS = 180.0
+# What these are where no GPU is wanted (NVIDIA Container Toolkit; CUDA, and older Slurm).
+_NO_DEVICES = {
+    "NVIDIA_VISIBLE_DEVICES": ("none", "void"),
+    "CUDA_VISIBLE_DEVICES": ("", "-1", "NoDevFiles"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +25,14 @@ class Facts:
     """What NVML says, and the kernel.
 
     ``visible`` is CUDA_VISIBLE_DEVICES and ``order`` CUDA_DEVICE_ORDER, None where unset.
+    ``withheld`` says who keeps all GPUs from this process on purpose, None where nobody does.
     """
 
     nvml: Nvml
     driver: DriverFacts
     visible: str | None
     order: str | None
+    withheld: str | None
 
     @property
     def no_hardware(self) -> bool:
@@ -36,13 +43,34 @@ class Facts:
 def look(context: Context) -> Facts:
     """Ask NVML, then the kernel: starting NVML makes the device nodes."""
     nvml = context.nvml
+    driver = read_driver(context.root)
     environ = context.environ
     return Facts(
         nvml,
-        read_driver(context.root),
+        driver,
         environ.get("CUDA_VISIBLE_DEVICES"),
         environ.get("CUDA_DEVICE_ORDER"),
+        _withheld(nvml, driver, environ),
     )
+
+
+def _withheld(nvml: Nvml, driver: DriverFacts, environ: Mapping[str, str]) -> str | None:
+    """Return who wants this job or container to have no GPU, where it has none.
+
+    The environment has to say so: a container that was started without ``--gpus`` by mistake, or a
+    user who may not open the nodes, looks the same otherwise.
+    """
+    closed = bool(nvml.closed) and not nvml.gpus and not nvml.lost
+    not_passed = driver.module_version is not None and not driver.nodes
+    if not (closed or not_passed):
+        return None
+    for name, none in _NO_DEVICES.items():
+        if environ.get(name) in none:
+            return f"{name}={environ[name]!r} asks for no GPU"
+    given = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
+    if closed and "SLURM_JOB_ID" in environ and not any(name in environ for name in given):
+        return "Slurm gave this job no GPU"
+    return None
 
 
 def for_each(facts: Facts, judge: Callable[[Gpu], Finding]) -> Iterator[Finding]:

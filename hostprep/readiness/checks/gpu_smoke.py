@@ -26,15 +26,17 @@ _SAID_ELSEWHERE = ("device.ecc", "device.persistence")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The document of ``hostprep verify --json``; None where there is no GPU."""
+    """The document of ``hostprep verify --json``, or why there is none: no GPU is here for us."""
 
     document: dict[str, Any] | None
+    no_gpu: str = ""
 
 
 def look(context: Context) -> Facts:
     """Run the short smoke test on every GPU, and keep it."""
-    if _gpus.look(context).no_hardware:
-        return Facts(None)
+    gpus = _gpus.look(context)
+    if gpus.no_hardware or gpus.withheld is not None:
+        return Facts(None, gpus.withheld or "this host has no NVIDIA GPU")
     document = context.measure("verify", _verify)
     context.forget("last", "verify")
     return Facts(document)
@@ -62,7 +64,7 @@ def _verify() -> dict[str, Any]:
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each device: one line for all that passed, one for everything else."""
     if facts.document is None:
-        yield Finding(Status.SKIP, "GPU", "this host has no NVIDIA GPU.")
+        yield Finding(Status.SKIP, "GPU", f"{facts.no_gpu}.")
         return
     checks = [each for each in facts.document["checks"] if each["name"] not in _SAID_ELSEWHERE]
     for subject in dict.fromkeys(each["subject"] for each in checks):
