@@ -41,8 +41,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         )
         remedy = Remedy(
             ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
-            "wait for them or end them. If it is the training itself, nothing is wrong; if it was"
-            " something that is over, look again in a minute",
+            "wait for them or end them; a WARN of HP047 is of the same cause, and says what they"
+            " wait for. If it is the training itself, nothing is wrong; if it was something that is"
+            " over, look again in a minute",
         )
     yield Finding(
         status,
@@ -69,7 +70,7 @@ or, in state D, for a disk. Held against the processors that are online.
 
 **WARN** it is half of them or more: others use the machine, and the workers of a training would
 share the processors with them. A build, a backup, somebody else's job, or the run before this one
-that has not ended.
+that has not ended. HP047 then often warns as well, of one and the same cause.
 
 `ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head` shows who it is. The average looks back: a job
 that has just ended is seen for another minute.

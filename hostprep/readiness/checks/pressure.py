@@ -37,7 +37,10 @@ _RESOURCES = (
         50.0,
         "hostprep: half of the time; a decoder that waits is as good as one less",
         "some task waited for a processor",
-        Remedy(("ps -eo pid,user,pcpu,args --sort=-pcpu | head",), "who computes"),
+        Remedy(
+            ("ps -eo pid,user,stat,pcpu,args --sort=-pcpu | head",),
+            "who computes; a WARN of HP034 is of the same cause, and one remedy cures both",
+        ),
     ),
     Resource(
         "memory",
@@ -123,6 +126,7 @@ judged: what is, and is not only just now.
 
 **WARN** for storage or memory, all tasks stood still for 20 % or 10 % of the time; for processors,
 some task waited during half of it. Something else is at work, and a training would share with it:
-see who, or wait until it is done. Kernels without PSI (some are built to need `psi=1`) are a SKIP.
+see who, or wait until it is done. The load of HP034 is often high of the same cause: one remedy
+cures both. Kernels without PSI (some are built to need `psi=1`) are a SKIP.
 """,
 )
