@@ -61,7 +61,7 @@ def check(document: Document, *, shown_path: str, path: str) -> Spec:
     spec = checker.spec(path)
     if checker.problems:
         ordered = sorted(dict.fromkeys(checker.problems), key=lambda found: (found.line, found.key))
-        raise SpecError(shown_path, tuple(ordered))
+        raise SpecError(shown_path, tuple(ordered), more=checker.more)
     return spec
 
 
@@ -72,6 +72,7 @@ class _Checker:
         self.document = document
         self.folder = folder
         self.problems = list(document.problems)
+        self.more = False  # whether there was something that could not be judged yet
 
     def spec(self, path: str) -> Spec:
         root = self._root()
@@ -86,6 +87,10 @@ class _Checker:
         packages = self._section(root, "packages", TypeAdapter[str](Package))
         self._unique(volumes, ((i, "path", entry.path) for i, entry in volumes.entries))
         self._unique(packages, ((i, None, name) for i, name in packages.entries))
+        related = {key: value for key, value in root.items() if key != "packages"}
+        self.more = _count(related) > 1 and not (
+            volumes.complete and datasets.complete and requirements.complete
+        )
         named = self._datasets(datasets, volumes)
         self._requirements(requirements, named, complete=datasets.complete)
         return Spec(
@@ -272,6 +277,13 @@ def _says_nothing(value: Value) -> bool:
     if isinstance(value, dict):
         return bool(value) and all(section is None for section in value.values())
     return value is None
+
+
+def _count(sections: dict[str, Value]) -> int:
+    return sum(
+        len(section) if isinstance(section, list) else section is not None
+        for section in sections.values()
+    )
 
 
 def _volume(entry: VolumeEntry) -> VolumeSpec:

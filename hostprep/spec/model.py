@@ -115,11 +115,14 @@ class Problem:
 
 
 class SpecError(UsageError):
-    """The spec file holds mistakes: all of them, by line, in ``problems``."""
+    """The spec file holds mistakes: all of them, by line, in ``problems``.
+
+    ``more``: there are entries that can be held against each other only when those are mended.
+    """
 
     code = "spec"
 
-    def __init__(self, path: str, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, path: str, problems: tuple[Problem, ...], *, more: bool = False) -> None:
         lines = [
             ": ".join(part for part in (f"{path}:{found.line}", found.key, found.message) if part)
             for found in problems[:_MOST_SHOWN]
@@ -128,7 +131,9 @@ class SpecError(UsageError):
             lines.insert(0, f"{path} holds {len(problems)} mistakes; nothing was changed.")
         if len(problems) > _MOST_SHOWN:
             lines.append(f"... and {len(problems) - _MOST_SHOWN} more")
+        later = ", and then judges what rests on the entries with mistakes" if more else ""
         super().__init__(
-            "\n  ".join(lines), "mend the file; `hostprep spec check` reads it without acting on it"
+            "\n  ".join(lines),
+            f"mend the file; `hostprep spec check` reads it without acting on it{later}",
         )
         self.problems = problems

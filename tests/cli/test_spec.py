@@ -122,6 +122,21 @@ def test_mistakes_go_to_stderr_with_exit_code_2(
     )
 
 
+def test_that_more_mistakes_may_come_to_light_is_said(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = here / "hostprep.yml"
+    hint = "  -> mend the file; `hostprep spec check` reads it without acting on it"
+    # Whether /b is a volume is not known while the only one has no path that is one.
+    spec.write_text("volumes: [{path: b, size: 3G}]\ndatasets: [{source: /s, volume: /b}]\n")
+    assert run(["spec", "check"]) == 2
+    later = ", and then judges what rests on the entries with mistakes\n"
+    assert capsys.readouterr().err.endswith(f"{hint}{later}")
+    spec.write_text("volumes: [{path: /a, size: 3G}]\ndatasets: [{source: /s, volume: /b}]\n")
+    assert run(["spec", "check"]) == 2
+    assert capsys.readouterr().err.endswith(f"{hint}\n")
+
+
 def test_mistakes_as_json_are_a_list_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "hostprep.yml").write_text("volumes:\n- path: /v\n  siez: 3G\n")
     code, document = check_json(capsys)
