@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +73,11 @@ def check(
         raise UsageError("--quick and --full are two levels.", "say one of them")
     level = Level.FULL if full else Level.QUICK
     wanted = _form(form, as_json=as_json, output=output)
-    selection = select(all_checks(), level=level, only=_codes(only), skip=_codes(skip))
+    selection = select(
+        all_checks(), level=level, only=_codes("--only", only), skip=_codes("--skip", skip)
+    )
+    for file in filter(None, (output, save_baseline)):
+        _refuse_unwritable(file)
     if inventory is not None:
         if spec or baseline or save_baseline:
             raise UsageError(
@@ -106,10 +111,15 @@ def _form(form: Format | None, *, as_json: bool, output: str | None) -> Format:
     return form or (Format.JSON if as_json else Format.TEXT)
 
 
-def _codes(text: str | None) -> tuple[str, ...]:
+def _codes(option: str, text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    return tuple(code.strip() for code in text.split(",") if code.strip())
+    codes = tuple(code.strip() for code in text.split(",") if code.strip())
+    if not codes and option == "--only":
+        raise UsageError(
+            "--only names no check.", "name some, HP001,HP020, or leave it out for all"
+        )
+    return codes
 
 
 def _context(spec: str | None, level: Level) -> Context:
@@ -120,6 +130,21 @@ def _context(spec: str | None, level: Level) -> Context:
     path = find_spec() if spec is None else Path(spec)
     loaded = None if path is None else load_spec(path, named=spec is not None)
     return Context(spec=loaded, level=level)
+
+
+def _refuse_unwritable(file: str) -> None:
+    """Raise where no report can be written, before minutes go into what it is to say."""
+    folder = os.path.dirname(file) or "."
+    replaced = not os.path.lexists(file) or (os.path.isfile(file) and not os.path.islink(file))
+    if os.path.isdir(file):
+        reason = "it is a directory"
+    elif not os.path.isdir(folder):
+        reason = f"there is no folder {folder}"
+    elif replaced and not os.access(folder, os.W_OK | os.X_OK):
+        reason = f"this user may not write to {folder}"
+    else:
+        return
+    raise HostprepError(f"the report cannot be written to {file}: {reason}; nothing was checked.")
 
 
 def _show(report: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:

@@ -184,9 +184,29 @@ def test_json_on_stdout_beside_another_format_in_a_file() -> None:
     assert document(done)["ok"] and Path("r.xml").read_text().startswith("<?xml")
 
 
-def test_a_file_that_cannot_be_written_is_said() -> None:
-    done = hostprep(*SHM_ALONE, "--output", "/no/such/folder/report")
-    assert done.returncode == 1 and "cannot be written" in done.stderr
+@pytest.mark.parametrize("option", ["--output", "--save-baseline"])
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("/no/such/folder/report", "there is no folder /no/such/folder"),
+        ("/tmp", "it is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(
+    option: str, file: str, reason: str
+) -> None:
+    done = hostprep(*SHM_ALONE, option, file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"hostprep: the report cannot be written to {file}: {reason}; nothing was checked.\n"
+    )
+
+
+def test_to_name_no_check_is_a_mistake_and_not_to_name_all() -> None:
+    done = hostprep("check", "--only", " ,")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--only names no check" in done.stderr
+    assert hostprep(*SHM_ALONE, "--skip", "").returncode == 0
 
 
 def test_what_got_worse_since_a_baseline() -> None:
