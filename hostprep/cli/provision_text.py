@@ -88,7 +88,7 @@ def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
         lines.append(f"{verb}: {words}")
     if outcome.message:
         label = "failed" if outcome.failed else "not known"
-        lines += [f"{label}: {line}" for line in outcome.message.splitlines()]
+        lines += [f"{label}: {line}" for line in outcome.message.splitlines() if line.strip()]
     if diff:
         lines += [line for text in outcome.diffs for line in text.rstrip("\n").split("\n")]
     return lines

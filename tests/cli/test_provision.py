@@ -108,6 +108,14 @@ def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[st
     )
 
 
+def test_each_line_of_a_message_is_labelled_and_no_empty_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = HostOutcome("a", failed=True, message="no Python\n\nsee pyenv\n")
+    show_run(FleetRun((failed,), 2.0), check=False, diff=False)
+    assert capsys.readouterr().out.startswith("a:\n  failed: no Python\n  failed: see pyenv\n\n")
+
+
 def test_who_takes_long_is_said_every_few_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
