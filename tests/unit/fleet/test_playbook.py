@@ -59,6 +59,16 @@ def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> N
     assert here.message.endswith("-> known are volumes, datasets, requirements, packages")
 
 
+def test_a_variable_in_the_singular_is_no_section(playbooks: Path) -> None:
+    says = "hostprep_volume: [{path: /a, size: 1G}]"
+    (playbooks / "own.yml").write_text(f"{OWN}        {says}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.startswith("the variable hostprep_volume of this host is none of hostprep")
+    assert "-> known are hostprep_volumes, hostprep_datasets, " in here.message
+
+
 @pytest.mark.parametrize(
     "says",
     [
