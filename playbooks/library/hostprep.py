@@ -26,7 +26,7 @@ options:
     type: path
     default: /usr/local/bin/hostprep
   spec:
-    description: The spec file; needed by C(converge).
+    description: The spec file; needed by C(converge), and taken by C(check) where it is there.
     type: path
   content:
     description: What the spec file is going to hold; check mode plans against this.
@@ -102,7 +102,10 @@ def act(module: AnsibleModule) -> None:
 
 
 def check(module: AnsibleModule) -> None:
-    document = run(module, ["check", *module.params["arguments"]])
+    spec = module.params["spec"]
+    # What was provisioned, and no other: a home that hosts share may hold the lab's hostprep.yml.
+    named = [spec] if spec and os.path.exists(spec) else []
+    document = run(module, ["check", *module.params["arguments"], *named])
     if "error" in document:
         fail(module, document)
     module.exit_json(changed=False, document=document)
@@ -128,7 +131,7 @@ def plan(module: AnsibleModule) -> None:
 def run(module: AnsibleModule, arguments: list[str]) -> dict:
     """Return the document that hostprep printed; fail where it printed none."""
     command = [module.params["executable"], *arguments, "--json"]
-    code, out, err = module.run_command(command)
+    code, out, err = module.run_command(command, cwd="/")
     try:
         document = json.loads(out)
     except ValueError:

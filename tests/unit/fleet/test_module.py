@@ -138,5 +138,19 @@ def test_a_verdict_is_no_failure_of_the_module(host: Host) -> None:
     document = {"schema": "hostprep.check/1", "ok": True, "verdict": "FAIL", "checks": []}
     host.says(document)
     result = host.module(command="check", arguments=["--quick"])
-    assert host.words == ["check", "--quick", "--json"]
+    assert host.words == ["check", "--quick", str(host.spec), "--json"]
     assert (result["changed"], result["document"]) == (False, document)
+    host.spec.unlink()
+    host.module(command="check", arguments=["--quick"])
+    assert host.words == ["check", "--quick", "--json"]
+
+
+def test_a_spec_that_lies_where_the_user_logs_in_is_none_of_the_hosts(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.says("""{"schema": "hostprep.check/1", "ok": true}\n""")
+    script = host.executable.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\npwd >{tmp_path}/cwd\n")
+    host.executable.write_text(script)
+    monkeypatch.chdir(tmp_path)
+    host.module(command="check")
+    assert (tmp_path / "cwd").read_text() == "/\n"
