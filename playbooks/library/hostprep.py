@@ -119,7 +119,9 @@ def apply(module: AnsibleModule) -> None:
 
 
 def plan(module: AnsibleModule) -> None:
-    with tempfile.NamedTemporaryFile("w", suffix=".yml", dir=module.tmpdir) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", suffix=".yml", dir=module.tmpdir
+    ) as file:
         file.write(module.params["content"] or read(module.params["spec"]))
         file.flush()
         document = run(module, ["plan", file.name, *prune(module)])

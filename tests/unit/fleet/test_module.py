@@ -84,6 +84,16 @@ def test_check_mode_plans_against_the_spec_that_is_to_come(host: Host) -> None:
     assert (result["changed"], result["predicted"]) == (True, True)
 
 
+def test_check_mode_reads_a_spec_as_utf8_whatever_the_hosts_locale(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
+    host.says({"ok": True, "changes": [], "refusals": []})
+    assert not host.module(check=True, content="# städte\n").get("failed")
+    assert (host.folder / "read").read_bytes() == "# städte\n".encode()
+
+
 def test_nothing_to_do_is_no_change(host: Host) -> None:
     host.says({"ok": True, "changed": False, "changes": [], "refusals": [], "done": []})
     assert host.module()["changed"] is False
