@@ -63,6 +63,31 @@ def test_hosts_come_worst_first_and_one_of_which_nothing_is_known_is_no_pass() -
     assert fleet["counts"] == {"FAIL": 1, "UNKNOWN": 2, "SKIP": 1, "WARN": 1, "PASS": 2}
 
 
+def mangled(**fields: Any) -> HostReport:
+    report = host("bad", found=None).report
+    assert report is not None
+    return HostReport("lab-bad", {**report, **fields})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        HostReport("lab-bad", {"schema": "hostprep.check/1", "verdict": "PASS"}),
+        mangled(checks=None),
+        mangled(checks=[{"code": "HP001"}]),
+        mangled(counts={}),
+        mangled(host_class=None),
+        mangled(checks=[{**dict(mangled().report or {})["checks"][0], "measured": "much"}]),
+        mangled(checks=[{**dict(mangled().report or {})["checks"][0], "remedy": {"hint": None}}]),
+    ],
+)
+def test_a_report_that_is_none_costs_its_own_host_alone(bad: HostReport) -> None:
+    fleet = fleet_document([host("a"), bad], unix_seconds=MOMENT, seconds=1.0)
+    verdicts = {each["host"]: each["verdict"] for each in fleet["hosts"]}
+    assert verdicts == {"lab-bad": "UNKNOWN", "lab-a": "PASS"}
+    assert "lacks what belongs to one" in fleet_text(fleet)
+
+
 def test_json_is_as_its_schema_says() -> None:
     document = json.loads(render_fleet(Format.JSON, lab()))
     jsonschema.validate(document, SCHEMA, cls=jsonschema.Draft202012Validator)
