@@ -76,6 +76,11 @@ def provision(
     from hostprep.fleet.playbook import checked_inventory, run_playbook
 
     where = checked_inventory(inventory)
+    if limit is not None and not limit.strip(" ,:"):
+        # Ansible takes it for no limit: of an empty variable all the lab would be provisioned.
+        raise UsageError(
+            "--limit names no host; none was reached.", "name some, or leave it out for all"
+        )
     limits: tuple[str, ...] = () if limit is None else (limit,)
     if retry_failed:
         if limit is not None:

@@ -234,6 +234,8 @@ def test_a_prediction_is_no_run_to_be_tried_again(
         (["-i", "no.yml"], "the inventory no.yml does not exist"),
         (["-i", "hosts.yml", "no-spec.yml"], "no-spec.yml does not exist"),
         (["-i", "hosts.yml", "--forks", "0"], "--forks"),
+        (["-i", "hosts.yml", "--limit", ""], "--limit names no host; none was reached"),
+        (["-i", "hosts.yml", "--limit", " ,"], "--limit names no host; none was reached"),
         ([], "--inventory"),
     ],
 )
