@@ -40,10 +40,13 @@ def lab(host: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"HOSTPREP_{name}", str(host / name.lower()))
     (host / "fstab").touch()
     monkeypatch.chdir(host)
+    python = host.parent / "a python"
+    if not python.is_symlink():
+        python.symlink_to(os.path.realpath(sys.executable))
     here = {
         "ansible_connection": "local",
         "ansible_python_interpreter": os.path.realpath(sys.executable),
-        "hostprep_install_python": os.path.realpath(sys.executable),
+        "hostprep_install_python": str(python),
         "hostprep_install_dir": str(host / "opt" / "hostprep"),
         "hostprep_install_link": str(host / "hostprep"),
         "hostprep_spec_dir": str(host / "etc"),
