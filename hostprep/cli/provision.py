@@ -11,7 +11,7 @@ import typer
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_error, emit_json, emit_text, indented, printable, say
 from hostprep.cli.progress import LINE_SECONDS
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_seconds
 
 if TYPE_CHECKING:
@@ -92,16 +92,20 @@ def provision(
             else:
                 emit_text("no host failed when it was last provisioned")
             return
-    run = run_playbook(
-        "site",
-        inventory,
-        _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse),
-        limit=limits,
-        forks=forks,
-        check=check,
-        diff=diff,
-        observer=Words(check=check),
-    )
+    variables = _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse)
+    try:
+        run = run_playbook(
+            "site",
+            inventory,
+            variables,
+            limit=limits,
+            forks=forks,
+            check=check,
+            diff=diff,
+            observer=Words(check=check),
+        )
+    except KeyboardInterrupt:
+        raise _interruption(check=check) from None
     if not check:
         remember(where, run, whole=not limits)
     error = _failure(run, check=check)
@@ -140,6 +144,16 @@ def _variables(
     if wheelhouse is not None:
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
     return variables
+
+
+def _interruption(*, check: bool) -> Interrupted:
+    if check:
+        return Interrupted("interrupted; nothing was changed on any host.")
+    return Interrupted(
+        "interrupted; what was done on the hosts stays, and one may still be at work on its last"
+        " task.",
+        "the same command again goes on from there; with --check it shows what is left",
+    )
 
 
 def _failure(run: FleetRun, *, check: bool) -> HostprepError | None:

@@ -230,6 +230,27 @@ def test_a_prediction_is_no_run_to_be_tried_again(
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
+    [([], "what was done on the hosts stays"), (["--check"], "nothing was changed on any host")],
+)
+def test_ctrl_c_says_how_the_hosts_are_left(
+    lab: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    sentence: str,
+) -> None:
+    def interrupted(*arguments: Any, **options: Any) -> FleetRun:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hostprep.fleet.playbook, "run_playbook", interrupted)
+    assert run(["provision", "-i", "hosts.yml", "--json", *words]) == 130
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["code"] == "interrupted"
+    assert f"hostprep: interrupted; {sentence}" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
     [
         (["-i", "no.yml"], "the inventory no.yml does not exist"),
         (["-i", "hosts.yml", "no-spec.yml"], "no-spec.yml does not exist"),
