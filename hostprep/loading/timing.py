@@ -13,9 +13,10 @@ import dataclasses
 import itertools
 import math
 import os
+import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from hostprep.errors import Inconclusive
@@ -143,8 +144,10 @@ def time_loader(
     iterator: Iterator[Any] = iter(built.loader)
     # Starting 64 workers takes seconds, and says nothing about the rate.
     deadline = time.perf_counter() + job.limit_seconds
-    workers = [worker.pid for worker in getattr(iterator, "_workers", [])]
+    processes_of_workers = getattr(iterator, "_workers", [])
+    workers = [worker.pid for worker in processes_of_workers]
     told("workers", pids=workers)
+    _look_for_killed(processes_of_workers)
     threads = None
     if job.background:
         from prefetch_generator import BackgroundGenerator
@@ -171,6 +174,7 @@ def time_loader(
     while batches.came < discard and time.perf_counter() < deadline:
         if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
             break
+        _look_for_killed(processes_of_workers)
         # Batches of texts or of boxes differ; what they take is to suffice for the largest.
         measured = max(measured, measure_batch(batches.take()))
     discarded = batches.came
@@ -253,6 +257,19 @@ def time_loader(
         )
     found["next"] = 0 if built.order is None else job.first + built.order.taken
     return found, (iterator, threads, built)
+
+
+def _look_for_killed(workers: Sequence[Any]) -> None:
+    """Raise, in torch's words, where a worker was killed.
+
+    Torch says so when it happens: not while workers are still started, and in vain where what runs
+    then catches all errors. It looks again only when a batch has not come for five seconds, and
+    there may be no time for that.
+    """
+    for worker in workers:
+        if worker.exitcode is not None and worker.exitcode < 0:
+            how = signal.strsignal(-worker.exitcode)
+            raise RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {how}.")
 
 
 def _hopeful(first_seconds: float, limit_seconds: float) -> None:

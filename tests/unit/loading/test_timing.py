@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import time
 import weakref
 from collections.abc import Iterator
@@ -109,6 +111,23 @@ def test_workers_discard_and_stop_after_whole_rounds() -> None:
     assert probe["worker_memory_bytes"] > 1 << 20
     assert events == ["workers", "first_batch"]
     del keep
+
+
+def kill_the_first(worker: int) -> None:
+    if worker == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_noticed_though_torchs_word_of_it_was_lost() -> None:
+    def told(event: str, **fields: Any) -> None:
+        try:
+            os.waitid(os.P_PID, fields["pids"][0], os.WEXITED | os.WNOWAIT)
+        except (RuntimeError, ChildProcessError):
+            pass
+
+    loader = DataLoader(Sleepy(), worker_init_fn=kill_the_first)
+    with pytest.raises(RuntimeError, match="killed by signal"):  # torch by itself: "exited"
+        time_loader(opened(Sleepy(), loader), job(2), told)
 
 
 def test_few_rounds_count_as_batches_are_made_though_they_arrive_in_bursts() -> None:
