@@ -42,6 +42,7 @@ _GRACE_SECONDS = 5.0
 # To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
 # until all have been started, or failed: torch tells only then which of them the kernel killed.
 _FORK_SECONDS = 0.25
+_LIKELY_FORK_SECONDS = 0.04
 _ENDING_SECONDS = 3.0
 # Workers that are told to stop tidy up; those that are killed cannot.
 _TIDYING_SECONDS = 5.0
@@ -88,14 +89,18 @@ class Measurer:
     def starting_seconds(self, workers: int) -> float:
         """Return how long so many workers take to start, before any of them makes a batch.
 
-        Forked ones are there at once. Others import everything anew, on the same processors.
+        They are forked one after the other, and many take longer each than the few that were seen.
+        Others import everything anew, on the same processors.
         """
-        if self.subject is None or self.subject.start_method == "fork":
-            return 0.0
         each = self.start_seconds
-        if each is None:
+        if self._forks():
+            each = max(_LIKELY_FORK_SECONDS, each or 0.0)
+        elif each is None:
             each = self.opening_seconds / max(1.0, self.host.capacity_per_rank)
         return workers * each
+
+    def _forks(self) -> bool:
+        return self.subject is None or self.subject.start_method == "fork"
 
     def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
         """Time the loader without workers; of an iterable return what was timed instead."""
@@ -269,6 +274,9 @@ class Measurer:
                             raise failures.raised(event, self.what, workers, said)
                         case "workers":
                             pids += event["pids"]
+                            if pids and self._forks():
+                                each = event["seconds"] / len(pids)
+                                self.start_seconds = max(each, self.start_seconds or each)
                             opened, starting = time.monotonic(), 0.0  # what is limited begins now
                             continue
                         case "opened":
@@ -309,7 +317,7 @@ class Measurer:
             cpus=schedulable,
         )
         self.seen_before = self.seen_before or found["seen_before"]
-        if found["workers"]:
+        if found["workers"] and not self._forks():
             each = found["first_batch_seconds"] / found["workers"]
             self.start_seconds = min(each, self.start_seconds or each)
         return Probe(undisturbed_samples_per_s=rate, **found)

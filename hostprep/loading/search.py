@@ -62,9 +62,14 @@ class Search:
     agreed: bool = True
     cpus: float = math.inf
 
-    def run(self, current: int | None) -> None:
-        """Probe until the best is known, or there is no more time; ``current`` is set already."""
+    def run(self, current: int | None, most_at_first: int | None = None) -> None:
+        """Probe until the best is known, or there is no more time; ``current`` is set already.
+
+        The model's word stands for nothing yet: no more than ``most_at_first`` are staked on it.
+        """
         start = min(self.curve.proposal(self.gpu_rate), self._top())
+        if most_at_first is not None:
+            start = min(start, most_at_first)
         first = None
         while start >= 1 and (first := self._at(start)) is None:
             # They failed, or were so much slower than the model says that the time ran out.

@@ -40,6 +40,10 @@ from hostprep.loading.search import Point, Search, choose, contenders
 DEFAULT_BATCH = 32
 # How many times longer than likely a probe may take.
 _NEWS = 3.0
+# Of the time left: what the first probe with workers may take, as it may come to nothing, and the
+# rest is for fewer workers then.
+_FIRST_SHARE = 0.5
+_FEW = 2
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
 # The most that the model alone may ask for beyond the processors: what no probe has confirmed may
@@ -89,13 +93,14 @@ class Run:
         if self._is_stream():
             # Two workers tell whether they share it out. Where they do not, more are of no use.
             self.search.repeat((2,))
-        self.search.run(None if subject is None else subject.current_workers)
-        if self.hung is not None and len(self.search.probes) == 1:
-            raise self.hung
+        current = None if subject is None else subject.current_workers
+        self.search.run(current, self._affordable_at_first())
+        if self.hung is not None and self._is_first():
+            self._ask_few()
         self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
         # Processes differ by their luck with memory: what is promised should rest on several.
         self.search.settle()
-        if len(self.search.probes) == 1 and self.search.unfailed() > 0:
+        if self._is_first() and self.search.unfailed() > 0:
             most = "one worker a processor"
             if self._is_stream():
                 most = "one worker, as more may give the same samples once more"
@@ -234,6 +239,8 @@ class Run:
         try:
             # A rate that is a third of the likely one would be news, and takes so much longer.
             limit = _NEWS * needed
+            if self._is_first():
+                limit = min(limit, max(needed, _FIRST_SHARE * measurer.left()))
             return measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
         except (Inconclusive, Hung) as error:
             # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
@@ -269,6 +276,40 @@ class Run:
         while self._needed_seconds(2 * workers, self.curve.alone) <= seconds:
             workers *= 2
         return workers
+
+    def _affordable_at_first(self) -> int:
+        """Return the most workers whose probe leaves time for fewer, should it come to nothing.
+
+        Not less than the model alone may ask for: where there is time for one probe, it is of them.
+        """
+        seconds = _FIRST_SHARE * self.measurer.left() - self.measurer.opening_seconds
+        workers = MOST_WORKERS
+        while workers > _MOST_UNCONFIRMED:
+            if self._needed_seconds(workers, self._likely_rate(workers)) <= seconds:
+                break
+            workers -= 1
+        return workers
+
+    def _ask_few(self) -> None:
+        """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
+
+        Many may only have been more than a busy host can start, which is no fault of the loader.
+        """
+        assert self.search is not None
+        workers = min(_FEW, self.search.unfailed())
+        try:
+            result = self.measurer.with_workers(workers, PROBE_PREFETCH)
+        except Inconclusive as error:
+            self.notes.append(error.message)  # they are slow, and do not hang
+            return
+        if isinstance(result, Probe):
+            self.search.probes.append(result)
+        else:
+            self.search.failures.append(result)
+
+    def _is_first(self) -> bool:
+        """Return whether no probe with workers has succeeded yet."""
+        return self.search is not None and len(self.search.probes) == 1
 
     def _bounds(self) -> tuple[Bound, ...]:
         assert self.cost is not None

@@ -135,8 +135,8 @@ def time_loader(
 ) -> tuple[dict[str, Any], Any]:
     """Time the loader; return what was measured, and the iterator, for the caller to let go of.
 
-    ``told`` hears of the ``workers`` (their ``pids``) and of the ``first_batch``. Raises
-    ``Inconclusive`` where too few batches came in time.
+    ``told`` hears of the ``workers`` (their ``pids``, and the ``seconds`` until the last was
+    started) and of the ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
     """
     built = build(opened, job)
     others_before = processes.others_now()
@@ -146,7 +146,7 @@ def time_loader(
     deadline = time.perf_counter() + job.limit_seconds
     processes_of_workers = getattr(iterator, "_workers", [])
     workers = [worker.pid for worker in processes_of_workers]
-    told("workers", pids=workers)
+    told("workers", pids=workers, seconds=time.perf_counter() - begin)
     _look_for_killed(processes_of_workers)
     threads = None
     if job.background:

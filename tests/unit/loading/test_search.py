@@ -204,6 +204,19 @@ def test_workers_that_come_to_nothing_in_time_leave_as_many_as_there_is_time_for
     assert made.chosen().workers == 0
 
 
+def test_fewer_than_the_model_says_are_tried_first_and_then_more() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe:
+        asked.append(workers)
+        return probe(workers, far(workers))
+
+    curve = Curve(43, 43, 5000, True)
+    made = Search(curve, None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
+    made.run(None, 16)
+    assert asked[:3] == [16, 32, 64]
+
+
 def test_the_current_number_is_measured_too() -> None:
     made = search(cpu_bound, Curve(557, 530, 1050, True), current=7)
     assert 7 in {p.workers for p in made.probes}

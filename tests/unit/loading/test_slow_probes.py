@@ -18,7 +18,7 @@ from hostprep.loading import measure as measuring
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
-from hostprep.loading.model import Batching
+from hostprep.loading.model import Batching, Binding, FailedProbe
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
@@ -191,6 +191,33 @@ def test_a_loader_that_hangs_with_any_number_of_workers_is_remembered() -> None:
     assert run.hung is not None
 
 
+class Crowded(Hanging):
+    """Gives batches where there are few workers; more do not start in time."""
+
+    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+        if workers > 2:
+            return super().with_workers(workers, prefetch_factor)
+        return making.probe(workers, 107 * workers)
+
+
+@pytest.mark.parametrize(("kind", "hangs"), [(Crowded, False), (Hanging, True)])
+def test_a_loader_hangs_that_does_so_with_few_workers(
+    kind: type[Slow], hangs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "alone", lambda self: (making.probe(0, 107), found.cost))
+    monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
+    monkeypatch.setattr(Run, "_affordable", lambda self: 1)
+    found = searching(kind)
+    monkeypatch.setattr(kind, "left", lambda self: 0.0 if found.hung else 60.0)  # it took all
+    if hangs:
+        with pytest.raises(failures.Hung, match="with 2 workers"):
+            found.measure()
+        return
+    found.measure()
+    assert found.search is not None
+    assert [probe.workers for probe in found.search.probes] == [0, 2]
+
+
 class Spawned(Slow):
     """Workers of a loader that waits: they import for two seconds each before they begin."""
 
@@ -217,7 +244,50 @@ def test_no_more_workers_are_tried_than_there_is_time_to_spawn(seen: float | Non
     assert run.search.chosen().workers >= 2
     assert run.measurer.starting_seconds(4) == 8.0
     run.measurer.subject = making.subject(start_method="fork")
-    assert run.measurer.starting_seconds(4) == 0.0
+    assert 0 < run.measurer.starting_seconds(4) <= 8.0
+
+
+class Forked(Slow):
+    """Workers of a loader that waits, forked for 40 ms each; more than four are killed then."""
+
+    spent_seconds = 0.0
+    limits: list[float]
+
+    def left(self) -> float:
+        return 6.0 - self.spent_seconds
+
+    def with_workers(
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        background: bool = False,
+        limit_seconds: float = 20.0,
+    ) -> Any:
+        self.limits.append(limit_seconds)
+        self.spent_seconds += self.opening_seconds + 0.04 * workers
+        if workers > 4:
+            return FailedProbe(workers, Binding.MEMORY, "killed")
+        self.spent_seconds += self.window_seconds
+        return making.probe(workers, 107 * workers)
+
+
+def test_the_first_workers_that_come_to_nothing_leave_time_for_fewer() -> None:
+    run = searching(Forked)
+    assert run.search is not None and isinstance(run.measurer, Forked)
+    run.measurer.limits = []
+    run.measurer.window_seconds = 0.8
+    assert run.curve is not None and run.curve.proposal(None) >= 64
+    run.search.run(None, run._affordable_at_first())
+    (failed, *_), (_, probe, *_) = run.search.failures, run.search.probes
+    assert 4 < failed.workers < 20
+    assert probe.workers in (2, 3, 4)
+    assert run.measurer.limits[0] <= 3.0
+
+
+def test_where_there_is_time_the_first_probe_is_of_as_many_as_the_model_says() -> None:
+    run = searching(Slow)
+    assert run._affordable_at_first() == 64
 
 
 def test_likely_rates_fall_with_what_probes_have_shown() -> None:
@@ -241,7 +311,8 @@ class Told:
             for _ in range(round(after)):
                 self.now[0] += 1
                 yield b""
-            yield json.dumps({"event": event, "pids": [], "result": {}}).encode() + b"\n"
+            told = {"event": event, "pids": [1, 2], "seconds": 0.3, "result": {}}
+            yield json.dumps(told).encode() + b"\n"
 
 
 def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,6 +325,7 @@ def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPa
     asking = measurer()
     busy = [(1, "opened"), (20, "workers"), (8, "first_batch"), (0, "result")]
     assert told(*busy, workers=64) == {}
+    assert asking.starting_seconds(10) == pytest.approx(1.5)  # as it took just now
     with pytest.raises(failures.Hung, match="gave no batch with 2 workers within 10 s"):
         told(*busy, workers=2)
     with pytest.raises(failures.Hung, match="gave no batch with 64 workers within 10 s"):
