@@ -11,7 +11,7 @@ from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.hazards import unpicklable_cure
 from hostprep.loading.model import Binding
 from hostprep.loading.opening import TorchMissing
-from hostprep.units import format_count
+from hostprep.units import format_count, format_number
 
 _CUDA_ABSENT = re.compile(
     r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
@@ -45,6 +45,13 @@ class LoaderFailed(HostprepError):
     """The user's loader raised, hung, or took its process with it."""
 
     code = "loader_failed"
+
+    def tell_rate_alone(self, samples_per_s: float) -> None:
+        """Have the message say that without workers the loader gave so many samples a second."""
+        rate = f"{format_number(samples_per_s)} samples/s"
+        self.message = (
+            f"{self.message.rstrip('.')}. Without workers (num_workers=0) it gave {rate}."
+        )
 
 
 class Hung(LoaderFailed):

@@ -20,7 +20,7 @@ from hostprep.loading.bounds import (
 )
 from hostprep.loading.caveats import caveats_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
-from hostprep.loading.failures import Hung, WorkersFailed
+from hostprep.loading.failures import Hung, LoaderFailed, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.known import Known
@@ -82,8 +82,17 @@ class Run:
             return
         alone, self.cost = found
         self._take(given if given.samples_per_s else measured_rate(measurer, self.cost))
+        try:
+            self._search(alone, self.cost)
+        except LoaderFailed as error:
+            error.tell_rate_alone(alone.samples_per_s)
+            raise
+
+    def _search(self, alone: Probe, cost: SampleCost) -> None:
+        """Measure with workers; ``alone`` is the probe without."""
+        measurer = self.measurer
         self._measure_transport()
-        self.curve = curve_of(self.cost, self.transport, measurer.host.capacity_per_rank)
+        self.curve = curve_of(cost, self.transport, measurer.host.capacity_per_rank)
         self.search = Search(
             self.curve, self.gpu_rate, self._probe, self._most, self._affordable, [alone]
         )
