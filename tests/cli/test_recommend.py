@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 from hostprep.cli.main import run as run_cli
+from hostprep.host import gpu_bounded, gpu_driver
+from hostprep.host.gpu import GpuFacts
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {
@@ -118,6 +120,21 @@ def test_ranks_come_from_the_launcher(
     assert run_cli(["recommend", "--json"]) == 0
     host = json.loads(capsys.readouterr().out)["evidence"]["host"]
     assert (host["ranks"], host["ranks_from"]) == (4, "$LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(("devices", "noted"), [(("0000:01:00.0",), True), ((), False)])
+def test_gpus_that_cannot_be_asked_are_noted_where_there_are_any(
+    devices: tuple[str, ...],
+    noted: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = GpuFacts((), "NVML has not answered for 17 s: the driver hangs")
+    monkeypatch.setattr(gpu_bounded, "ask_gpus", lambda: asked)
+    driver = gpu_driver.DriverFacts("570.1", devices, (), ())
+    monkeypatch.setattr(gpu_driver, "read_driver", lambda: driver)
+    assert run_cli(["recommend"]) == 0
+    assert ("the driver hangs" in capsys.readouterr().out) is noted
 
 
 @pytest.mark.parametrize(
