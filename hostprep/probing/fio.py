@@ -6,9 +6,11 @@ The traps are noted where they are avoided; numbers are issues of axboe/fio.
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hostprep.errors import HostprepError
@@ -18,6 +20,7 @@ from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
 _WANTED_FOR = "measure a disk"
+_PLAIN = re.compile(r"[\w/.+-]*", re.ASCII)
 _DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
 
 
@@ -51,12 +54,11 @@ def version() -> str:
 
 
 def arguments(job: Job) -> tuple[str, ...]:
-    """Return the command line of a pass."""
+    """Return the command line of a pass; fio has to take the file's name as it is."""
     return (
         "fio",
         "--name=hostprep",
-        # A colon would split the name into two files.
-        "--filename=" + job.filename.replace("\\", "\\\\").replace(":", "\\:"),
+        f"--filename={job.filename}",
         "--readonly",
         "--allow_file_create=0",
         f"--rw={job.pattern}",
@@ -92,7 +94,10 @@ def measure(
     patience = _patience(job)
     reader = StatusReader()
     meter = Meter(disks)
-    with start(arguments(job), wanted_for=_WANTED_FOR, package="fio") as running:
+    with (
+        _named_plainly(job) as named,
+        start(arguments(named), wanted_for=_WANTED_FOR, package="fio") as running,
+    ):
         try:
             for chunk in running.chunks(timeout_seconds=patience):
                 for document in reader.feed(chunk):
@@ -105,6 +110,26 @@ def measure(
                 "is the device still there? see `dmesg`",
             ) from None
     return _result(job, reader.last, done, load)
+
+
+@contextmanager
+def _named_plainly(job: Job) -> Iterator[Job]:
+    """Give the job with a name of its file that fio neither reads nor writes as something else.
+
+    A colon would split it into two, a line end would stand in the middle of its JSON. ``FioFailed``
+    where there is no such file.
+    """
+    if _PLAIN.fullmatch(job.filename):
+        yield job
+        return
+    try:
+        fd = os.open(job.filename, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FioFailed(f"{job.filename} cannot be opened: {error.strerror}.") from None
+    try:
+        yield replace(job, filename=f"/proc/{os.getpid()}/fd/{fd}")
+    finally:
+        os.close(fd)
 
 
 def _patience(job: Job) -> float:

@@ -61,11 +61,6 @@ def test_the_measuring_pass_can_neither_write_nor_make_a_file() -> None:
     assert "--thread" in line
 
 
-def test_a_colon_in_the_name_does_not_make_two_files() -> None:
-    line = arguments(Job("/data/a:b", "read", 1, 1, 1, 1, False))
-    assert "--filename=/data/a\\:b" in line
-
-
 def test_words_before_the_json_and_documents_in_pieces() -> None:
     text = "fio: this is a warning\n{not json} \n" + status(4096, 500) + "\n" + status(12288, 1500)
     reader = StatusReader()
@@ -129,6 +124,12 @@ def test_what_is_under_way_at_the_end_is_waited_for(fake: Path) -> None:
     assert result.bytes_per_s == 6400
 
 
+def test_a_file_that_is_gone_is_named(fake: Path, tmp_path: Path) -> None:
+    write(fake, "exit 0\n")
+    with pytest.raises(FioFailed, match="go:ne cannot be opened: No such file"):
+        measure(Job(str(tmp_path / "go:ne"), "read", 4096, 1, 1, 1 << 20, True))
+
+
 def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingTool) as error:
@@ -136,12 +137,13 @@ def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert error.value.package == "fio"
 
 
-def test_the_real_fio_understands_the_arguments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["plain", "co:lon", "line\nend", 'a;#[b] \t"c\\'])
+def test_the_real_fio_understands_the_arguments(name: str, tmp_path: Path) -> None:
     try:
         run(["fio", "--version"], wanted_for="test", timeout_seconds=10)
     except MissingTool:
         pytest.skip("fio is not installed")
-    file = tmp_path / "with:colon"
+    file = tmp_path / name
     file.write_bytes(b"x" * (1 << 20))
     told: list[float] = []
     result = measure(Job(str(file), "randread", 4096, 4, 1.3, 1 << 20, False), tell=told.append)
