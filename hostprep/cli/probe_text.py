@@ -33,6 +33,12 @@ _NAMES = {
     "virtual": "virtual disk",
     "unknown": "unknown",
 }
+# The parts of the document, as they are called above in the report.
+_PARTS = {
+    "sequential": "sequential 1 MiB",
+    "random_4k": "random 4 KiB",
+    "small_files": "whole small files",
+}
 
 
 def render(
@@ -236,10 +242,17 @@ def _samples(rate: float) -> str:
 
 
 def _changes(changes: Iterable[Difference]) -> str:
-    lines = [
-        f"  {change.name:<27} {format_number(change.before)} -> {format_number(change.now)} "
-        f"({(change.now / change.before - 1) * 100:+.0f} %)"
-        for change in changes
-        if change.before
-    ]
+    lines = []
+    for change in changes:
+        if change.before:
+            part, _, figure = change.name.partition(".")
+            then, now = _figure(figure, change.before), _figure(figure, change.now)
+            grown = change.now / change.before - 1
+            lines.append(f"  {_PARTS[part]:<27} {then} -> {now} ({grown:+.0%})")
     return "\n".join(["since the earlier probe", *lines]) if lines else ""
+
+
+def _figure(name: str, value: float) -> str:
+    if name == "bytes_per_s":
+        return format_rate(value)
+    return f"{format_number(value)} {'IOPS' if name == 'iops' else 'files/s'}"

@@ -98,8 +98,15 @@ def test_changes_and_what_was_not_measured() -> None:
     one = measured(
         fio=(), small=None, small_note="no room", storage=storage(StorageClass.NETWORK, ())
     )
-    said = render(one, judge(one, None), None, None, [Difference("random_4k.iops", 100, 150)])
-    assert "random_4k.iops              100 -> 150 (+50 %)" in said
+    changes = (
+        Difference("sequential.bytes_per_s", 2e9, 1e9),
+        Difference("random_4k.iops", 100, 150),
+        Difference("small_files.files_per_s", 4000, 4000),
+    )
+    said = render(one, judge(one, None), None, None, changes)
+    assert "sequential 1 MiB            2.00 GB/s -> 1.00 GB/s (-50%)" in said
+    assert "random 4 KiB                100 IOPS -> 150 IOPS (+50%)" in said
+    assert "whole small files           4,000 files/s -> 4,000 files/s (+0%)" in said
     assert "█" not in said
     assert "no room" in said
 
