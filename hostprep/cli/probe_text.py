@@ -157,6 +157,10 @@ def _small(measured: Measured, judgement: Judgement) -> str:
         lines.append("  inodes were in memory: a first epoch may be slower than the cold rate")
     if small.unreadable:
         lines.append(f"  {format_count(small.unreadable, 'file')} could not be read")
+    if small.empty:
+        lines.append(
+            f"  left out, as nothing is read of them: {format_count(small.empty, 'empty file')}"
+        )
     return "\n".join(lines)
 
 

@@ -33,7 +33,8 @@ class Pass:
     """What all readers did: seconds and bytes of every file, and their rates added up.
 
     ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
-    those of the time when all readers were at work.
+    those of the time when all readers were at work. ``empty`` files are no part of anything: to
+    open one is no reading, and many would make any storage look fast.
     """
 
     names: tuple[str, ...]
@@ -43,6 +44,7 @@ class Pass:
     bytes_per_s: float
     wall_seconds: float
     unreadable: int
+    empty: int
 
 
 def read_whole_files(
@@ -108,8 +110,10 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
             files_per_s += count / result["ends"][count - 1]
             bytes_per_s += sum(result["sizes"][:count]) / result["ends"][count - 1]
     wall = max((result["ends"][-1] for result in results if result["ends"]), default=0.0)
-    unreadable = sum(result["unreadable"] for result in results)
-    return Pass(tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable)
+    unreadable, empty = (
+        sum(result[kind] for result in results) for kind in ("unreadable", "empty")
+    )
+    return Pass(tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty)
 
 
 def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) -> None:
@@ -117,7 +121,7 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
-    unreadable = 0
+    unreadable = empty = 0
     all_read = True
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     time.sleep(max(0.0, begin - time.monotonic()))
@@ -134,6 +138,9 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
         if size is None:
             all_read = False
             break
+        if not size:
+            empty += 1
+            continue
         now = time.monotonic()
         seconds.append(now - started)
         ends.append(now - begin)
@@ -147,6 +154,7 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
             "indices": indices,
             "all": all_read,
             "unreadable": unreadable,
+            "empty": empty,
         }
     )
 

@@ -105,6 +105,7 @@ def document(
             "cached_share": small.cached_share,
             "metadata_cold": small.metadata_cold,
             "unreadable": small.unreadable,
+            "empty": small.empty,
         },
         "valid": not judgement.invalid,
         "invalid_reasons": [asdict(reason) for reason in judgement.invalid],

@@ -131,6 +131,7 @@ def measure(
         seconds_per_file=per_file,
         seconds_per_byte=per_byte,
         unreadable=one_pass.unreadable + (second[1].unreadable if second else 0),
+        empty=one_pass.empty + (second[1].empty if second else 0),
     )
 
 

@@ -111,6 +111,12 @@ def test_changes_and_what_was_not_measured() -> None:
     assert "no room" in said
 
 
+def test_files_that_are_no_part_of_the_figures_are_counted() -> None:
+    said = text(measured(small=small_files(unreadable=1, empty=1200)))
+    assert "1 file could not be read" in said
+    assert "left out, as nothing is read of them: 1,200 empty files" in said
+
+
 def test_names_of_strangers_cannot_rewrite_the_terminal() -> None:
     one = measured(storage=storage(disks=(disk(model="Evil\x1b[2J"),)))
     assert "\x1b" not in text(one)

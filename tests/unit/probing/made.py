@@ -93,6 +93,7 @@ def small_files(**changes: Any) -> SmallFiles:
         seconds_per_file=0.01,
         seconds_per_byte=1e-8,
         unreadable=0,
+        empty=0,
     )
     return replace(base, **changes)
 

@@ -199,13 +199,15 @@ def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
 def test_every_file_is_read_whole_and_once(tmp_path: Path, readers: int) -> None:
     files = tree(tmp_path, size=100_000)
     (tmp_path / "large").write_bytes(os.urandom(3 * MIB))
-    names = [*map(str, files), str(tmp_path / "large"), str(tmp_path / "missing")]
+    (tmp_path / "empty").touch()
+    aside = [str(tmp_path / "empty"), str(tmp_path / "missing")]
+    names = [*map(str, files), str(tmp_path / "large"), *aside]
     before = files[0].stat().st_atime_ns
     done = read_whole_files(names, readers, 30)
-    assert sorted(done.names) == sorted(names[:-1])
-    assert done.unreadable == 1
+    assert sorted(done.names) == sorted(names[:-2])
+    assert (done.unreadable, done.empty) == (1, 1)
     assert dict(zip(done.names, done.sizes, strict=True)) == {
-        name: os.path.getsize(name) for name in names[:-1]
+        name: os.path.getsize(name) for name in names[:-2]
     }
     assert all(seconds > 0 for seconds in done.seconds)
     assert done.files_per_s > 0 and done.bytes_per_s > done.files_per_s
@@ -249,6 +251,22 @@ def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None
     assert small.mean_bytes == pytest.approx(20_020, abs=60)
     assert small.cached is not None and small.cached.files_per_s > 0
     assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
+
+
+def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path, files=40)]
+    for number in range(40):
+        names.insert(2 * number, str(tmp_path / f"empty-{number}"))
+        Path(names[2 * number]).touch()
+    small = measure(names, "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None
+    assert small.empty == 40
+    assert sum(run.files for run in small.cold) == 40
+    assert small.mean_bytes > 10_000
+    assert (
+        measure(names[0:8:2], "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+        is None
+    )
 
 
 def test_what_the_kernel_takes_away_again_is_not_called_cached(
