@@ -14,7 +14,7 @@ import threading
 from types import FrameType
 from typing import NoReturn
 
-from hostprep.cli.output import emit_error, say
+from hostprep.cli.output import emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError
 
 _COLLECT_AFTER = 50_000
@@ -105,7 +105,7 @@ def run(argv: list[str]) -> int:
             return _usage(command, error, as_json=as_json)
         if os.environ.get("HOSTPREP_DEBUG"):
             raise
-        unexpected = HostprepError(
+        unexpected = unwritten() or HostprepError(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
         )

@@ -39,14 +39,23 @@ def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
     return json.dumps({"schema": f"hostprep.{command}/1", "ok": ok, **fields}, indent=2)
 
 
-def _print(text: str, stream: TextIO) -> None:
+def unwritten() -> HostprepError | None:
+    """Return why what others printed on stdout cannot be written, as the parser its help."""
+    try:
+        _print("", sys.stdout, end="")
+    except HostprepError as error:
+        return error
+    return None
+
+
+def _print(text: str, stream: TextIO, end: str = "\n") -> None:
     """Print; where the reader (`| head`) has gone, the work and its exit code stay what they are.
 
     The stream leads elsewhere from then on, or the interpreter would complain when it ends. Raises
     ``HostprepError`` where a result cannot be written, to a full disk for instance.
     """
     try:
-        print(text, file=stream, flush=True)
+        print(text, file=stream, end=end, flush=True)
     except OSError as error:
         elsewhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(elsewhere, stream.fileno())

@@ -30,6 +30,16 @@ def test_help_lists_what_is_not_hidden() -> None:
     assert listed == [name for name, command in COMMANDS.items() if not command.hidden]
 
 
+@pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
+def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        args = [sys.executable, "-m", "hostprep", *words]
+        done = subprocess.run(args, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "could not be written: No space left" in done.stderr
+    assert "bug" not in done.stderr
+
+
 def test_help_lines_are_whole_on_a_terminal_of_80_columns() -> None:
     for args in (["--help"], ["spec", "--help"]):
         command = [sys.executable, "-m", "hostprep", *args]
