@@ -6,11 +6,11 @@ import json
 import sys
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
+from hostprep.loading.leftovers import remove_batches
 from hostprep.loading.model import (
     Batching,
     FailedProbe,
@@ -234,11 +234,12 @@ class Measurer:
         # loader's module the child adds it, as the user asked.
         argv = [sys.executable, "-P", "-m", "hostprep.loading.child", json.dumps(job)]
         workers_pids: list[int] = []
+        began = time.time()
         try:
             with start(argv, wanted_for="measure in a process of its own") as child:
                 return self._listen(child, job, limit, workers, workers_pids)
         finally:
-            _remove_batches(workers_pids)
+            remove_batches(workers_pids, began)
 
     def _listen(
         self,
@@ -330,13 +331,6 @@ def _let_end(child: Running) -> None:
             pass
     except CommandFailed:
         pass  # still at it: whoever started it kills the whole group now
-
-
-def _remove_batches(pids: list[int]) -> None:
-    """Remove the batches that killed workers left in /dev/shm; torch names them by the process."""
-    for pid in pids:
-        for path in Path("/dev/shm").glob(f"torch_{pid}_*"):
-            path.unlink(missing_ok=True)
 
 
 def undisturbed(
