@@ -38,7 +38,10 @@ def decode(data: bytes, decoder: str) -> Any:
     if decoder == "opencv":
         import cv2
 
-        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
+        try:
+            image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
+        except cv2.error:  # an empty file, or more pixels than OpenCV takes
+            image = None
         if image is None:
             raise ValueError("OpenCV cannot decode it")
         return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
@@ -49,8 +52,10 @@ def decode(data: bytes, decoder: str) -> Any:
             return np.asarray(opened.convert("RGB"))
     except UnidentifiedImageError:  # its text names the buffer
         raise ValueError("Pillow cannot identify it as an image") from None
-    except Image.DecompressionBombError as error:  # neither an OSError nor a ValueError
-        raise ValueError(str(error)) from None
+    except (OSError, ValueError, MemoryError):
+        raise
+    except Exception as error:  # of a broken file any: a SyntaxError, that of a bomb, struct.error
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
 def resize(image: Any, side: int, decoder: str) -> Any:

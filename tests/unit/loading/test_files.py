@@ -6,7 +6,9 @@ import io
 import itertools
 import json
 import os
+import struct
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +194,25 @@ def test_an_image_too_large_for_pillow_is_one_that_cannot_be_decoded(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(ValueError, match="pixels"):
         decoders.decode((images / "class0" / "0.jpg").read_bytes(), "pillow")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(*, side: int = 8, between: bytes = b"") -> bytes:
+    rows = zlib.compress(bytes(3 * 8 + 1) * 8, 0)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    data = chunk(b"IDAT", rows[:99]) + between + chunk(b"IDAT", rows[99:])
+    return b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("decoder", [name for name in decoders.installed() if name != "simplejpeg"])
+def test_whatever_a_decoder_raises_of_a_broken_image_it_cannot_be_decoded(decoder: str) -> None:
+    decoders.decode(png(), decoder)
+    for broken in (b"", png(side=40_000), png(between=b"\0\0\0\0~U\xec\xd9....")):
+        with pytest.raises((OSError, ValueError)):
+            decoders.decode(broken, decoder)
 
 
 def test_stages_of_images_are_all_timed(images: Path) -> None:
