@@ -156,7 +156,8 @@ class Measurer:
         Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
         ``LoaderFailed`` where the loader itself is at fault.
         """
-        self.observer.note(f"timing {self.what} with {format_count(workers, 'worker')}")
+        with_workers = f"with {format_count(workers, 'worker')}" if workers else "without workers"
+        self.observer.note(f"timing {self.what} {with_workers}")
         try:
             result = self._ask_probe(
                 workers, prefetch_factor, background=background, limit_seconds=limit_seconds

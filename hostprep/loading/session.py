@@ -106,10 +106,11 @@ class Run:
         self.search.run(current, self._affordable_at_first())
         if self.hung is not None and self._is_first():
             self._ask_few()
-        self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
-        # Processes differ by their luck with memory: what is promised should rest on several.
-        self.search.settle()
-        if self._is_first() and self.search.unfailed() > 0:
+        if not self._is_first() or not self.search.unfailed():
+            self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
+            # Processes differ by their luck with memory: what is promised should rest on several.
+            self.search.settle()
+        else:
             most = "one worker a processor"
             if self._is_stream():
                 most = "one worker, as more may give the same samples once more"
@@ -289,15 +290,16 @@ class Run:
     def _affordable_at_first(self) -> int:
         """Return the most workers whose probe leaves time for fewer, should it come to nothing.
 
-        Not less than the model alone may ask for: where there is time for one probe, it is of them.
+        As many as the model alone may ask for have all the time: where it suffices for one probe,
+        that is of them, or of as many as there is time for.
         """
-        seconds = _FIRST_SHARE * self.measurer.left() - self.measurer.opening_seconds
-        workers = MOST_WORKERS
-        while workers > _MOST_UNCONFIRMED:
-            if self._needed_seconds(workers, self._likely_rate(workers)) <= seconds:
-                break
-            workers -= 1
-        return workers
+        left, opening = self.measurer.left(), self.measurer.opening_seconds
+        for workers in range(MOST_WORKERS, 1, -1):
+            share = _FIRST_SHARE if workers > _MOST_UNCONFIRMED else 1.0
+            needed = self._needed_seconds(workers, self._likely_rate(workers))
+            if needed + opening <= share * left:
+                return workers
+        return 1
 
     def _ask_few(self) -> None:
         """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
@@ -318,7 +320,7 @@ class Run:
 
     def _is_first(self) -> bool:
         """Return whether no probe with workers has succeeded yet."""
-        return self.search is not None and len(self.search.probes) == 1
+        return self.search is not None and not any(probe.workers for probe in self.search.probes)
 
     def _bounds(self) -> tuple[Bound, ...]:
         assert self.cost is not None

@@ -285,6 +285,29 @@ def test_the_first_workers_that_come_to_nothing_leave_time_for_fewer() -> None:
     assert run.measurer.limits[0] <= 3.0
 
 
+def test_in_little_time_the_first_probe_is_of_as_many_as_it_suffices_for() -> None:
+    run = searching(Forked)
+    assert isinstance(run.measurer, Forked)
+    run.measurer.window_seconds = 0.8
+    run.measurer.spent_seconds = 6.0 - run.measurer.opening_seconds - 2.3
+    assert 2 < run._affordable_at_first() < 16
+
+
+def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = searching(Slow)
+    found.cost = making.cost(seconds=0.002)
+    monkeypatch.setattr(Slow, "alone", lambda self: (making.probe(0, 500), found.cost))
+    monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
+    seconds = found.measurer.opening_seconds + found._needed_seconds(0, 500) + 0.01
+    monkeypatch.setattr(Slow, "left", lambda self: seconds)  # for one more look without workers
+    found.measure()
+    assert found.search is not None
+    assert [probe.workers for probe in found.search.probes] == [0]
+    assert "so the model speaks" in found.notes[-1]
+
+
 def test_where_there_is_time_the_first_probe_is_of_as_many_as_the_model_says() -> None:
     run = searching(Slow)
     assert run._affordable_at_first() == 64
