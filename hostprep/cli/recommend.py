@@ -92,7 +92,7 @@ def recommend(
     elif loader is not None:
         report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
     else:
-        report = from_host(host, gpus=visible_gpus(gpus.count))
+        report = from_host(host, wish, gpus=visible_gpus(gpus.count))
     if gpus.problem is not None and read_driver().has_gpu:  # else there are none to be asked
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({gpus.problem})"))
@@ -145,7 +145,8 @@ def _expectation(report: Report) -> list[str]:
         return []
     how = "measured" if made.confirmed else "by the model, not confirmed"
     error = made.relative_error or 0.0
-    expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s"
+    each, of_all = (" a rank", " for all ranks") if report.host.ranks > 1 else ("", "")
+    expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s{each}"
     lines = [f"{expected}, ±{error:.0%}, {how}"]
     point = next((p for p in report.points if p.workers == made.num_workers), None)
     if report.gpu_rate is not None and point is not None and point.rate > report.gpu_rate:
@@ -155,7 +156,7 @@ def _expectation(report: Report) -> list[str]:
         ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
-            f"it takes {format_bytes(made.memory_bytes)} of memory, of which"
+            f"it takes {format_bytes(made.memory_bytes)} of memory{of_all}, of which"
             f" {format_bytes(made.shm_bytes)} in /dev/shm"
         )
     return lines

@@ -31,9 +31,10 @@ _WINDOW_SHARE = 0.05
 _WINDOW_SECONDS = (0.8, 2.5)
 
 
-def from_host(host: HostShare, *, gpus: int) -> Report:
+def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
     """Return a starting point from the host alone; nothing is measured."""
     workers, words = starting_point(host)
+    batch_size = wish.batch_size or DEFAULT_BATCH
     recommendation = Recommendation(
         num_workers=workers,
         prefetch_factor=PROBE_PREFETCH,
@@ -49,9 +50,12 @@ def from_host(host: HostShare, *, gpus: int) -> Report:
         reasons=(words, "how long a sample waits for its storage decides, and is not known"),
         memory_bytes=None,
         shm_bytes=None,
-        code=verdict.code(DEFAULT_BATCH, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
+        code=verdict.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
-    return Report("host", host, recommendation, hazards.of_host(host))
+    more = (
+        "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate and --compare count only then"
+    )
+    return Report("host", host, recommendation, hazards.of_host(host), notes=(more,))
 
 
 def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer) -> Report:

@@ -107,10 +107,11 @@ def test_from_the_host_alone(capsys: pytest.CaptureFixture[str]) -> None:
 def test_host_alone_for_people_is_called_a_starting_point(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run_cli(["recommend"]) == 0
+    assert run_cli(["recommend", "--batch-size", "7"]) == 0
     text = capsys.readouterr().out
     assert "starting point, not a measurement" in text
-    assert "DataLoader(dataset, " in text
+    assert "DataLoader(dataset, batch_size=7, " in text
+    assert "note: --dataset DIR or --loader MODULE:NAME measures" in text
 
 
 def test_ranks_come_from_the_launcher(

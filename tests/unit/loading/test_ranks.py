@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import Binding
@@ -28,6 +29,13 @@ def reported(ranks: int, length: int) -> Report:
     probes = [making.probe(0, 250), making.probe(4, 1000, worker_growth_bytes_per_s=float(MIB))]
     run.search = Search(run.curve, None, lambda workers: None, run._most, lambda: 0, probes)
     return run.report("loader")
+
+
+@pytest.mark.parametrize(("ranks", "said"), [(1, False), (8, True)])
+def test_people_are_told_what_is_of_one_rank_and_what_of_all(ranks: int, said: bool) -> None:
+    text = report_text(reported(ranks, 100_000))
+    assert ("expected: 1,000 samples/s a rank" in text) is said
+    assert ("of memory for all ranks, of which" in text) is said
 
 
 @pytest.mark.parametrize(("ranks", "batches"), [(1, 3125), (8, 391)])
