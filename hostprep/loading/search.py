@@ -49,7 +49,8 @@ class Search:
     """A search in progress: ``measure`` returns a probe, a failure, or None when time is over.
 
     ``most`` are the workers that the host bears, ``affordable`` those that there is time to probe
-    even if they do not help. ``cpus`` are the processors that the loader may use.
+    even if they do not help. ``cpus`` are the processors that the loader may use. ``untried`` are
+    the workers to go on with, had there been time for them.
     """
 
     curve: Curve
@@ -61,6 +62,7 @@ class Search:
     failures: list[FailedProbe] = field(default_factory=list)
     agreed: bool = True
     cpus: float = math.inf
+    untried: int | None = None
 
     def run(self, current: int | None, most_at_first: int | None = None) -> None:
         """Probe until the best is known, or there is no more time; ``current`` is set already.
@@ -68,6 +70,7 @@ class Search:
         The model's word stands for nothing yet: no more than ``most_at_first`` are staked on it.
         """
         start = min(self.curve.proposal(self.gpu_rate), self._top())
+        self.untried = start
         if most_at_first is not None:
             start = min(start, most_at_first)
         first = None
@@ -77,6 +80,7 @@ class Search:
             start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return
+        self.untried = None
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
         if start > self._top():
             # What a worker holds was not known before; so many would hold too much.
@@ -136,6 +140,7 @@ class Search:
             before, rate = self._known(workers), None
             if further > workers:
                 rate = self._at(further)
+                self.untried = further if rate is None else None
             if rate is None or before is None or rate <= (1 + STOP_GAIN) * before:
                 return
             workers = further

@@ -35,7 +35,8 @@ from hostprep.loading.model import (
 )
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.rounds import discarded_batches, least_batches
-from hostprep.loading.search import Point, Search, choose, contenders
+from hostprep.loading.search import STOP_GAIN, Point, Search, choose, contenders, feeds
+from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
 # How many times longer than likely a probe may take.
@@ -110,6 +111,7 @@ class Run:
             self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
             # Processes differ by their luck with memory: what is promised should rest on several.
             self.search.settle()
+            self._note_untried()
         else:
             most = "one worker a processor"
             if self._is_stream():
@@ -119,6 +121,19 @@ class Run:
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
                 f" {most}: --seconds gives more"
+            )
+
+    def _note_untried(self) -> None:
+        """Note that more workers may be better than all that there was time for."""
+        assert self.search is not None and self.curve is not None
+        more = min(self.search.untried or 0, self.search.unfailed())
+        chosen, rate = self.search.chosen(), self.curve.rate(more)
+        if more <= chosen.workers or feeds(chosen, self.gpu_rate):
+            return
+        if rate > (1 + STOP_GAIN) * chosen.rate:
+            self.notes.append(
+                f"there was no time to try {format_count(more, 'worker')}, which give"
+                f" {format_number(rate)} samples/s by the model: --seconds gives more"
             )
 
     def _take(self, rate: GpuRate) -> None:

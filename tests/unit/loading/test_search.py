@@ -146,6 +146,14 @@ def test_when_time_is_over_the_best_so_far_is_taken() -> None:
     assert made.chosen().workers == made.probes[1].workers
 
 
+def test_what_there_was_no_time_for_is_remembered() -> None:
+    curve = Curve(43, 43, 5000, True)
+    cut = search(far, curve, probes=1, most=1000)
+    assert cut.untried == 2 * curve.proposal(None) == 2 * cut.probes[-1].workers
+    assert search(far, curve, probes=0).untried == 64
+    assert search(far, curve).untried is None
+
+
 def test_workers_that_fail_are_a_bound() -> None:
     asked = []
 

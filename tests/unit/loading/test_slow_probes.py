@@ -308,6 +308,17 @@ def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
     assert "so the model speaks" in found.notes[-1]
 
 
+@pytest.mark.parametrize(("gpu", "noted"), [(None, True), (1000.0, False)])
+def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, noted: bool) -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    run.gpu_rate = gpu
+    run.search.probes.append(making.probe(16, 1700))
+    run.search.untried = 32
+    run._note_untried()
+    assert any("no time to try 32 workers, which" in note for note in run.notes) is noted
+
+
 def test_where_there_is_time_the_first_probe_is_of_as_many_as_the_model_says() -> None:
     run = searching(Slow)
     assert run._affordable_at_first() == 64
