@@ -93,6 +93,10 @@ def run(argv: list[str]) -> int:
     except KeyboardInterrupt:
         emit_error(command, Interrupted("interrupted."), as_json=as_json)
         return Interrupted.exit_code
+    except SystemExit as end:  # as Typer does where the reader of its help has gone
+        if isinstance(end.__context__, BrokenPipeError):
+            return 0
+        raise
     except Exception as error:
         import typer
 

@@ -40,6 +40,15 @@ def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
     assert "bug" not in done.stderr
 
 
+def test_help_whose_reader_has_gone_is_given() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    args = [sys.executable, "-m", "hostprep", "--help"]
+    done = subprocess.run(args, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_lines_are_whole_on_a_terminal_of_80_columns() -> None:
     for args in (["--help"], ["spec", "--help"]):
         command = [sys.executable, "-m", "hostprep", *args]

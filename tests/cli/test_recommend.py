@@ -192,7 +192,7 @@ def test_a_stream_that_ends_before_the_clock_is_timed() -> None:
 
 
 def test_workers_that_the_kernel_kills_are_a_bound() -> None:
-    status, found, _ = loader("KilledWhenMany", "--seconds", "14")
+    status, found, _ = loader("KilledWhenMany", "--seconds", "20")
     assert status == 0
     assert found["num_workers"] <= 2
     assert {each["binding"] for each in found["evidence"]["failed_probes"]} == {"memory"}
