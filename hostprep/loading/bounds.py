@@ -34,6 +34,9 @@ _RANK_VARIABLES = ("LOCAL_WORLD_SIZE", _SLURM_TASKS, "OMPI_COMM_WORLD_LOCAL_SIZE
 _UUID_PREFIXES = ("GPU-", "MIG-")
 # More than this is nobody's answer: the search does not go there.
 MOST_WORKERS = 64
+# The most that the model alone may ask for beyond the processors: what no probe has confirmed may
+# be wrong by much, and idle workers cost memory. fastai's ceiling, the highest of the known rules.
+MOST_UNCONFIRMED = 16
 DOCKER_SHM_BYTES = 64 * MIB
 
 

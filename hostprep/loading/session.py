@@ -11,6 +11,7 @@ from typing import Any
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import hazards, verdict
 from hostprep.loading.bounds import (
+    MOST_UNCONFIRMED,
     MOST_WORKERS,
     PROBE_PREFETCH,
     bounds,
@@ -33,23 +34,16 @@ from hostprep.loading.model import (
     Stages,
     Transport,
 )
+from hostprep.loading.pace import Pace
 from hostprep.loading.report import Report, Wish
-from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.loading.search import STOP_GAIN, Point, Search, choose, contenders, feeds
 from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
-# How many times longer than likely a probe may take.
-_NEWS = 3.0
-# Of the time left: what the first probe with workers may take, as it may come to nothing, and the
-# rest is for fewer workers then.
-_FIRST_SHARE = 0.5
+# Whatever is wrong with many workers, so many should work.
 _FEW = 2
 # Of the model alone, against the public grid that it was fitted to.
 MODEL_ERROR = 0.08
-# The most that the model alone may ask for beyond the processors: what no probe has confirmed may
-# be wrong by much, and idle workers cost memory. fastai's ceiling, the highest of the known rules.
-_MOST_UNCONFIRMED = 16
 
 
 @dataclass(slots=True)
@@ -95,7 +89,12 @@ class Run:
         self._measure_transport()
         self.curve = curve_of(cost, self.transport, measurer.host.capacity_per_rank)
         self.search = Search(
-            self.curve, self.gpu_rate, self._probe, self._most, self._affordable, [alone]
+            self.curve,
+            self.gpu_rate,
+            self._probe,
+            self._most,
+            lambda: self._pace().affordable(),
+            [alone],
         )
         self.search.cpus = measurer.host.processors_per_rank
         self.search.failures += self.failures
@@ -104,10 +103,10 @@ class Run:
             # Two workers tell whether they share it out. Where they do not, more are of no use.
             self.search.repeat((2,))
         current = None if subject is None else subject.current_workers
-        self.search.run(current, self._affordable_at_first())
-        if self.hung is not None and self._is_first():
+        self.search.run(current, self._pace().affordable_at_first())
+        if self.hung is not None and self._pace().is_first:
             self._ask_few()
-        if not self._is_first() or not self.search.unfailed():
+        if not self._pace().is_first or not self.search.unfailed():
             self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
             # Processes differ by their luck with memory: what is promised should rest on several.
             self.search.settle()
@@ -117,7 +116,7 @@ class Run:
             if self._is_stream():
                 most = "one worker, as more may give the same samples once more"
             elif not self.search.failures:
-                most = f"{_MOST_UNCONFIRMED} workers or one a processor"
+                most = f"{MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
                 "no probe with workers succeeded in time, so the model speaks, for at most"
                 f" {most}: --seconds gives more"
@@ -257,64 +256,17 @@ class Run:
         )
 
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
-        measurer = self.measurer
-        needed = self._needed_seconds(workers, self._likely_rate(workers))
-        if measurer.left() < needed + measurer.opening_seconds:
+        limit = self._pace().limit_seconds(workers)
+        if limit is None:
             return None
         try:
-            # A rate that is a third of the likely one would be news, and takes so much longer.
-            limit = _NEWS * needed
-            if self._is_first():
-                limit = min(limit, max(needed, _FIRST_SHARE * measurer.left()))
-            return measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
+            return self.measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
         except (Inconclusive, Hung) as error:
             # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
             if isinstance(error, Hung):
                 self.hung = error
             self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
             return None
-
-    def _needed_seconds(self, workers: int, rate: float) -> float:
-        """Return how long a probe takes at ``rate``: its start, what is discarded, the rounds."""
-        assert self.cost is not None
-        discarded, counted = discarded_batches(workers), least_batches(workers)
-        batch_seconds = self.cost.batch_size / rate
-        timed = max(counted * batch_seconds, self.measurer.window_seconds)
-        starting = self.measurer.starting_seconds(workers)
-        return starting + 1.3 * discarded * batch_seconds + timed
-
-    def _likely_rate(self, workers: int) -> float:
-        """Return what the model says, or less where probes have shown that it says too much."""
-        assert self.curve is not None and self.search is not None
-        shown = [
-            probe.samples_per_s * max(1.0, workers / probe.workers)
-            for probe in self.search.probes
-            if probe.workers
-        ]
-        return min([self.curve.rate(workers), *shown])
-
-    def _affordable(self) -> int:
-        """Return how many workers a third of the time left suffices for, if they do not help."""
-        assert self.curve is not None
-        seconds = self.measurer.left() / 3 - self.measurer.opening_seconds
-        workers = 1
-        while self._needed_seconds(2 * workers, self.curve.alone) <= seconds:
-            workers *= 2
-        return workers
-
-    def _affordable_at_first(self) -> int:
-        """Return the most workers whose probe leaves time for fewer, should it come to nothing.
-
-        As many as the model alone may ask for have all the time: where it suffices for one probe,
-        that is of them, or of as many as there is time for.
-        """
-        left, opening = self.measurer.left(), self.measurer.opening_seconds
-        for workers in range(MOST_WORKERS, 1, -1):
-            share = _FIRST_SHARE if workers > _MOST_UNCONFIRMED else 1.0
-            needed = self._needed_seconds(workers, self._likely_rate(workers))
-            if needed + opening <= share * left:
-                return workers
-        return 1
 
     def _ask_few(self) -> None:
         """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
@@ -333,9 +285,9 @@ class Run:
         else:
             self.search.failures.append(result)
 
-    def _is_first(self) -> bool:
-        """Return whether no probe with workers has succeeded yet."""
-        return self.search is not None and not any(probe.workers for probe in self.search.probes)
+    def _pace(self) -> Pace:
+        assert self.cost is not None and self.curve is not None and self.search is not None
+        return Pace(self.measurer, self.cost.batch_size, self.curve, self.search.probes)
 
     def _bounds(self) -> tuple[Bound, ...]:
         assert self.cost is not None
@@ -371,7 +323,7 @@ class Run:
         failed = self.search.failures if self.search else ()
         most = min(
             # What failed with more has shown that the host is short of something.
-            capacity if failed else max(_MOST_UNCONFIRMED, capacity),
+            capacity if failed else max(MOST_UNCONFIRMED, capacity),
             *(bound.workers for bound in found_bounds),
             MOST_WORKERS,
             *([1] if self._is_stream() else []),

@@ -19,6 +19,7 @@ from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import Batching, Binding, FailedProbe
+from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
@@ -206,7 +207,7 @@ def test_a_loader_hangs_that_does_so_with_few_workers(
 ) -> None:
     monkeypatch.setattr(kind, "alone", lambda self: (making.probe(0, 107), found.cost))
     monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
-    monkeypatch.setattr(Run, "_affordable", lambda self: 1)
+    monkeypatch.setattr(Pace, "affordable", lambda self: 1)
     found = searching(kind)
     monkeypatch.setattr(kind, "left", lambda self: 0.0 if found.hung else 60.0)  # it took all
     if hangs:
@@ -236,7 +237,7 @@ class Spawned(Slow):
 def test_no_more_workers_are_tried_than_there_is_time_to_spawn(seen: float | None) -> None:
     run = searching(Spawned)
     assert run.search is not None
-    run.search.affordable = run._affordable
+    run.search.affordable = run._pace().affordable
     run.measurer.subject = making.subject(start_method="forkserver")
     run.measurer.opening_seconds = 2.0 * run.measurer.host.capacity_per_rank
     run.measurer.start_seconds = seen
@@ -278,7 +279,7 @@ def test_the_first_workers_that_come_to_nothing_leave_time_for_fewer() -> None:
     run.measurer.limits = []
     run.measurer.window_seconds = 0.8
     assert run.curve is not None and run.curve.proposal(None) >= 64
-    run.search.run(None, run._affordable_at_first())
+    run.search.run(None, run._pace().affordable_at_first())
     (failed, *_), (_, probe, *_) = run.search.failures, run.search.probes
     assert 4 < failed.workers < 20
     assert probe.workers in (2, 3, 4)
@@ -290,7 +291,7 @@ def test_in_little_time_the_first_probe_is_of_as_many_as_it_suffices_for() -> No
     assert isinstance(run.measurer, Forked)
     run.measurer.window_seconds = 0.8
     run.measurer.spent_seconds = 6.0 - run.measurer.opening_seconds - 2.3
-    assert 2 < run._affordable_at_first() < 16
+    assert 2 < run._pace().affordable_at_first() < 16
 
 
 def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
@@ -300,7 +301,7 @@ def test_without_time_for_workers_the_model_speaks_and_that_is_noted(
     found.cost = making.cost(seconds=0.002)
     monkeypatch.setattr(Slow, "alone", lambda self: (making.probe(0, 500), found.cost))
     monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
-    seconds = found.measurer.opening_seconds + found._needed_seconds(0, 500) + 0.01
+    seconds = found.measurer.opening_seconds + found._pace()._seconds(0, 500) + 0.01
     monkeypatch.setattr(Slow, "left", lambda self: seconds)  # for one more look without workers
     found.measure()
     assert found.search is not None
@@ -321,16 +322,16 @@ def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, no
 
 def test_where_there_is_time_the_first_probe_is_of_as_many_as_the_model_says() -> None:
     run = searching(Slow)
-    assert run._affordable_at_first() == 64
+    assert run._pace().affordable_at_first() == 64
 
 
 def test_likely_rates_fall_with_what_probes_have_shown() -> None:
     run = searching(Slow)
     assert run.search is not None
-    assert run._likely_rate(8) > 500
+    assert run._pace().likely_rate(8) > 500
     run.search.probes.append(making.probe(4, 107))
-    assert run._likely_rate(8) == pytest.approx(214)
-    assert run._likely_rate(2) == pytest.approx(107)
+    assert run._pace().likely_rate(8) == pytest.approx(214)
+    assert run._pace().likely_rate(2) == pytest.approx(107)
 
 
 class Told:
