@@ -93,7 +93,7 @@ def test_requests_cost_what_the_model_says(disk: ArmDisk) -> None:
     direct = read_directly(disk.device, requests)
     assert direct >= (seek_seconds + transfer_seconds) * 0.95
     # The machine may be busy; a model that is far off is off in each of some runs.
-    slowest = (seek_seconds + transfer_seconds) * 1.10
+    slowest = (seek_seconds + transfer_seconds) * 1.20
     again = (read_directly(disk.device, requests) for _ in range(4))
     assert direct < slowest or any(took < slowest for took in again)
 
