@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
+from hostprep.loading.disturbance import undisturbed
 from hostprep.loading.leftovers import remove_batches
 from hostprep.loading.model import (
     Batching,
@@ -46,8 +47,6 @@ _LIKELY_FORK_SECONDS = 0.04
 _ENDING_SECONDS = 3.0
 # Workers that are told to stop tidy up; those that are killed cannot.
 _TIDYING_SECONDS = 5.0
-# Other programs that take less than this share of the processors do not count as a disturbance.
-_OTHERS_SHARE = 0.05
 
 
 class Observer(Protocol):
@@ -332,24 +331,3 @@ def _let_end(child: Running) -> None:
             pass
     except CommandFailed:
         pass  # still at it: whoever started it kills the whole group now
-
-
-def undisturbed(
-    samples_per_s: float,
-    *,
-    workers: int,
-    own_cpus: float,
-    runnable_cpus: float,
-    others_cpus: float,
-    cpus: float,
-) -> float:
-    """Return the rate that a loader would have had with its processors to itself.
-
-    Alone, no process that makes samples would have waited for a processor; but all of them together
-    can have no more than there are, as they wait for each other, too. Both bound what was lost.
-    """
-    if others_cpus < _OTHERS_SHARE * cpus or own_cpus <= 0:
-        return samples_per_s
-    makers = max(1, workers)
-    waited = min(runnable_cpus - own_cpus, 0.99 * makers)
-    return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))

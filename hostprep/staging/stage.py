@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 
 from hostprep.errors import HostprepError
-from hostprep.host.boot import boot_id
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
@@ -24,9 +23,10 @@ from hostprep.staging.manifest import (
     save_record,
     write_manifest,
 )
-from hostprep.staging.model import Skipped, StageRequest, StageResult, Verify
+from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
+from hostprep.staging.outcome import record_of, result_of
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of
 from hostprep.staging.private import PrivateDir, prepare, sweep
@@ -69,7 +69,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
                 sweep(parent_fd, request.name)
         finally:
             os.close(parent_fd)
-        return _result(plan, Copied(), plan.previous, [], live, changed=False, published=True)
+        return result_of(plan, Copied(), plan.previous, [], live, changed=False, published=True)
     try:
         result = _carry_out(plan, live, observer)
     except OSError as error:
@@ -134,7 +134,7 @@ class _Work:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         if self.published_fd is None:
             # So that status and unstage know of it if this run is interrupted.
-            self._save(self._record(Copied(), None, partial=False), "copying")
+            self._save(record_of(plan, Copied(), None, self.target_mount), "copying")
         discard(files, self.private)
         if self.private.resumable:
             self.private.replace_journals(files.done_lines)
@@ -160,11 +160,11 @@ class _Work:
                 drop_unrecorded(self.private, link_lines)
             failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
             if failed and not request.partial:
-                return _result(plan, copied, None, [], live, changed=True, published=False)
+                return result_of(plan, copied, None, [], live, changed=True, published=False)
             with self._timed("publish"):
                 self.observer.phase("publish")
                 record, left = self._publish(copied, link_lines, bool(failed), manifest)
-        return _result(
+        return result_of(
             plan, copied, record, left, live, changed=True, published=True, phases=self.seconds
         )
 
@@ -229,7 +229,8 @@ class _Work:
         directories = plan.scan.directories
         tree_lines, directory_sum = directory_lines(directories)
         total = digest.add(digest.add(files.digest_sum, copied.digest_sum), directory_sum)
-        record = self._record(copied, digest.to_hex(total), partial)
+        text = digest.to_hex(total)
+        record = record_of(plan, copied, text, self.target_mount, partial=partial)
         if self.published_fd is None:
             copied.lost_xattrs += finish_directories(
                 directories, list(directories), plan.source_fd, self.private.tree_fd
@@ -279,32 +280,6 @@ class _Work:
                 while chunk := journal.read(1024 * 1024):
                     yield chunk
 
-    def _record(self, copied: Copied, digest_text: str | None, partial: bool) -> Record:
-        plan, request, files = self.plan, self.plan.request, self.plan.files
-        now = time.time()
-        verified = (
-            request.verify is not Verify.NONE and digest_text is not None and not files.unverified
-        )
-        count = files.kept.files + files.resumed.files + copied.files
-        size_bytes = files.kept.bytes + files.resumed.bytes + copied.bytes + copied.linked_bytes
-        return Record(
-            name=request.name,
-            source=request.source,
-            target=request.target,
-            volume=request.parent if plan.volume is not None else None,
-            target_mount=self.target_mount,
-            files=count,
-            bytes=size_bytes,
-            entries=count + len(plan.scan.directories),
-            digest=digest_text if verified else None,
-            verify=request.verify.value,
-            verified_at=now if verified else None,
-            staged_at=now,
-            boot_id=boot_id(),
-            partial=partial,
-            skipped=(*files.skipped, *copied.problems),
-        )
-
     def _save(self, record: Record, phase: str) -> None:
         durable = not self.plan.in_ram
         save_record(dataclasses.replace(record, phase=phase), durable=durable)
@@ -314,43 +289,3 @@ class _Work:
         started = time.monotonic()
         yield
         self.seconds[name] = time.monotonic() - started
-
-
-def _result(
-    plan: StagePlan,
-    copied: Copied,
-    record: Record | None,
-    left: list[str],
-    live: LiveVolume | None,
-    *,
-    changed: bool,
-    published: bool,
-    phases: dict[str, float] | None = None,
-) -> StageResult:
-    request, files = plan.request, plan.files
-    skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
-    phases = dict(phases or plan.seconds)
-    return StageResult(
-        dataset=request.name,
-        source=request.source,
-        target=request.target,
-        files=record.files if record else files.kept.files + files.resumed.files + copied.files,
-        bytes=record.bytes if record else files.kept.bytes + files.resumed.bytes + copied.bytes,
-        copied_files=copied.files,
-        copied_bytes=copied.bytes,
-        kept_files=files.kept.files,
-        resumed_files=files.resumed.files,
-        deleted_files=len(files.delete) if published else 0,
-        skipped=skipped,
-        left=(*files.foreign, *left),
-        digest=record.digest if record else None,
-        verified=bool(record and record.verified_at is not None),
-        verify=request.verify,
-        published=published,
-        changed=changed or bool(plan.volume is not None and plan.volume.changes),
-        seconds=sum(phases.values()),
-        phases=phases,
-        cpu_seconds=copied.cpu_seconds or None,
-        lost_attributes=copied.lost_xattrs,
-        volume=live,
-    )
