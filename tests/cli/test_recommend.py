@@ -19,6 +19,9 @@ import pytest
 from hostprep.cli.main import run as run_cli
 from hostprep.host import gpu_bounded, gpu_driver
 from hostprep.host.gpu import GpuFacts
+from tests.kit.timed import measures_time
+
+pytestmark = measures_time
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = {

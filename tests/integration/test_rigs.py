@@ -18,6 +18,9 @@ import pytest
 from benchmarks.rigs import arm, far
 from benchmarks.rigs.arm import ArmDisk, arm_disk, write_scattered
 from benchmarks.rigs.far import FarSource, far_source
+from tests.kit.timed import measures_time
+
+pytestmark = measures_time
 
 MIB = 1 << 20
 SIZE_BYTES = 1 << 30

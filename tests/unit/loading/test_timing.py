@@ -18,6 +18,9 @@ from hostprep.errors import Inconclusive
 from hostprep.loading.building import ProbeJob, Stamped, UnseenIndices, build
 from hostprep.loading.opening import Opened
 from hostprep.loading.timing import Batches, time_loader
+from tests.kit.timed import measures_time
+
+pytestmark = measures_time
 
 
 class Sleepy:
