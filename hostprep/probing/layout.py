@@ -20,6 +20,8 @@ from hostprep.units import MIB
 
 _CHUNK_BYTES = 4 * MIB
 SMALLEST_BYTES = 16 * MIB
+# How many times longer the smallest file that is of use may take.
+_PATIENCE = 3
 _DIRECT_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -39,10 +41,11 @@ def write_file(
 ) -> Layout:
     """Write up to ``size_bytes`` of data that cannot be compressed, for at most ``seconds``.
 
-    The file ends where the writing ended: there is no unwritten tail. ``tell`` hears the bytes
-    written so far. OSError where not even ``SMALLEST_BYTES`` could be written.
+    The least that is of use may take thrice as long: without it there is nothing to read. The file
+    ends where the writing ended: there is no unwritten tail. ``tell`` hears the bytes written so
+    far. OSError where not even ``SMALLEST_BYTES`` could be written.
     """
-    deadline = time.monotonic() + seconds
+    begun = time.monotonic()
     written, stopped_by = 0, "size"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -50,7 +53,8 @@ def write_file(
         with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O wants it
             chunk[:] = os.urandom(_CHUNK_BYTES)
             while written < size_bytes:
-                if time.monotonic() >= deadline:
+                allowed = seconds if written >= SMALLEST_BYTES else _PATIENCE * seconds
+                if time.monotonic() >= begun + allowed:
                     stopped_by = "time"
                     break
                 _stamp(chunk, written)

@@ -230,12 +230,14 @@ class _Probe:
         if room < SMALLEST_BYTES:
             return None, f"only {format_bytes(room)} may be used here"
         self.observer.phase("writing a test file", seconds)
+        begun = time.monotonic()
         try:
             file = write_file(folder / "data", room, seconds, self.tell_bytes)
         except OSError as error:
             return None, f"a test file could not be written here ({error.strerror})"
         if file.size_bytes < SMALLEST_BYTES:
-            return None, f"only {format_bytes(file.size_bytes)} were written in {seconds:.1f} s"
+            took = time.monotonic() - begun
+            return None, f"only {format_bytes(file.size_bytes)} were written in {took:.1f} s"
         return file, None
 
     def tell_bytes(self, size_bytes: int) -> None:

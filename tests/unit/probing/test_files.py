@@ -22,7 +22,7 @@ from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import largest, measure_size, scan
 from hostprep.probing.folder import PREFIX, own_folder
 from hostprep.probing.judge import contradictions
-from hostprep.probing.layout import has_holes, reads_directly, write_file
+from hostprep.probing.layout import SMALLEST_BYTES, has_holes, reads_directly, write_file
 from hostprep.probing.model import Settings, Silent
 from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import Pass, read_whole_files
@@ -134,6 +134,28 @@ def test_time_ends_the_layout_without_a_tail(tmp_path: Path) -> None:
     file = write_file(tmp_path / "data", 1 << 40, 0.05)
     assert file.stopped_by == "time"
     assert (tmp_path / "data").stat().st_size == file.size_bytes < 1 << 40
+
+
+def test_what_a_file_needs_at_least_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a disk that is busy with other writes, for example."""
+
+    def written(chunk_seconds: float) -> int:
+        now = [0.0]
+
+        def tick(_: int) -> None:
+            now[0] += chunk_seconds
+
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: now[0])
+            file = write_file(tmp_path / f"data{chunk_seconds}", 1 << 30, 2.0, tick)
+        assert file.stopped_by == "time"
+        return file.size_bytes
+
+    assert written(0.25) == 32 * MIB
+    assert written(1.0) == SMALLEST_BYTES
+    assert written(3.0) == 8 * MIB
 
 
 def test_a_file_with_holes_is_seen(tmp_path: Path) -> None:
