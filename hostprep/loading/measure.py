@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from dataclasses import dataclass, field, replace
@@ -92,13 +93,14 @@ class Measurer:
         Others import everything anew, on the same processors.
         """
         each = self.start_seconds
-        if self._forks():
+        if self.forks():
             each = max(_LIKELY_FORK_SECONDS, each or 0.0)
         elif each is None:
             each = self.opening_seconds / max(1.0, self.host.capacity_per_rank)
         return workers * each
 
-    def _forks(self) -> bool:
+    def forks(self) -> bool:
+        """Return whether workers are forked, and need not import anything anew."""
         return self.subject is None or self.subject.start_method == "fork"
 
     def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
@@ -149,9 +151,11 @@ class Measurer:
         *,
         background: bool = False,
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
+        first_batch_seconds: float = math.inf,
     ) -> Probe | FailedProbe:
         """Time the loader with workers on unseen samples, for ``limit_seconds`` at most.
 
+        Its first batch has ``first_batch_seconds`` from when the workers have been started.
         Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
         ``LoaderFailed`` where the loader itself is at fault.
         """
@@ -159,7 +163,11 @@ class Measurer:
         self.observer.note(f"timing {self.what} {with_workers}")
         try:
             result = self._ask_probe(
-                workers, prefetch_factor, background=background, limit_seconds=limit_seconds
+                workers,
+                prefetch_factor,
+                background=background,
+                limit_seconds=limit_seconds,
+                first_batch_seconds=first_batch_seconds,
             )
         except failures.WorkersFailed as error:
             return FailedProbe(workers, error.binding, error.message)
@@ -188,6 +196,7 @@ class Measurer:
         ready: bool = False,
         background: bool = False,
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
+        first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
         limit = max(_SHORTEST_PROBE_SECONDS, min(limit_seconds, self.left() - self.opening_seconds))
         job = {
@@ -203,7 +212,7 @@ class Measurer:
             "background": background,
         }
         try:
-            result = self._ask(job, limit, workers)
+            result = self._ask(job, limit, workers, first_batch_seconds)
         except HostprepError as error:
             if not ready:
                 self._pass_over(workers, prefetch_factor, error)
@@ -215,19 +224,26 @@ class Measurer:
     def _pass_over(self, workers: int, prefetch_factor: int, error: HostprepError) -> None:
         """Count as seen what a probe that came to nothing may have read: it is in the page cache.
 
-        That is what its workers had in hand and, once batches came, what a probe takes at least:
-        it was too slow, or cut short, and took no more.
+        That is the batch that each worker had in hand or, once batches came, those made ahead and
+        what a probe takes at least: it was too slow, or cut short, and took no more.
         """
         each = self.batch_size or 1
         if self.subject is not None:
             by_size = self.subject.batching == Batching.SIZE
             each = (self.subject.batch_size or each) if by_size else 1
-        batches = workers * prefetch_factor
+        batches = workers
         if not isinstance(error, failures.Hung) or error.first_batch_came:
-            batches += discarded_batches(workers) + least_batches(workers)
+            ahead = workers * prefetch_factor
+            batches = ahead + discarded_batches(workers) + least_batches(workers)
         self.first += batches * each
 
-    def _ask(self, job: dict[str, Any], limit: float, workers: int) -> dict[str, Any]:
+    def _ask(
+        self,
+        job: dict[str, Any],
+        limit: float,
+        workers: int,
+        first_batch_seconds: float = math.inf,
+    ) -> dict[str, Any]:
         """Do one job in a fresh process and return its result; whatever happens, it ends."""
         job = {**job, "cpus": self.cpus}
         # -P: whoever owns the current directory must not choose what is imported here. For the
@@ -237,7 +253,7 @@ class Measurer:
         began = time.time()
         try:
             with start(argv, wanted_for="measure in a process of its own") as child:
-                return self._listen(child, job, limit, workers, workers_pids)
+                return self._listen(child, job, limit, workers, first_batch_seconds, workers_pids)
         finally:
             remove_batches(workers_pids, began)
 
@@ -247,6 +263,7 @@ class Measurer:
         job: dict[str, Any],
         limit: float,
         workers: int,
+        first_batch_seconds: float,
         pids: list[int],
     ) -> dict[str, Any]:
         """Follow the child's events to its result; note its workers in ``pids``."""
@@ -275,7 +292,7 @@ class Measurer:
                             raise failures.raised(event, self.what, workers, said)
                         case "workers":
                             pids += event["pids"]
-                            if pids and self._forks():
+                            if pids and self.forks():
                                 each = event["seconds"] / len(pids)
                                 self.start_seconds = max(each, self.start_seconds or each)
                             opened, starting = time.monotonic(), 0.0  # what is limited begins now
@@ -287,8 +304,12 @@ class Measurer:
                                 self.subject = self.subject or Subject(**event["subject"])
                     phase = event["event"]
                 waited = time.monotonic() - opened
-                opening = phase in ("start", "opening")
-                if waited > (patience if opening else starting + limit + _GRACE_SECONDS):
+                allowed = starting + limit + _GRACE_SECONDS
+                if phase in ("start", "opening"):
+                    allowed = patience
+                elif phase == "opened":
+                    allowed = min(allowed, starting + first_batch_seconds)
+                if waited > allowed:
                     raise self._hung(job["job"], phase, workers, waited)
         except CommandFailed:
             raise self._hung(job["job"], phase, workers, limit) from None
@@ -318,7 +339,7 @@ class Measurer:
             cpus=schedulable,
         )
         self.seen_before = self.seen_before or found["seen_before"]
-        if found["workers"] and not self._forks():
+        if found["workers"] and not self.forks():
             each = found["first_batch_seconds"] / found["workers"]
             self.start_seconds = min(each, self.start_seconds or each)
         return Probe(undisturbed_samples_per_s=rate, **found)

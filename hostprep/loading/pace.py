@@ -16,6 +16,7 @@ _NEWS = 3.0
 # Of the time left: what the first probe with workers may take, as it may come to nothing, and the
 # rest is for fewer workers then.
 _FIRST_SHARE = 0.5
+_LEAST_PATIENCE_SECONDS = 4.0
 # Of the batches that are discarded: those of many workers come in bursts.
 _UNEVEN = 1.3
 
@@ -42,6 +43,18 @@ class Pace:
         # A rate that is a third of the likely one would be news, and takes so much longer.
         limit = _NEWS * needed
         return min(limit, max(needed, _FIRST_SHARE * left)) if self.is_first else limit
+
+    def first_batch_seconds(self, workers: int) -> float:
+        """Return how long to wait for the first batch of so many workers.
+
+        All of them make theirs at the same time. Where they wait for the same arm, the last one's
+        is ready when all are, and the time that this takes is better spent on fewer.
+        """
+        alone = max((p.first_batch_seconds for p in self.probes if not p.workers), default=0.0)
+        likely = max(alone, workers * self.batch_size / self.likely_rate(workers))
+        if not self.measurer.forks():
+            likely += self.measurer.starting_seconds(workers)  # they import before they load
+        return max(_LEAST_PATIENCE_SECONDS, _NEWS * likely)
 
     def affordable(self) -> int:
         """Return how many workers a third of the time left suffices for, if they do not help."""

@@ -26,6 +26,8 @@ _SETTLED = 0.04
 _MOST_SETTLING = 5
 # Of the processors: where a loader uses so much of them, more workers only share them.
 _SATURATED = 0.95
+# Workers that show whether waiting is shared: with fewer, what handing over costs may hide it.
+_SEVERAL = 4
 # How much faster than the GPU a loader should be, so that its uneven batches do not show.
 HEADROOM = 1.1
 
@@ -88,7 +90,7 @@ class Search:
             if start < 1 or self._at(start) is None:
                 return
         more = self.curve.rate(2 * start) > (1 + STOP_GAIN) * self.curve.rate(start)
-        if not self.agreed or more:
+        if (not self.agreed or more) and not self._in_line(start):
             self._climb(start)
         self._descend()
         if current is not None and current <= self._top():
@@ -144,6 +146,16 @@ class Search:
             if rate is None or before is None or rate <= (1 + STOP_GAIN) * before:
                 return
             workers = further
+
+    def _in_line(self, workers: int) -> bool:
+        """Return whether several workers give no more than none: they wait for the same thing.
+
+        That is as good as the doublings up to them, of which none has gained.
+        """
+        alone, rate = self._known(0), self._known(workers)
+        if alone is None or rate is None or workers < _SEVERAL:
+            return False
+        return rate <= (1 + STOP_GAIN) * alone < self.curve.rate(workers)
 
     def _descend(self) -> None:
         workers = self.chosen().workers
@@ -246,16 +258,20 @@ def delivered(point: Point, gpu_rate: float | None) -> float:
 
 
 def choose(points: Iterable[Point], gpu_rate: float | None) -> Point:
-    """Return the point with the fewest workers that is as good as the best."""
+    """Return the point with the fewest workers that is as good as the best.
+
+    None is not fewer than one where nobody knows how long the GPU is busy: a GPU waits while the
+    main process makes a batch, so some worker that is as good is better.
+    """
     points = sorted(points, key=lambda point: point.workers)
     for point in points:
         if feeds(point, gpu_rate):
             return point
-    best = max(points, key=lambda point: delivered(point, gpu_rate))
-    for point in points:
-        if delivered(point, gpu_rate) >= (1 - _TIE) * delivered(best, gpu_rate):
-            return point
-    return best
+    best = max(delivered(point, gpu_rate) for point in points)
+    good = [p for p in points if delivered(p, gpu_rate) >= (1 - _TIE) * best]
+    if gpu_rate is None:
+        return next((point for point in good if point.workers), good[0])
+    return good[0]
 
 
 def contenders(points: Iterable[Point], gpu_rate: float | None) -> tuple[int, ...]:

@@ -256,11 +256,17 @@ class Run:
         )
 
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
-        limit = self._pace().limit_seconds(workers)
+        pace = self._pace()
+        limit = pace.limit_seconds(workers)
         if limit is None:
             return None
         try:
-            return self.measurer.with_workers(workers, PROBE_PREFETCH, limit_seconds=limit)
+            return self.measurer.with_workers(
+                workers,
+                PROBE_PREFETCH,
+                limit_seconds=limit,
+                first_batch_seconds=pace.first_batch_seconds(workers),
+            )
         except (Inconclusive, Hung) as error:
             # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
             if isinstance(error, Hung):

@@ -200,20 +200,32 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
-    ready = point.workers == 0 and what_binds(known, point) is not Binding.SHARDING
-    if ready and known.points:
-        tried = [p for p in known.points if p.workers]
-        if tried:
-            best = max(tried, key=lambda p: p.rate)
-            reasons.append(
-                f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s,"
-                f" none gave {format_number(point.rate)}: the samples are as good as ready"
-            )
+    reasons += _against_none(known, point)
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
     if pin:
         reasons.append("pin_memory: there is a GPU, and memory for it")
     return tuple(reasons)
+
+
+def _against_none(known: Known, point: Point) -> list[str]:
+    """Return a sentence on what workers gave and what none gave, where that is close."""
+    binding = what_binds(known, point)
+    alone = next((p for p in known.points if p.workers == 0), None)
+    tried = [p for p in known.points if p.workers]
+    if alone is None or not tried or binding is Binding.SHARDING:
+        return []
+    best = max(tried, key=lambda p: p.rate) if point.workers == 0 else point
+    words = (
+        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s, none"
+        f" gave {format_number(alone.rate)}"
+    )
+    if point.workers == 0:
+        ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
+        return [f"{words}{ready}"]
+    if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
+        return [f"{words}, but then the GPU waits while a batch is made"]
+    return []
 
 
 def code(

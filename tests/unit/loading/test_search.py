@@ -208,8 +208,8 @@ def test_workers_that_come_to_nothing_in_time_leave_as_many_as_there_is_time_for
     curve = Curve(107, 107, 5000, True)
     made = Search(curve, None, measure, lambda: 64, lambda: 4, [probe(0, 107)])
     made.run(None)
-    assert asked[:3] == [64, 4, 8]
-    assert made.chosen().workers == 0
+    assert asked == [64, 4, 2, 1]  # four give no more than none, so eight would not, either
+    assert made.chosen().workers == 1
 
 
 def test_fewer_than_the_model_says_are_tried_first_and_then_more() -> None:
@@ -283,5 +283,13 @@ def test_contenders_are_the_chosen_and_its_rivals() -> None:
 def test_a_process_alone_that_is_not_far_off_gets_a_second_chance() -> None:
     points = points_of([probe(0, 600), probe(2, 800), probe(4, 990), probe(8, 1000)])
     assert contenders(points, None) == (4, 0, 2, 8)
-    points = points_of([probe(0, 990), probe(2, 1000), probe(4, 800)])
+    points = points_of([probe(0, 1000), probe(2, 900), probe(4, 800)])
     assert contenders(points, None) == (0, 2)
+
+
+def test_a_worker_that_is_as_good_as_none_works_while_the_gpu_does() -> None:
+    alike = points_of([probe(0, 1010), probe(2, 1000), probe(4, 1020)])
+    assert choose(alike, None).workers == 2
+    assert choose(alike, 900.0).workers == 2
+    assert choose(alike, 10.0).workers == 0  # it hardly waits
+    assert choose(points_of([probe(0, 1010), probe(2, 900)]), None).workers == 0

@@ -6,6 +6,7 @@ What they read counts as seen, and fewer workers follow; what the search can do 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -48,7 +49,7 @@ def hung(phase: str) -> HostprepError:
 @pytest.mark.parametrize(
     ("error", "batches"),
     [
-        (hung("opened"), 8 * 2),  # what the workers had in hand
+        (hung("opened"), 8),  # what the workers had in hand
         (hung("first_batch"), 8 * 2 + 20 + 24),
         (Inconclusive("too slow."), 8 * 2 + 20 + 24),
     ],
@@ -78,7 +79,7 @@ def test_a_sampler_of_batches_is_passed_over_batch_by_batch(
     monkeypatch.setattr(Measurer, "_ask", fail)
     with pytest.raises(failures.Hung):
         asking.with_workers(8, 2)
-    assert asking.first == 8 * 2
+    assert asking.first == 8
 
 
 @pytest.mark.parametrize(("seconds", "limit"), [(300, 150), (60, 30), (30, 20), (12, 10.5)])
@@ -87,7 +88,7 @@ def test_the_first_probe_may_take_half_of_the_time_where_there_is_much(
 ) -> None:
     asked = []
 
-    def note(self: Measurer, job: dict[str, Any], limit: float, workers: int) -> Any:
+    def note(self: Measurer, job: dict[str, Any], *_: Any) -> Any:
         asked.append(job["limit_seconds"])
         return {"iterable": {}}
 
@@ -179,8 +180,8 @@ def test_fewer_workers_are_tried_where_many_give_nothing_in_time() -> None:
     run = searching(Slow)
     assert run.search is not None
     run.search.run(None)
-    assert run.search.chosen().workers == 0
-    assert [probe.workers for probe in run.search.probes] == [0, 4, 8]
+    assert run.search.chosen().workers == 1
+    assert [probe.workers for probe in run.search.probes] == [0, 4, 2, 1]
     assert any("64 workers" in note for note in run.notes)
 
 
@@ -262,8 +263,8 @@ class Forked(Slow):
         workers: int,
         prefetch_factor: int,
         *,
-        background: bool = False,
         limit_seconds: float = 20.0,
+        **_: Any,
     ) -> Any:
         self.limits.append(limit_seconds)
         self.spent_seconds += self.opening_seconds + 0.04 * workers
@@ -351,11 +352,13 @@ class Told:
 
 
 def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(*events: tuple[float, str], workers: int) -> dict[str, Any]:
+    def told(
+        *events: tuple[float, str], workers: int, patience: float = math.inf
+    ) -> dict[str, Any]:
         now = [LATER]
         monkeypatch.setattr(time, "monotonic", lambda: now[0])
         child: Any = Told(now, list(events))
-        return asking._listen(child, {"job": "probe"}, 4.0, workers, [])
+        return asking._listen(child, {"job": "probe"}, 4.0, workers, patience, [])
 
     asking = measurer()
     busy = [(1, "opened"), (20, "workers"), (8, "first_batch"), (0, "result")]
@@ -365,3 +368,22 @@ def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPa
         told(*busy, workers=2)
     with pytest.raises(failures.Hung, match="gave no batch with 64 workers within 10 s"):
         told((1, "opened"), (20, "workers"), (20, "first_batch"), workers=64)
+    with pytest.raises(failures.Hung, match="gave no batch with 64 workers within 6 s"):
+        told(*busy, workers=64, patience=5)
+    assert told(*busy, workers=64, patience=8) == {}
+
+
+def test_all_workers_make_their_first_batches_at_once_and_have_that_long() -> None:
+    run = searching(Slow)
+    assert run.search is not None and run.curve is not None
+    pace = run._pace()
+    assert pace.first_batch_seconds(2) == 4.0  # less than that is nothing to wait for
+    assert pace.first_batch_seconds(64) == 4.0
+    run.search.probes.append(making.probe(4, 10))
+    assert pace.first_batch_seconds(8) == pytest.approx(3 * 8 * 32 / 20)
+    run.search.probes[0] = making.probe(0, 107, first_batch_seconds=9.0)
+    assert pace.first_batch_seconds(4) == pytest.approx(3 * 4 * 32 / 10)
+    assert pace.first_batch_seconds(1) == pytest.approx(3 * 9.0)
+    run.measurer.subject = making.subject(start_method="spawn")
+    run.measurer.start_seconds = 2.0
+    assert pace.first_batch_seconds(1) == pytest.approx(3 * (9.0 + 2.0))

@@ -96,6 +96,7 @@ def judged(
 
 BUSY: dict[str, Any] = {"own_cpus": 7.8, "main_cpus": 0.3}
 IDLE: dict[str, Any] = {"own_cpus": 0.9, "main_cpus": 0.1}
+WAITING = cost(seconds=0.01, worker_seconds=0.01, cpu_seconds=2e-4, waiting_seconds=0.0098)
 
 
 def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
@@ -308,3 +309,23 @@ def test_no_more_is_made_ahead_than_every_bound_allows(
 def test_of_an_iterable_it_is_said_how_its_samples_were_counted() -> None:
     made = of_iterable(1600.0, 0.01, None, "as 16 samples, the first dimension of its arrays")
     assert any("as 16 samples" in reason for reason in made.reasons)
+
+
+@pytest.mark.parametrize(
+    ("probes", "sample", "words"),
+    [
+        ([probe(0, 9000), probe(2, 5000)], cost(cpu_seconds=1e-4), "as good as ready"),
+        ([probe(0, 110, **IDLE), probe(2, 90, **IDLE)], WAITING, "none gave 110"),
+        ([probe(0, 101, **IDLE), probe(2, 100, **IDLE)], WAITING, "but then the GPU waits"),
+    ],
+)
+def test_what_none_gave_is_told_where_that_is_close(
+    probes: list[Probe], sample: SampleCost, words: str
+) -> None:
+    (told,) = [reason for reason in judged(probes, sample=sample).reasons if "none gave" in reason]
+    assert words in told
+    assert "waits" not in " ".join(judged(probes, sample=sample, gpu=1e5).reasons)
+
+
+def test_what_none_gave_is_no_matter_where_it_is_far_off() -> None:
+    assert not any("none gave" in reason for reason in judged([probe(0, 9), probe(2, 90)]).reasons)
