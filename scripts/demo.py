@@ -104,7 +104,7 @@ def compare(source: Path, staged: Path) -> None:
     longest = max(rate for _, (rate, _) in rows)
     for words, (rate, median_ms) in rows:
         bar = "#" * max(1, round(40 * rate / longest))
-        say(f"  {words:<20} {rate:>9,.0f} files/s  {median_ms:7.3f} ms a file  {bar}")
+        say(f"  {words:<20} {rate:>9,.0f} files/s  {median_ms:7.3f} ms a file (median)  {bar}")
 
 
 def read_files(root: Path, names: list[Path], *, cold: bool) -> tuple[float, float]:

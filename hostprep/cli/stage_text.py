@@ -182,7 +182,7 @@ def _summary(result: StageResult) -> list[str]:
         return [f"nothing to do: {result.target} is whole and fresh; {digest}"]
     lines = [
         f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",
-        f"  {_copied(result)} in {format_seconds(result.seconds)}",
+        f"  {_copied(result)}; {format_seconds(result.seconds)} in all",
     ]
     also = [
         f"{format_count(count)} {word}"
@@ -206,9 +206,12 @@ def _copied(result: StageResult) -> str:
     if not result.copied_files:
         return "copied nothing"
     seconds = result.phases.get("copy", 0.0)
-    rate = f", {format_rate(result.copied_bytes / seconds)}" if seconds > 0 else ""
     files = format_count(result.copied_files, "file")
-    return f"copied {files} ({format_bytes(result.copied_bytes)}{rate})"
+    copied = f"copied {files} ({format_bytes(result.copied_bytes)})"
+    if seconds <= 0:
+        return copied
+    rate = format_rate(result.copied_bytes / seconds)
+    return f"{copied} in {format_seconds(seconds)}, {rate}"
 
 
 def _digest(result: StageResult) -> str:

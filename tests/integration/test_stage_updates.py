@@ -280,7 +280,7 @@ def test_a_run_that_copies_nothing_does_not_say_that_it_read_back(
     assert "verified (read back and compared), digest" in done.stdout
     (source / "class-1/images/003.bin").unlink()
     done = run_hostprep("stage", source, "--to", target)
-    assert "  copied nothing in " in done.stdout
+    assert "  copied nothing; " in done.stdout
     assert "verified (when it was copied), digest" in done.stdout
     (source / "new").write_bytes(b"new")
     done = run_hostprep("stage", source, "--to", target)
