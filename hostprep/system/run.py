@@ -18,6 +18,10 @@ from typing import IO, Any
 
 from hostprep.errors import HostprepError, MissingTool
 
+_ENDING_SECONDS = 2.0
+# For those that a command leaves to tidy up after it; what ignores us has no longer.
+_TIDYING_SECONDS = 0.5
+
 Argument = str | bytes | os.PathLike[str]
 
 
@@ -277,15 +281,32 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         return  # it ended by itself and was waited for
     # Until it is waited for, its number cannot go to another process: only then may we kill.
     os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + 2
+    deadline = time.monotonic() + _ENDING_SECONDS
     how = os.WEXITED | os.WNOHANG | os.WNOWAIT
     while os.waitid(os.P_PID, process.pid, how) is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    # Python's resource tracker takes semaphores away when all who used them are gone.
+    deadline = time.monotonic() + _TIDYING_SECONDS
+    while _has_members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(2)
     except subprocess.TimeoutExpired:
         pass  # stuck in the kernel on a dead device; it goes when the device answers
+
+
+def _has_members(group: int) -> bool:
+    """Return whether a process group has a member that has not ended."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                state, _, its_group, *_ = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(its_group) == group and state not in (b"Z", b"X"):
+            return True
+    return False
 
 
 def _text(output: bytes | str | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,23 @@ def test_a_command_that_ignores_sigterm_is_killed() -> None:
     with start(["sh", "-c", script], wanted_for="test") as running:
         pid = int(next(running.chunks(timeout_seconds=10)))
     assert gone(pid)
+
+
+def test_semaphores_of_workers_that_are_killed_go_with_them(tmp_path: Path) -> None:
+    """Python leaves them to a process of its own, which does not heed SIGTERM."""
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import multiprocessing, time\n"
+        "if __name__ == '__main__':\n"
+        "    lock = multiprocessing.get_context('spawn').Lock()\n"
+        "    print(lock._semlock.name, flush=True)\n"
+        "    time.sleep(300)\n"
+    )
+    with start([sys.executable, script], wanted_for="test") as running:
+        name = next(filter(None, running.chunks(timeout_seconds=30))).decode().strip()
+        kept = Path(f"/dev/shm/sem.{name.lstrip('/')}")
+        assert kept.exists()
+    assert not kept.exists()
 
 
 def test_a_command_that_hangs_is_an_error_and_does_not_stay() -> None:
