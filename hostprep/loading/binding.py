@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hostprep.loading.curve import hit_rates
+from hostprep.loading.disturbance import kept_from
 from hostprep.loading.known import Known
-from hostprep.loading.model import Binding, Bound, Probe
+from hostprep.loading.model import Binding, Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.units import format_bytes
 
@@ -32,7 +33,7 @@ def what_binds(known: Known, point: Point) -> Binding:
         return _stage_or_cpu(known) if known.curve.ceiling_cpus else Binding.TRANSPORT
     own = sum(probe.own_cpus for probe in probes) / len(probes)
     main = sum(probe.main_cpus for probe in probes) / len(probes)
-    kept = sum(map(_kept_from, probes)) / len(probes)
+    kept = sum(map(kept_from, probes)) / len(probes)
     if point.workers == 0:
         busiest = max(known.cost.waiting_seconds, known.cost.collate_seconds)
         if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds:
@@ -40,8 +41,8 @@ def what_binds(known: Known, point: Point) -> Binding:
         if busiest > _WAITING_SHARE * known.cost.worker_seconds:
             return Binding.COLLATE
         # Workers were tried and gave less, though there were processors for them: what they add
-        # is the way to the main process.
-        tried = any(p.workers for p in known.points) and cpus > 1 / _BUSY_SHARE
+        # is the way to the main process. A loader with threads may use all of them by itself.
+        tried = any(p.workers for p in known.points) and cpus > max(1.0, own) / _BUSY_SHARE
         return Binding.TRANSPORT if tried else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
@@ -58,16 +59,6 @@ def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
         enough = (1 + STOP_GAIN) * delivered(point, known.gpu_rate)
         return any(delivered(other, known.gpu_rate) > enough for other in more)
     return bound.workers < wanted and point.workers >= bound.workers
-
-
-def _kept_from(probe: Probe) -> float:
-    """Return the processors that others kept from a loader, or used on its behalf.
-
-    However busy others are: what it did not wait for, it had no use for.
-    """
-    on_behalf = max(0.0, probe.others_cpus - probe.others_before_cpus)
-    waited = max(0.0, probe.runnable_cpus - probe.own_cpus)
-    return on_behalf + min(probe.others_cpus - on_behalf, waited)
 
 
 def _stage_or_cpu(known: Known) -> Binding:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
+from hostprep.loading.failures import TooSlow
 from hostprep.loading.model import Batching
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
 from hostprep.system.parent import die_with_parent
@@ -60,8 +61,14 @@ def main() -> None:
             case "gpu":
                 _gpu(job, events)
     except HostprepError as error:
-        kind = type(error).__name__
-        events.tell("refused", kind=kind, message=error.message, hint=error.hint)
+        told: dict[str, Any] = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+        if isinstance(error, TooSlow):
+            told["batches_per_s"] = error.batches_per_s
+        events.tell("refused", **told)
     except BaseException as error:
         events.tell(
             "error",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hostprep.loading.model import Probe
+
 # Other programs that take less than this share of the processors do not count as a disturbance.
 _OTHERS_SHARE = 0.05
 
@@ -25,3 +27,13 @@ def undisturbed(
     makers = max(1, workers)
     waited = min(runnable_cpus - own_cpus, 0.99 * makers)
     return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))
+
+
+def kept_from(probe: Probe) -> float:
+    """Return the processors that others kept from a loader, or used on its behalf.
+
+    However busy others are: what it did not wait for, it had no use for.
+    """
+    on_behalf = max(0.0, probe.others_cpus - probe.others_before_cpus)
+    waited = max(0.0, probe.runnable_cpus - probe.own_cpus)
+    return on_behalf + min(probe.others_cpus - on_behalf, waited)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import signal
+import sysconfig
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -27,6 +28,7 @@ _NO_PROCESS = re.compile(
     r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
 )
 _LAST_WORDS = 16_000
+_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 
@@ -69,6 +71,14 @@ class Hung(LoaderFailed):
         self.first_batch_came = first_batch_came
 
 
+class TooSlow(Inconclusive):
+    """Batches came, too slowly for a rate; more than ``batches_per_s`` it cannot be."""
+
+    def __init__(self, message: str, hint: str | None, batches_per_s: float) -> None:
+        super().__init__(message, hint)
+        self.batches_per_s = batches_per_s
+
+
 class WorkersFailed(LoaderFailed):
     """The workers failed for want of something that the host limits; fewer might not."""
 
@@ -84,6 +94,8 @@ def refused(event: dict[str, Any]) -> HostprepError:
     kinds = {"UsageError": UsageError, "Inconclusive": Inconclusive}
     if event["kind"] == "TorchMissing":
         return TorchMissing()
+    if event["kind"] == "TooSlow":
+        return TooSlow(event["message"], event["hint"], event["batches_per_s"])
     return kinds.get(event["kind"], HostprepError)(event["message"], event["hint"])
 
 
@@ -195,11 +207,12 @@ def _own_words(text: str) -> str:
 
 
 def _where(trace: str) -> str | None:
-    """Return the place in the user's code: the last frame that is not torch's or ours."""
+    """Return the place in the user's code: the last frame that is not torch's, Python's or ours."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
     outside = [
         f"{path}:{line}"
         for path, line in frames
-        if "/torch/" not in path and "/hostprep/" not in path and not path.startswith("<")
+        if not any(part in path for part in ("/torch/", "/hostprep/", _STANDARD_LIBRARY))
+        and not path.startswith("<")
     ]
     return f"see {outside[-1]}" if outside else None

@@ -269,7 +269,7 @@ class Measurer:
         """Follow the child's events to its result; note its workers in ``pids``."""
         phase, buffer = "start", b""
         began = opened = time.monotonic()
-        starting = workers * _FORK_SECONDS
+        starting, started = workers * _FORK_SECONDS, False
         # Listing millions of files takes minutes: who gives more time gives it to that, too.
         known = _OPENING_NEWS * self.opening_seconds
         patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
@@ -295,7 +295,8 @@ class Measurer:
                             if pids and self.forks():
                                 each = event["seconds"] / len(pids)
                                 self.start_seconds = max(each, self.start_seconds or each)
-                            opened, starting = time.monotonic(), 0.0  # what is limited begins now
+                            # What is limited begins now.
+                            opened, starting, started = time.monotonic(), 0.0, True
                             continue
                         case "opened":
                             opened = time.monotonic()
@@ -307,8 +308,8 @@ class Measurer:
                 allowed = starting + limit + _GRACE_SECONDS
                 if phase in ("start", "opening"):
                     allowed = patience
-                elif phase == "opened":
-                    allowed = min(allowed, starting + first_batch_seconds)
+                elif phase == "opened" and started:
+                    allowed = min(allowed, first_batch_seconds)
                 if waited > allowed:
                     raise self._hung(job["job"], phase, workers, waited)
         except CommandFailed:

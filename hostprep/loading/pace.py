@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,18 +18,24 @@ _NEWS = 3.0
 # rest is for fewer workers then.
 _FIRST_SHARE = 0.5
 _LEAST_PATIENCE_SECONDS = 4.0
+# So few are never in each other's way for long.
+_FEW = 4
 # Of the batches that are discarded: those of many workers come in bursts.
 _UNEVEN = 1.3
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What is known of how fast probes are; ``probes`` are those made so far."""
+    """What is known of how fast probes are; ``probes`` are those made so far.
+
+    ``ceiling`` is what those gave at most, in samples a second, that were too slow to be timed.
+    """
 
     measurer: Measurer
     batch_size: int
     curve: Curve
     probes: Sequence[Probe]
+    ceiling: float = math.inf
 
     @property
     def is_first(self) -> bool:
@@ -41,20 +48,36 @@ class Pace:
         if left < needed + self.measurer.opening_seconds:
             return None
         # A rate that is a third of the likely one would be news, and takes so much longer.
-        limit = _NEWS * needed
+        once = self.once_seconds()
+        limit = once + _NEWS * (needed - once)
         return min(limit, max(needed, _FIRST_SHARE * left)) if self.is_first else limit
 
     def first_batch_seconds(self, workers: int) -> float:
-        """Return how long to wait for the first batch of so many workers.
+        """Return how long to wait for the first batch of the first probe, if that is of many.
 
         All of them make theirs at the same time. Where they wait for the same arm, the last one's
-        is ready when all are, and the time that this takes is better spent on fewer.
+        is ready when all are, and the time that this takes is better spent on fewer. These have as
+        long as their whole probe: what only workers do before they begin is not known yet.
         """
-        alone = max((p.first_batch_seconds for p in self.probes if not p.workers), default=0.0)
-        likely = max(alone, workers * self.batch_size / self.likely_rate(workers))
+        if not self.is_first or workers <= _FEW:
+            return math.inf
+        batches_seconds = workers * self.batch_size / self.likely_rate(workers)
         if not self.measurer.forks():
-            likely += self.measurer.starting_seconds(workers)  # they import before they load
-        return max(_LEAST_PATIENCE_SECONDS, _NEWS * likely)
+            batches_seconds += self.measurer.starting_seconds(workers)  # they import first
+        return max(_LEAST_PATIENCE_SECONDS, self.once_seconds() + _NEWS * batches_seconds)
+
+    def once_seconds(self) -> float:
+        """Return what processes were seen to take before their first batch, beside making it.
+
+        Files are opened then, and connections made.
+        """
+        return max(map(self._once_seconds, self.probes), default=0.0)
+
+    def _once_seconds(self, probe: Probe) -> float:
+        makers = max(1, probe.workers)
+        batch_seconds = makers * self.batch_size / probe.samples_per_s
+        starting = self.measurer.starting_seconds(probe.workers)
+        return max(0.0, probe.first_batch_seconds - batch_seconds - starting)
 
     def affordable(self) -> int:
         """Return how many workers a third of the time left suffices for, if they do not help."""
@@ -88,11 +111,12 @@ class Pace:
             for probe in self.probes
             if probe.workers
         ]
-        return min([self.curve.rate(workers), *shown])
+        return min([self.curve.rate(workers), *shown, self.ceiling])
 
     def _seconds(self, workers: int, rate: float) -> float:
         """Return how long a probe takes at ``rate``: its start, what is discarded, the rounds."""
         batch_seconds = self.batch_size / rate
         timed = max(least_batches(workers) * batch_seconds, self.measurer.window_seconds)
         discarded = _UNEVEN * discarded_batches(workers) * batch_seconds
-        return self.measurer.starting_seconds(workers) + discarded + timed
+        starting = self.measurer.starting_seconds(workers) + self.once_seconds()
+        return starting + discarded + timed

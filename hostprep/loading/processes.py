@@ -41,8 +41,9 @@ class Usage:
     """Seconds since some beginning, at ``at``: of this process, of all of ours, of everybody.
 
     ``main_cpu`` is of this process alone, with threads that have ended. ``own_cpu`` is of this one,
-    its workers and the programs that any of them started; ``own_delay`` how long their threads
-    waited for a processor, of those that still live. ``everybody_cpu`` is of the processors this
+    its workers and the programs that any of them started; ``own_delay`` how long their main threads
+    waited for a processor, of those that still live: that is what a loader loses. The threads of a
+    library wait side by side, and for each other. ``everybody_cpu`` is of the processors this
     process may use; time that another virtual machine took counts as used.
     """
 
@@ -101,13 +102,9 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _delay_seconds(pid: int) -> float:
-    """Return how long the threads that a process has now waited for a processor."""
-    delay = 0
-    for thread in _threads(pid):
-        words = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
-        if len(words) > 1:
-            delay += int(words[1])
-    return delay / 1e9
+    """Return how long the main thread of a process has waited for a processor."""
+    words = _read(f"/proc/{pid}/task/{pid}/schedstat").split()
+    return int(words[1]) / 1e9 if len(words) > 1 else 0.0
 
 
 def _threads(pid: int) -> list[str]:

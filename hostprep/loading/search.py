@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hostprep.loading.curve import Curve
+from hostprep.loading.disturbance import kept_from
 from hostprep.loading.model import FailedProbe, Probe
 
 STOP_GAIN = 0.05
@@ -82,7 +83,13 @@ class Search:
             start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return
+        self.go_on(start, current)
+
+    def go_on(self, start: int, current: int | None) -> None:
+        """Go on from ``start`` workers, which were probed."""
         self.untried = None
+        first = self._known(start)
+        assert first is not None
         self.agreed = abs(self.curve.rate(start) / first - 1) <= AGREES
         if start > self._top():
             # What a worker holds was not known before; so many would hold too much.
@@ -158,12 +165,16 @@ class Search:
         return rate <= (1 + STOP_GAIN) * alone < self.curve.rate(workers)
 
     def _descend(self) -> None:
-        workers = self.chosen().workers
+        """Halve as long as nothing is lost, or where all that was probed is too many."""
+        tried = [point.workers for point in self.borne() if point.workers]
+        workers = self.chosen().workers or min(tried, default=0)
         while workers > 1:
             fewer = workers // 2
             best = max(point.rate for point in self.borne())
-            rate = self._at(fewer)
-            if rate is None or not (self._enough(fewer) or rate >= (1 - _TIE) * best):
+            before, rate = self._known(workers), self._at(fewer)
+            if rate is None or before is None:
+                return
+            if not (self._enough(fewer) or rate >= (1 - _TIE) * best or rate > before):
                 return
             workers = fewer
 
@@ -200,8 +211,8 @@ class Search:
         return point is not None and feeds(point, self.gpu_rate)
 
     def _saturated(self, workers: int) -> bool:
-        own = [probe.own_cpus for probe in self.probes if probe.workers == workers]
-        return bool(own) and statistics.fmean(own) >= _SATURATED * self.cpus
+        used = [p.own_cpus + kept_from(p) for p in self.probes if p.workers == workers]
+        return bool(used) and statistics.fmean(used) >= _SATURATED * self.cpus
 
     def _top(self) -> int:
         failed = min((failure.workers for failure in self.failures), default=math.inf)

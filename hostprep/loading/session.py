@@ -21,7 +21,7 @@ from hostprep.loading.bounds import (
 )
 from hostprep.loading.caveats import caveats_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
-from hostprep.loading.failures import Hung, LoaderFailed, WorkersFailed
+from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.known import Known
@@ -63,7 +63,8 @@ class Run:
     gpu_rate_from: str | None = None
     iterable: dict[str, Any] | None = None
     failures: list[FailedProbe] = field(default_factory=list)
-    hung: Hung | None = None
+    came_to_nothing: set[int] = field(default_factory=set)
+    ceiling: float = math.inf
     notes: list[str] = field(default_factory=list)
 
     def measure(self) -> None:
@@ -104,8 +105,8 @@ class Run:
             self.search.repeat((2,))
         current = None if subject is None else subject.current_workers
         self.search.run(current, self._pace().affordable_at_first())
-        if self.hung is not None and self._pace().is_first:
-            self._ask_few()
+        if self.came_to_nothing and self._pace().is_first and self.search.unfailed():
+            self._ask_few(current)
         if not self._pace().is_first or not self.search.unfailed():
             self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
             # Processes differ by their luck with memory: what is promised should rest on several.
@@ -126,8 +127,9 @@ class Run:
         """Note that more workers may be better than all that there was time for."""
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
-        chosen, rate = self.search.chosen(), self.curve.rate(more)
-        if more <= chosen.workers or feeds(chosen, self.gpu_rate):
+        chosen, rate = self.search.chosen(), self._pace().likely_rate(more)
+        tried = more <= chosen.workers or more in self.came_to_nothing
+        if tried or feeds(chosen, self.gpu_rate):
             return
         if rate > (1 + STOP_GAIN) * chosen.rate:
             self.notes.append(
@@ -268,13 +270,18 @@ class Run:
                 first_batch_seconds=pace.first_batch_seconds(workers),
             )
         except (Inconclusive, Hung) as error:
-            # Fewer may be faster: many side by side may wait for one arm. All that hang is news.
-            if isinstance(error, Hung):
-                self.hung = error
-            self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
+            # Fewer may be faster: many side by side may wait for one arm.
+            self._take_note(workers, error)
             return None
 
-    def _ask_few(self) -> None:
+    def _take_note(self, workers: int, error: Inconclusive | Hung) -> None:
+        """Remember that a probe came to nothing, and what it told all the same."""
+        self.came_to_nothing.add(workers)
+        if isinstance(error, TooSlow) and self.cost is not None:
+            self.ceiling = min(self.ceiling, error.batches_per_s * self.cost.batch_size)
+        self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
+
+    def _ask_few(self, current: int | None) -> None:
         """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
 
         Many may only have been more than a busy host can start, which is no fault of the loader.
@@ -284,16 +291,18 @@ class Run:
         try:
             result = self.measurer.with_workers(workers, PROBE_PREFETCH)
         except Inconclusive as error:
-            self.notes.append(error.message)  # they are slow, and do not hang
+            self._take_note(workers, error)  # they are slow, and do not hang
             return
         if isinstance(result, Probe):
             self.search.probes.append(result)
+            self.search.go_on(workers, current)
         else:
             self.search.failures.append(result)
 
     def _pace(self) -> Pace:
         assert self.cost is not None and self.curve is not None and self.search is not None
-        return Pace(self.measurer, self.cost.batch_size, self.curve, self.search.probes)
+        batch_size = self.cost.batch_size
+        return Pace(self.measurer, batch_size, self.curve, self.search.probes, self.ceiling)
 
     def _bounds(self) -> tuple[Bound, ...]:
         assert self.cost is not None
@@ -336,7 +345,8 @@ class Run:
             *(failure.workers - 1 for failure in failed),
         )
         top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
-        rates = [(workers, self.curve.rate(workers)) for workers in range(top + 1)]
+        most_rate = max(self.ceiling, self.curve.alone)
+        rates = [(n, min(self.curve.rate(n), most_rate)) for n in range(top + 1)]
         return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
 
     def _is_stream(self) -> bool:

@@ -24,6 +24,7 @@ from hostprep.loading import processes
 from hostprep.loading.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
 from hostprep.loading.batches import count_samples, fingerprint, measure_batch
 from hostprep.loading.building import ProbeJob, Stamped, build
+from hostprep.loading.failures import TooSlow
 from hostprep.loading.images import image_side
 from hostprep.loading.model import SampleCost
 from hostprep.loading.opening import Opened
@@ -179,11 +180,14 @@ def time_loader(
         measured = max(measured, measure_batch(batches.take()))
     discarded = batches.came
     if discarded < discard and job.workers:
-        raise Inconclusive(
-            f"{discarded} batches with {format_count(job.workers, 'worker')} took"
-            f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate"
-            " could be taken.",
-            "give it more time (--seconds), or a smaller --batch-size",
+        # The first one also had to wait until the workers had begun.
+        since = time.perf_counter() - begin - first_seconds
+        raise _too_slow(
+            f"{format_count(discarded, 'batch')} with {format_count(job.workers, 'worker')} took"
+            f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate could be"
+            " taken.",
+            discarded - 1,
+            since,
         )
     clock_deadline = deadline
     if built.collate is not None:
@@ -282,6 +286,14 @@ def _hopeful(first_seconds: float, limit_seconds: float) -> None:
         )
 
 
+def _too_slow(message: str, batches: int, seconds: float) -> Inconclusive:
+    """Return the error for a loader that gave so many batches in so many seconds, too few."""
+    hint = "give it more time (--seconds), or a smaller --batch-size"
+    if batches < 1:
+        return Inconclusive(message, hint)
+    return TooSlow(message, hint, batches / seconds)
+
+
 def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
     """Return when each batch came, the first mark being the start of the clock."""
     step, least = max(1, job.workers), least_batches(job.workers)
@@ -303,10 +315,11 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
         if marks[-1] > deadline and count >= SLOW_BATCHES:
             if count >= step:
                 return marks[: 1 + count // step * step]
-            raise Inconclusive(
-                f"{count} batches with {format_count(job.workers, 'worker')} took {elapsed:.0f} s,"
-                " too few to take a rate.",
-                "give it more time (--seconds), or a smaller --batch-size",
+            raise _too_slow(
+                f"{format_count(count, 'batch')} with {format_count(job.workers, 'worker')} took"
+                f" {elapsed:.0f} s, too few to take a rate.",
+                count,
+                elapsed,
             )
 
 

@@ -119,9 +119,14 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     # What is chosen by the model, as nothing was measured with workers, is none of these points.
     borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
     best = max(delivered(p, known.gpu_rate) for p in borne)
-    if feeds(point, known.gpu_rate) or delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best:
+    good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
+    if good and current == 0 and known.gpu_rate is None and chosen.probes:
+        return chosen.workers, True, "0 now, when the GPU waits while a batch is made"
+    if good or feeds(point, known.gpu_rate):
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
         return current, False, f"{current} now{fewer}"
+    if not chosen.probes:
+        return chosen.workers, True, f"{current} now"
     gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
     return chosen.workers, True, f"{current} now, {gain:.0%} faster so"
 

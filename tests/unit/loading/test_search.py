@@ -293,3 +293,33 @@ def test_a_worker_that_is_as_good_as_none_works_while_the_gpu_does() -> None:
     assert choose(alike, 900.0).workers == 2
     assert choose(alike, 10.0).workers == 0  # it hardly waits
     assert choose(points_of([probe(0, 1010), probe(2, 900)]), None).workers == 0
+
+
+def test_fewer_are_tried_where_the_first_are_too_many() -> None:
+    """A disk that seeks itself to death, libraries with threads of their own."""
+    rates = {9: 21, 4: 189, 3: 145, 2: 97}
+    asked = []
+
+    def measure(workers: int) -> Probe:
+        asked.append(workers)
+        return probe(workers, rates[workers])
+
+    made = Search(Curve(48, 48, 5000, True), 380, measure, lambda: 64, lambda: 4, [probe(0, 48)])
+    made.run(0)
+    assert asked[:3] == [9, 4, 2]
+    assert made.chosen().workers == 4
+
+
+def test_ready_samples_are_not_searched_further_down_than_rates_rise() -> None:
+    rates = {4: 8000, 2: 7500, 1: 4600}
+    asked = []
+
+    def measure(workers: int) -> Probe:
+        asked.append(workers)
+        return probe(workers, rates[workers])
+
+    curve = Curve(16_500, 5000, 20_000, False)
+    made = Search(curve, None, measure, lambda: 4, lambda: 4, [probe(0, 16_500)])
+    made.run(None)
+    assert asked == [4, 2]
+    assert made.chosen().workers == 0

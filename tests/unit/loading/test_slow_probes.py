@@ -190,7 +190,7 @@ def test_a_loader_that_hangs_with_any_number_of_workers_is_remembered() -> None:
     assert run.search is not None
     run.search.run(None)
     assert len(run.search.probes) == 1
-    assert run.hung is not None
+    assert run.came_to_nothing == {64, 4, 2, 1}
 
 
 class Crowded(Hanging):
@@ -210,7 +210,7 @@ def test_a_loader_hangs_that_does_so_with_few_workers(
     monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
     monkeypatch.setattr(Pace, "affordable", lambda self: 1)
     found = searching(kind)
-    monkeypatch.setattr(kind, "left", lambda self: 0.0 if found.hung else 60.0)  # it took all
+    monkeypatch.setattr(kind, "left", lambda self: 0.0 if found.came_to_nothing else 60.0)
     if hangs:
         with pytest.raises(failures.Hung, match="with 2 workers"):
             found.measure()
@@ -373,17 +373,62 @@ def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPa
     assert told(*busy, workers=64, patience=8) == {}
 
 
-def test_all_workers_make_their_first_batches_at_once_and_have_that_long() -> None:
+def test_many_workers_make_their_first_batches_at_once_and_have_that_long() -> None:
     run = searching(Slow)
     assert run.search is not None and run.curve is not None
-    pace = run._pace()
-    assert pace.first_batch_seconds(2) == 4.0  # less than that is nothing to wait for
-    assert pace.first_batch_seconds(64) == 4.0
-    run.search.probes.append(making.probe(4, 10))
-    assert pace.first_batch_seconds(8) == pytest.approx(3 * 8 * 32 / 20)
+    assert run._pace().first_batch_seconds(4) == math.inf  # few are not in each other's way
+    assert run._pace().first_batch_seconds(64) == 4.0  # less than that is nothing to wait for
+    run.ceiling = 40
+    assert run._pace().first_batch_seconds(8) == pytest.approx(3 * 8 * 32 / 40)
     run.search.probes[0] = making.probe(0, 107, first_batch_seconds=9.0)
-    assert pace.first_batch_seconds(4) == pytest.approx(3 * 4 * 32 / 10)
-    assert pace.first_batch_seconds(1) == pytest.approx(3 * 9.0)
+    once = 9.0 - 32 / 107
+    assert run._pace().once_seconds() == pytest.approx(once)
+    assert run._pace().first_batch_seconds(8) == pytest.approx(once + 3 * 8 * 32 / 40)
     run.measurer.subject = making.subject(start_method="spawn")
     run.measurer.start_seconds = 2.0
-    assert pace.first_batch_seconds(1) == pytest.approx(3 * (9.0 + 2.0))
+    assert run._pace().first_batch_seconds(8) == pytest.approx(once + 3 * (8 * 32 / 40 + 16))
+    run.search.probes.append(making.probe(8, 300))
+    assert run._pace().first_batch_seconds(64) == math.inf  # that they give batches is known
+
+
+def test_what_is_done_once_before_the_first_batch_has_its_time() -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    before = run._pace().limit_seconds(8)
+    run.search.probes[0] = making.probe(0, 107, first_batch_seconds=13 + 32 / 107)
+    after = run._pace().limit_seconds(8)
+    assert before is not None and after == pytest.approx(before + 13)
+
+
+class Connecting(Slow):
+    """Workers that need a while to begin; many more than there is time for them."""
+
+    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+        if workers > 8:
+            raise failures.TooSlow("too slow.", None, 40)
+        return making.probe(workers, 107 * workers)
+
+
+def test_after_few_workers_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = searching(Connecting)
+    monkeypatch.setattr(Connecting, "alone", lambda self: (making.probe(0, 107), found.cost))
+    monkeypatch.setattr(Run, "_measure_transport", lambda self: None)
+    monkeypatch.setattr(Pace, "affordable", lambda self: 16)
+    limits = iter([None])  # for the 16 that there is no time for at first
+    real = Pace.limit_seconds
+    monkeypatch.setattr(
+        Pace, "limit_seconds", lambda self, n: next(limits, 1.0) if n == 16 else real(self, n)
+    )
+    found.measure()
+    assert found.search is not None
+    assert found.search.chosen().workers == 8
+    assert found.came_to_nothing == {64, 16}
+    assert not any("no time to try" in note for note in found.notes)
+
+
+def test_the_model_promises_no_more_than_a_probe_that_was_too_slow_had_shown() -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    run._take_note(64, failures.TooSlow("too slow.", None, 5))
+    assert run._pace().likely_rate(16) == pytest.approx(5 * 32)
+    assert max(point.rate for point in run._modelled([])) == pytest.approx(5 * 32)

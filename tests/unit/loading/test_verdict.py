@@ -197,6 +197,20 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     assert ("no change needed" in made.verdict) is not needed
 
 
+def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
+    probes = [probe(0, 101, **IDLE), probe(2, 100, **IDLE)]
+    made = judged(probes, current=0, sample=WAITING)
+    assert (made.num_workers, made.change_needed) == (2, True)
+    assert "0 now, when the GPU waits" in made.verdict
+
+
+def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
+    probes = [probe(0, 75, own_cpus=7.5), probe(4, 30, own_cpus=8.0)]
+    made = judged(probes, chosen=0)
+    assert made.binding is Binding.CPU
+    assert not any("as good as ready" in reason for reason in made.reasons)
+
+
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
     made = judged([probe(0, 0.3)], current=0, chosen=Point(16, 4.8, 4.8, 0.08, 0))
     assert (made.num_workers, made.change_needed, made.confirmed) == (16, True, False)
