@@ -14,6 +14,10 @@ from typer.core import TyperCommand, TyperGroup
 
 import hostprep
 from hostprep.cli.output import emit_text
+from hostprep.errors import UsageError
+
+# Of these an empty one means something, or its command says best what is wrong with it.
+_MAY_BE_EMPTY = frozenset({"--skip", "--only", "--limit"})
 
 
 class Command(NamedTuple):
@@ -107,10 +111,36 @@ def load(name: str) -> Any:
     module, _, attribute = COMMANDS[name].place.partition(":")
     found = getattr(importlib.import_module(module), attribute)
     if isinstance(found, typer.Typer):
-        return typer.main.get_group(found)
+        return _heeding(typer.main.get_group(found))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     alone.command(name)(found)
-    return typer.main.get_command(alone)
+    return _heeding(typer.main.get_command(alone))
+
+
+def _heeding(command: Any) -> Any:
+    """Return the command, or the group of them, with each parameter refusing an empty text."""
+    for inner in getattr(command, "commands", {}).values():
+        _heeding(inner)
+    for parameter in command.params:
+        if _MAY_BE_EMPTY.isdisjoint(parameter.opts):
+            parameter.callback = parameter.callback or _not_empty
+    return command
+
+
+def _not_empty(context: Any, parameter: Any, value: Any) -> Any:
+    """Raise ``UsageError`` for what a script's unset variable comes to.
+
+    As a path it would be the current directory, which nobody named.
+    """
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
+        name = max(parameter.opts, key=len)
+        if parameter.param_type_name == "argument":
+            name = (parameter.metavar or parameter.name).strip("[].")
+        raise UsageError(
+            f"{name} is empty; nothing was done.",
+            "give it a value; a shell variable that is not set is empty",
+        )
+    return value
 
 
 class _Group(TyperGroup):

@@ -14,6 +14,7 @@ import pytest
 import hostprep
 from hostprep.cli.app import COMMANDS, load
 from hostprep.cli.main import run
+from hostprep.errors import UsageError
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -73,6 +74,59 @@ def test_only_the_command_that_runs_is_imported() -> None:
     assert "hostprep.cli.status" in modules
     others = {command.place.partition(":")[0] for command in COMMANDS.values()}
     assert modules & others == {"hostprep.cli.status"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_parameter_of_any_command_takes_an_empty_text(name: str) -> None:
+    command = load(name)
+    for each in (command, *getattr(command, "commands", {}).values()):
+        for parameter in each.params:
+            if parameter.type.name.startswith(("bool", "int", "float", "choice")):
+                continue
+            if parameter.name in ("skip", "only", "limit"):
+                continue  # nothing is left out; the others say themselves what is wrong
+            empty = ["some", ""] if parameter.nargs == -1 else ""
+            with pytest.raises(UsageError, match="is empty; nothing was done"):
+                parameter.process_value(None, empty)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("stage", "", "--to", "there"), "SOURCE"),
+        (("stage", "here", "--to", ""), "--to"),
+        (("stage", "here", "--to-tmpfs=1M", "--at="), "--at"),
+        (("unstage", ""), "NAME|PATH"),
+        (("mount", "", "--size", "1M"), "PATH"),
+        (("unmount", ""), "PATH"),
+        (("facts", "/", ""), "PATH"),
+        (("probe", ""), "PATH"),
+        (("recommend", "--dataset", ""), "--dataset"),
+        (("check", "-i", ""), "--inventory"),
+        (("check", "--output", ""), "--output"),
+        (("check", ""), "SPEC"),
+        (("spec", "check", ""), "SPEC"),
+        (("spec", "init", ""), "FILE"),
+        (("apply", "", "--yes"), "SPEC"),
+        (("wait", ""), "NAME"),
+    ],
+)
+def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
+    words: tuple[str, ...],
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "hostprep.yml").write_text("{}\n")
+    monkeypatch.chdir(tmp_path)
+    assert run([*words, "--json"]) == 2
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert document["error"]["message"] == f"{what} is empty; nothing was done."
+    assert document["error"]["message"] in said.err
+    assert sorted(os.listdir()) == ["here", "hostprep.yml"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
