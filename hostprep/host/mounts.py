@@ -103,7 +103,8 @@ def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
     over, later = None, False
     for mount in mounts:
         later = later or mount.mount_id == hidden.mount_id
-        if later and hidden.target.startswith(mount.target.rstrip("/") + "/"):
+        above = mount.target != hidden.target  # the root is no directory above itself
+        if later and above and hidden.target.startswith(mount.target.rstrip("/") + "/"):
             over = mount
     return over
 

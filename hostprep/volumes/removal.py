@@ -20,7 +20,7 @@ from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
-from hostprep.volumes.paths import remove_dirs
+from hostprep.volumes.paths import is_system_dir, remove_dirs
 from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import delete_record
 
@@ -176,6 +176,8 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
     path, mount = facts.path, facts.mount
     if mount is None:
         return
+    if is_system_dir(path):  # how to unmount it is no advice to give
+        raise Refused(f"{path} belongs to the system; nothing was changed.")
     if not facts.is_ours:
         raise Refused(
             f"what is mounted on {path} ({mount.fstype}, {mount.source}) was not mounted by"

@@ -96,9 +96,28 @@ def test_unmounting_nothing_is_nothing_to_do(capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_unmounting_what_is_not_ours_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["unmount", "/proc", "--discard-data", "--fstab"]) == 5
-    assert "was not mounted by hostprep" in capsys.readouterr().err
+@pytest.mark.parametrize("path", ["/", "/proc"])
+def test_unmounting_what_is_the_systems_is_refused_without_advice(
+    path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["unmount", path, "--discard-data", "--fstab"]) == 5
+    words = f"hostprep: {path} belongs to the system; nothing was changed.\n"
+    assert capsys.readouterr().err == words
+
+
+@pytest.mark.parametrize(
+    "words", [("mount", "/", "--size", "1M"), ("stage", ".", "--to-tmpfs", "1M", "--at", "/")]
+)
+def test_the_root_is_refused_as_the_systems(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([*words, "--dry-run"]) == 5
+    said = capsys.readouterr().err
+    assert "/ belongs to the system; nothing was changed." in said and "umount" not in said
 
 
 def test_without_root_it_says_what_it_needs(
