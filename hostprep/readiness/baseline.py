@@ -14,6 +14,9 @@ _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
 _COMPARED = {"code", "subject", "title", "status", "measured"}
 # A value that moved less than this is taken for noise.
 NOTABLE_CHANGE = 0.2
+# What can be shown as a date, and reckoned with: more in a report is damage.
+_END_OF_TIME = 1e11
+_GREATEST = 2**64
 
 
 def load_baseline(path: Path) -> dict[str, Any]:
@@ -22,7 +25,7 @@ def load_baseline(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UsageError(f"the baseline {path} is no JSON document.") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         said = document.get("schema") if isinstance(document, dict) else None
@@ -38,13 +41,37 @@ def load_baseline(path: Path) -> dict[str, Any]:
 
 
 def _is_whole(document: dict[str, Any]) -> bool:
-    """Whether all is in it that a comparison reads."""
+    """Whether all is in it that a comparison reads, and of its kind."""
     checks = document["checks"]
     return (
-        document.keys() >= {"host", "unix_seconds", "level"}
+        isinstance(document.get("host"), str)
+        and isinstance(document.get("level"), str)
+        and _number(document.get("unix_seconds"))
+        and 0 <= document["unix_seconds"] < _END_OF_TIME
         and isinstance(document.get("host_class"), dict)
         and isinstance(checks, list)
-        and all(isinstance(check, dict) and check.keys() >= _COMPARED for check in checks)
+        and all(map(_is_result, checks))
+    )
+
+
+def _is_result(check: Any) -> bool:
+    return (
+        isinstance(check, dict)
+        and check.keys() >= _COMPARED
+        and all(isinstance(check[key], str) for key in ("code", "subject", "title", "status"))
+        and check["status"] in _RANK
+        and (check["measured"] is None or _is_measured(check["measured"]))
+    )
+
+
+def _is_measured(measured: Any) -> bool:
+    return (
+        isinstance(measured, dict)
+        and measured.keys() >= {"text", "value", "unit", "better"}
+        and isinstance(measured["text"], str)
+        and not isinstance(measured["value"], dict | list)
+        and not (isinstance(measured["value"], int) and abs(measured["value"]) > _GREATEST)
+        and all(isinstance(measured[key], str | None) for key in ("unit", "better"))
     )
 
 

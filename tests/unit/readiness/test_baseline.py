@@ -70,10 +70,18 @@ def test_another_class_of_host_is_refused() -> None:
         refuse_unlike(report(), {**HOST_CLASS, "ram_gib": 256})
 
 
+def edited(**fields: Any) -> dict[str, Any]:
+    """Return a report of which somebody edited a result."""
+    changed = report()
+    changed["checks"][0] = {**changed["checks"][0], **fields}
+    return changed
+
+
 @pytest.mark.parametrize(
     ("content", "kind", "said"),
     [
         ("{", UsageError, "no JSON"),
+        ("[" * 100_000, UsageError, "no JSON"),
         (json.dumps({"schema": "hostprep.check/2", "checks": []}), Refused, "its schema is"),
         (json.dumps([]), Refused, "its schema is"),
         (json.dumps({"schema": "hostprep.check/1", "ok": False}), UsageError, "failed"),
@@ -84,6 +92,21 @@ def test_another_class_of_host_is_refused() -> None:
                 {**report(), "checks": 5},
                 {**report(), "checks": [{"code": "HP001"}]},
                 {**report(), "host_class": None},
+                {**report(), "host": 5},
+                {**report(), "level": ["quick"]},
+                {**report(), "unix_seconds": "yesterday"},
+                {**report(), "unix_seconds": 1e300},
+                edited(status=5),
+                edited(status="GOOD"),
+                edited(status=["PASS"]),
+                edited(code={}),
+                edited(subject=[]),
+                edited(title=None),
+                edited(measured="x"),
+                edited(measured={"value": 5}),
+                edited(measured={"text": 5, "value": 5, "unit": "s", "better": None}),
+                edited(measured={"text": "", "value": [], "unit": "s", "better": "lower"}),
+                edited(measured={"text": "", "value": 10**400, "unit": "s", "better": "lower"}),
             )
         ),
         (None, UsageError, "cannot be read"),
