@@ -118,7 +118,11 @@ def init(
 
 
 @spec_app.command("schema")
-def schema() -> None:
+def schema(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The same: the schema is JSON.", hidden=True)
+    ] = False,
+) -> None:
     """Print the JSON Schema, for editors that complete and check YAML."""
     from hostprep.spec.schema import json_schema
 

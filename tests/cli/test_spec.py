@@ -183,8 +183,9 @@ def test_root_refuses_a_strangers_file_that_it_found_and_reads_it_by_name(
     assert document["packages"] == ["fio", "jq"]
 
 
-def test_the_schema_is_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["spec", "schema"]) == 0
+@pytest.mark.parametrize("extra", [(), ("--json",)])
+def test_the_schema_is_json(extra: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["spec", "schema", *extra]) == 0
     schema = json.loads(capsys.readouterr().out)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert list(schema["properties"]) == ["volumes", "datasets", "requirements", "packages"]
