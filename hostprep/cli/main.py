@@ -121,7 +121,9 @@ def run(argv: list[str]) -> int:
 
 def _wants_json(argv: list[str]) -> bool:
     said = any(first == "--format" and then == "json" for first, then in itertools.pairwise(argv))
-    return said or "--json" in argv or "--format=json" in argv
+    # `--json=yes` is a mistake, but its author waits for a document.
+    flag = any(word.partition("=")[0] == "--json" for word in argv)
+    return said or flag or "--format=json" in argv
 
 
 def _usage(command: str, error: Exception, *, as_json: bool) -> int:

@@ -41,6 +41,15 @@ def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
     assert "bug" not in done.stderr
 
 
+def test_an_option_that_is_misspelt_json_still_gives_a_document(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["facts", "--json=yes"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["ok"]) == ("hostprep.facts/1", False)
+    assert "does not take a value" in document["error"]["message"]
+
+
 def test_help_whose_reader_has_gone_is_given() -> None:
     reader, writer = os.pipe()
     os.close(reader)
