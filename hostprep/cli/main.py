@@ -51,7 +51,8 @@ def _speak_utf8() -> None:
 def _steady() -> None:
     """Make up for what a careless parent process leaves: streams, an encoding, a umask, signals.
 
-    A file that is opened while 0, 1 or 2 is free would become a standard stream. What an encoding
+    A file that is opened while 0, 1 or 2 is free would become a standard stream. In place of a
+    closed stdout is one that takes nothing: a result must not get lost unnoticed. What an encoding
     does not have is written as an escape. What root makes nobody else can write to and everybody
     can read, as those must who wait for a data set. Where SIGCHLD is ignored the kernel keeps no
     exit status, and every command would seem to have succeeded.
@@ -61,7 +62,8 @@ def _steady() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            # Takes the lowest number that is free: this one.
+            os.open(os.devnull, os.O_RDONLY if descriptor == 1 else os.O_RDWR)
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)

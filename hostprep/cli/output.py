@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -61,10 +62,19 @@ def _print(text: str, stream: TextIO, end: str = "\n") -> None:
         os.dup2(elsewhere, stream.fileno())
         os.close(elsewhere)
         if stream is sys.stdout and not isinstance(error, BrokenPipeError):
-            raise HostprepError(
-                f"the result could not be written: {error.strerror}.",
-                "what was done is done; make room, and run the same command again to see it",
-            ) from None
+            raise _not_written(error) from None
+
+
+def _not_written(error: OSError) -> HostprepError:
+    if error.errno == errno.EBADF:
+        return HostprepError(
+            "the result could not be written: stdout is closed.",
+            "what was done is done; open stdout, on /dev/null where nobody wants the result",
+        )
+    return HostprepError(
+        f"the result could not be written: {error.strerror}.",
+        "what was done is done; make room, and run the same command again to see it",
+    )
 
 
 def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:

@@ -41,6 +41,15 @@ def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
     assert "bug" not in done.stderr
 
 
+def test_help_onto_a_closed_stdout_is_lost_and_that_is_said() -> None:
+    script = 'exec "$0" -m hostprep --help >&-'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "could not be written: stdout is closed" in done.stderr
+
+
 def test_an_option_that_is_misspelt_json_still_gives_a_document(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -186,12 +186,15 @@ def test_a_name_that_yaml_would_misread_is_quoted(
         ("apply --yes --json <&- 2>&-", 0, '"changed": true'),
         ("apply <&-", 2, "there is nobody to ask"),
         ("plan --json <&- 2>&-", 0, '"refusals": []'),
-        ("plan --exit-code <&- >&-", 4, ""),
+        ("plan --exit-code <&- > /dev/null", 4, ""),
         ("wait data <&- >&- 2>&-", 2, ""),
+        ("plan --exit-code <&- >&-", 1, "could not be written: stdout is closed"),
+        ("plan --json >&-", 1, "could not be written: stdout is closed"),
+        ("apply --yes --json >&-", 1, "could not be written: stdout is closed"),
         ("apply --yes --json > /dev/full", 1, "could not be written: No space left"),
     ],
 )
-def test_what_a_careless_parent_closes_or_fills_changes_no_exit_code(
+def test_what_a_careless_parent_closes_counts_where_a_result_is_lost(
     shell: str, code: int, words: str, home: Path
 ) -> None:
     write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
