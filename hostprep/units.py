@@ -14,6 +14,7 @@ KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
 PAGE_BYTES = 4096
+MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is beyond for less
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I)
@@ -24,21 +25,26 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
     """Return ``text`` in bytes.
 
     ``ram_bytes`` is what a percentage refers to; without it a percentage is a usage error.
-    Raises ``UsageError`` that shows the accepted forms.
+    Raises ``UsageError`` that shows the accepted forms, or says that it is too much.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a size.", f"accepted: {SIZE_FORMS}")
-    number = int(match["number"])
+    digits = match["number"].lstrip("0") or "0"
+    number = int(digits) if len(digits) <= len(str(MOST_BYTES)) else MOST_BYTES + 1
     if match["percent"]:
         if ram_bytes is None:
             raise UsageError(
                 f"{text!r} is a percentage, and here a size in bytes is needed.",
                 "accepted: 30G, 30GiB, 30GB, 512M, 1048576",
             )
-        return ram_bytes * number // 100 // PAGE_BYTES * PAGE_BYTES
-    base = 1000 if (match["suffix"] or "").lower() == "b" else 1024
-    return int(number * base ** _POWER[(match["unit"] or "").lower()])
+        size_bytes = ram_bytes * number // 100 // PAGE_BYTES * PAGE_BYTES
+    else:
+        base = 1000 if (match["suffix"] or "").lower() == "b" else 1024
+        size_bytes = int(number * base ** _POWER[(match["unit"] or "").lower()])
+    if size_bytes > MOST_BYTES:
+        raise UsageError(f"{text!r} is more than Linux can count (2^63 bytes).")
+    return size_bytes
 
 
 def format_bytes(size_bytes: float) -> str:

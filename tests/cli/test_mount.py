@@ -29,6 +29,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         ("mount", "/mnt/x"),
         ("mount", "/mnt/x", "--size", "1.5G"),
         ("mount", "/mnt/x", "--size", "-1"),
+        ("mount", "/mnt/x", "--size", "99999999999999999999G", "--force"),
         ("mount", "/mnt/x", "--size", "1G", "--mode", "rwx"),
         ("mount", "/mnt/x", "--size", "1G", "--mode", "10000"),
         ("mount", "/mnt/x", "--size", "1G", "--owner", "no-such-user"),

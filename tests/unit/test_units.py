@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from hostprep.units import format_bytes, format_count, format_number
+from hostprep.errors import UsageError
+from hostprep.units import MOST_BYTES, format_bytes, format_count, format_number, parse_size
+
+
+def test_a_size_that_the_kernel_would_take_for_less_is_none() -> None:
+    assert parse_size(f"000{MOST_BYTES}") == MOST_BYTES
+    assert parse_size("8388607T") == 8388607 << 40
+    for text in (str(MOST_BYTES + 1), "8388608T", "9" * 5000, "99999999999999999999G"):
+        with pytest.raises(UsageError, match="more than Linux can count"):
+            parse_size(text)
+    with pytest.raises(UsageError, match="more than Linux can count"):
+        parse_size("9" * 5000 + "%", ram_bytes=1 << 30)
 
 
 @pytest.mark.parametrize(
