@@ -63,10 +63,10 @@ def volume_line(live: LiveVolume) -> str:
     """Return a mounted volume as one line."""
     from hostprep.units import format_bytes, format_count
 
-    inodes = "no limit of" if live.inodes is None else format_count(live.inodes)
+    inodes = "no limit of inodes" if live.inodes is None else format_count(live.inodes, "inode")
     flags = [flag for flag in ("nosuid", "nodev", "noexec", "noswap") if getattr(live, flag)]
     return printable(
         f"{live.path}: {format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used,"
-        f" {inodes} inodes, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
+        f" {inodes}, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
         f" huge={live.huge}, {','.join(flags)}"
     )
