@@ -11,6 +11,7 @@ from hostprep.cli.options import (
     DryRunOption,
     FstabOption,
     JsonOption,
+    absolute,
     mode_of,
     size_in_bytes,
 )
@@ -71,7 +72,7 @@ def mount(
 
     uid, gid = owner_of(owner) if owner is not None else (None, None)
     request = VolumeRequest(
-        path=path,
+        path=absolute(path),
         size_bytes=size_in_bytes(size),
         mode=None if mode is None else mode_of(mode),
         uid=uid,
@@ -83,7 +84,7 @@ def mount(
         reserve_bytes=None if reserve is None else size_in_bytes(reserve),
         force=force,
     )
-    plan = plan_volume(request, gather(path))
+    plan = plan_volume(request, gather(request.path))
     if plan.refusal is not None:
         raise plan.refusal
     live = plan.live if dry_run else apply_volume(plan, on_wait=tell_of_waiting)

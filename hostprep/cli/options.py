@@ -5,6 +5,7 @@ Imports nothing heavy: every ``hostprep --help`` loads it.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -26,6 +27,19 @@ def size_in_bytes(text: str) -> int:
     from hostprep.host.memory import ram_for_percent
 
     return parse_size(text, ram_bytes=ram_for_percent())
+
+
+def absolute(path: str) -> str:
+    """Return a mount point as it is known later; ``..`` and links in it are left, and refused."""
+    if os.path.isabs(path):
+        return path
+    try:
+        return os.path.join(os.getcwd(), path)
+    except FileNotFoundError:
+        raise UsageError(
+            f"the current directory was removed, so there is no {path}; nothing was done.",
+            "give the whole path",
+        ) from None
 
 
 def mode_of(text: str) -> int:

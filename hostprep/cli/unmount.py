@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hostprep.cli.options import DryRunOption, JsonOption
+from hostprep.cli.options import DryRunOption, JsonOption, absolute
 from hostprep.cli.output import emit_json, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields
 
@@ -25,7 +25,8 @@ def unmount(
     """Unmount a volume of hostprep's that is empty and unused."""
     from hostprep.volumes.removal import UnmountRequest, apply_unmount, gather_and_plan_unmount
 
-    plan = gather_and_plan_unmount(UnmountRequest(path, fstab=fstab, discard_data=discard_data))
+    request = UnmountRequest(absolute(path), fstab=fstab, discard_data=discard_data)
+    plan = gather_and_plan_unmount(request)
     if plan.refusal is not None:
         raise plan.refusal
     if not dry_run:

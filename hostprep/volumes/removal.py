@@ -20,7 +20,7 @@ from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
-from hostprep.volumes.paths import is_system_dir, remove_dirs
+from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs
 from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import delete_record
 
@@ -71,7 +71,12 @@ def unmount_volume(
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
     """Read the facts and plan; changes nothing."""
-    facts = gather(request.path)
+    try:
+        path = check_path(request.path)
+    except Refused as refusal:  # another directory, which that advises, is no help here
+        hint = "no volume can be there; `hostprep status` shows which there are"
+        raise Refused(refusal.message, hint) from None
+    facts = gather(path)
     return plan_unmount(request, facts, _users(facts.path) if facts.is_ours else ())
 
 

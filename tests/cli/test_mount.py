@@ -48,7 +48,7 @@ def test_usage_errors(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "path", ["relative", "/", "/etc/data", "/mnt/../etc", "/mnt/a\nb", "/dev/shm/v", "/tmp/v"]
+    "path", ["../relative", "/", "/etc/data", "/mnt/../etc", "/mnt/a\nb", "/dev/shm/v", "/tmp/v"]
 )
 @pytest.mark.parametrize("extra", [(), ("--dry-run",), ("--force",)])
 def test_refused_paths(
@@ -95,6 +95,27 @@ def test_unmounting_nothing_is_nothing_to_do(capsys: pytest.CaptureFixture[str])
     assert found["unchanged"] == [
         {"subject": "/mnt/hostprep-test", "reason": "no volume is mounted there"}
     ]
+
+
+def test_where_no_volume_can_be_another_directory_is_no_advice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["unmount", "/mnt/a\nb"]) == 5
+    said = capsys.readouterr().err
+    assert "control characters" in said and "hostprep status" in said and "choose" not in said
+
+
+def test_a_relative_path_in_a_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (["mount", "v", "--size", "1M"], ["unmount", "v"]):
+        assert run(words) == 2
+        assert "the current directory was removed" in capsys.readouterr().err
+    assert run(["unmount", "/mnt/hostprep-test"]) == 0
 
 
 @pytest.mark.parametrize("path", ["/", "/proc"])

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 HOSTPREP = (sys.executable, "-m", "hostprep")
 
 
@@ -67,6 +69,28 @@ def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None
     assert not os.path.exists(point)
     assert (own_state / "fstab").read_text() == ""
     assert hostprep("unmount", point, "--fstab")["changed"] is False
+
+
+def test_a_relative_path_is_in_the_current_directory(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(safe_dir)
+    words = ("mount", "v", "--size", "1M", "--inodes", "1", "--reserve", "0")
+    assert hostprep(*words)["volume"]["path"] == str(safe_dir / "v")
+    shown = subprocess.run([*HOSTPREP, *words], capture_output=True, text=True, check=True).stdout
+    assert ", 1 inode, mode" in shown
+    assert hostprep("unmount", "./v")["changed"] is True
+    assert not os.path.exists("v")
+
+
+def test_a_tmpfs_of_somebody_elses_is_not_unmounted(safe_dir: Path) -> None:
+    theirs = safe_dir / "theirs"
+    theirs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "theirs", theirs], check=True)
+    refused = hostprep("unmount", str(theirs), "--discard-data", expect=5)["error"]
+    assert "was not mounted by hostprep" in refused["message"]
+    assert refused["hint"].endswith(f"umount {theirs}")
+    assert os.path.ismount(theirs)
 
 
 def test_too_large_is_refused_with_the_arithmetic_and_force_overrides_it(safe_dir: Path) -> None:
