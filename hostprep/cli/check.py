@@ -36,7 +36,11 @@ def check(
     as_json: JsonOption = False,
     output: Annotated[
         str | None,
-        typer.Option("--output", metavar="FILE", help="Write the format there; print the text."),
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Write the format there, and print the text; - is the standard output.",
+        ),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -72,6 +76,7 @@ def check(
     if quick and full:
         raise UsageError("--quick and --full are two levels.", "say one of them")
     level = Level.FULL if full else Level.QUICK
+    output = None if output == "-" else output
     wanted = _form(form, as_json=as_json, output=output)
     selection = select(
         all_checks(), level=level, only=_codes("--only", only), skip=_codes("--skip", skip)

@@ -173,6 +173,14 @@ def test_a_format_goes_into_a_file_and_the_text_to_the_terminal(form: Format) ->
     assert stat.S_IMODE(file.stat().st_mode) == 0o666 & ~_umask()
 
 
+def test_an_output_of_a_dash_is_stdout() -> None:
+    done = hostprep(*SHM_ALONE, "--format", "markdown", "--output", "-")
+    assert done.stdout.startswith("#") and "the report is in" not in done.stderr
+    assert document(hostprep(*SHM_ALONE, "--format", "json", "--output=-"))["ok"]
+    assert hostprep(*SHM_ALONE, "--format", "html", "--output", "-", "--json").returncode == 2
+    assert os.listdir() == ["lab.yml"]
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
