@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,17 @@ def draft_spec() -> Draft:
 
 
 def write_draft(draft: Draft, path: Path) -> None:
-    """Write the draft to a new file. Raises ``Refused`` where there is one already."""
+    """Write the draft to a new file. Raises ``Refused`` where there is anything already."""
+    if os.path.isdir(path):
+        raise Refused(
+            f"{path} is a directory; nothing was written.",
+            f"name a file in it: hostprep spec init {shlex.quote(str(path / 'hostprep.yml'))}",
+        )
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise Refused(
+            f"{path} is no regular file; nothing was written.",
+            "name a new file; - is the standard output",
+        )
     if os.path.lexists(path):
         raise Refused(
             f"{path} exists, and a spec that somebody wrote is never overwritten.",

@@ -166,6 +166,26 @@ def test_a_first_spec_goes_into_the_file_that_is_named(
     assert "name another file, and compare" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("folder", "folder is a directory; nothing was written."),
+        ("link", "link is a directory; nothing was written."),
+        ("/dev/full", "/dev/full is no regular file; nothing was written."),
+        ("dangling", "dangling exists, and a spec"),
+    ],
+)
+def test_what_is_no_file_to_write_a_spec_to_is_called_what_it_is(
+    name: str, said: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "folder").mkdir()
+    (home / "link").symlink_to("folder")
+    (home / "dangling").symlink_to("nowhere")
+    assert run(["spec", "init", name]) == 5
+    assert said in capsys.readouterr().err
+    assert not os.listdir(home / "folder") and not (home / "nowhere").exists()
+
+
 def test_a_name_that_yaml_would_misread_is_quoted(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
