@@ -96,8 +96,11 @@ def stage(
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())
-    if to is not None and (at is not None or fstab):
-        raise UsageError("--at and --fstab go with --to-tmpfs, not with --to.")
+    if to is not None and (at is not None or fstab or reserve is not None or force):
+        raise UsageError(
+            "--at, --fstab, --reserve and --force go with --to-tmpfs, not with --to.",
+            "they are about the volume that it mounts; leave them out",
+        )
     if verify not in list(Verify):
         raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
     if full_check and verify == Verify.NONE:

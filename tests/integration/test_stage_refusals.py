@@ -307,6 +307,8 @@ def test_what_somebody_added_survives_updates_and_is_named(
         ("stage", "{source}", "--to", "{target}", "--to-tmpfs", "1G"),
         ("stage", "{source}", "--to", "{target}", "--at", "/mnt/x"),
         ("stage", "{source}", "--to", "{target}", "--fstab"),
+        ("stage", "{source}", "--to", "{target}", "--reserve", "2G"),
+        ("stage", "{source}", "--to", "{target}", "--force"),
         ("stage", "{source}/none", "--to", "{target}"),
         ("stage", "{source}/class-0/images/000.bin", "--to", "{target}"),
         ("stage", "{source}", "--to", "{target}", "--name", "a/b"),
