@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hostprep.cli.output import emit_text, error_fields, printable, say
 from hostprep.cli.plans import volume_fields
 from hostprep.errors import HostprepError
-from hostprep.units import format_bytes, format_count, format_rate, format_seconds
+from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +23,8 @@ _MOST_LISTED = 10
 
 def announce(plan: StagePlan) -> None:
     _warn_of_volume(plan)
-    if plan.refusal is None and not plan.nothing_to_do:
-        for line in _plan_lines(plan):
+    if plan.refusal is None:
+        for line in _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan):
             say(printable(line))
 
 
@@ -43,9 +43,8 @@ def _plan_lines(plan: StagePlan) -> list[str]:
         ]
         if not plan.volume.changes and plan.volume.refusal is None:
             size = format_bytes(plan.volume.size_bytes)
-            larger = plan.volume.size_bytes > plan.volume.request.size_bytes
-            more = ", more than was asked for" if larger else ""
-            lines.append(f"  volume: {request.parent}: as it is, {size}{more}")
+            as_it_is = f"  volume: {request.parent}: as it is, {size}"
+            lines += _more_than_asked(plan) or [as_it_is]
     lines.append(
         f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     )
@@ -75,6 +74,16 @@ def _plan_lines(plan: StagePlan) -> list[str]:
         named = _some([f"{item.path} ({item.reason})" for item in lacking])
         lines.append(f"  cannot be staged: {named}")
     return lines
+
+
+def _more_than_asked(plan: StagePlan) -> list[str]:
+    """Return the line on a volume that stays larger than was asked for, if it does."""
+    volume = plan.volume
+    pages = 0 if volume is None else volume.size_bytes - volume.request.size_bytes
+    if volume is None or pages < PAGE_BYTES:  # less is only rounded up
+        return []
+    size = f"{format_bytes(volume.size_bytes)}, more than was asked for"
+    return [f"  volume: {plan.request.parent}: as it is, {size}"]
 
 
 _VERIFY_WORDS = {
@@ -129,6 +138,8 @@ def show_stage_plan(plan: StagePlan) -> None:
     _warn_of_volume(plan)
     if plan.nothing_to_do and plan.refusal is None:
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
+        for line in _more_than_asked(plan):
+            emit_text(printable(line))
         return
     for line in _plan_lines(plan):
         emit_text(printable(line))

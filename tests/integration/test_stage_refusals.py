@@ -429,6 +429,20 @@ def test_the_output_can_be_cut_short_and_piped(source: Path, target: Path) -> No
     assert differences(source, target / "data", owners=True) == [], "head ended the work"
 
 
+def test_a_volume_that_stays_larger_than_was_asked_for_is_told_of(
+    source: Path, safe_dir: Path
+) -> None:
+    stage = ("stage", source, "--at", safe_dir / "v", "--reserve", "0", "--to-tmpfs")
+    hostprep(*stage, "64M")
+    words = f"volume: {safe_dir}/v: as it is, 64.0 MiB, more than was asked for"
+    smaller = run_hostprep(*stage, "32M")
+    assert smaller.returncode == 0 and "nothing to do" in smaller.stdout
+    assert words in smaller.stderr
+    assert words in run_hostprep(*stage, "32M", "--dry-run").stdout
+    same = run_hostprep(*stage, "64M")
+    assert same.stderr == "" and "nothing to do" in same.stdout
+
+
 def test_results_go_to_stdout_and_everything_else_to_stderr(source: Path, target: Path) -> None:
     done = run_hostprep("stage", source, "--to", target)
     assert str(target / "data") in done.stdout.splitlines()[0]
