@@ -8,7 +8,7 @@ from typing import Any
 from hostprep.cli.output import emit_text, error_fields, printable
 from hostprep.errors import HostprepError
 from hostprep.fleet.model import FleetRun, HostOutcome
-from hostprep.fleet.results import changes_of, staged_by, total_rate
+from hostprep.fleet.results import changes_of, staged_by, total_rate, warnings_of
 from hostprep.units import format_bytes, format_rate, format_seconds
 
 _HEADINGS = ("host", "changed", "failed", "bound by")
@@ -59,6 +59,7 @@ def _host_fields(outcome: HostOutcome) -> dict[str, Any]:
         "predicted": outcome.predicted,
         "message": outcome.message,
         "changes": [asdict(change) for change in changes_of(outcome)],
+        "warnings": list(warnings_of(outcome)),
         "staged": [asdict(staged) for staged in staged_by(outcome)],
         "started_at": outcome.started_at,
         "ended_at": outcome.ended_at,
@@ -80,7 +81,7 @@ def _alike(run: FleetRun, *, check: bool, diff: bool) -> list[tuple[list[str], t
 
 def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
     verb = "would" if check else "done"
-    lines = []
+    lines = [f"warning: {warning}" for warning in warnings_of(outcome)]
     for change in changes_of(outcome):
         words = change.subject
         if change.action is not None:

@@ -59,6 +59,17 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
     return tasks + steps
 
 
+def warnings_of(outcome: HostOutcome) -> tuple[str, ...]:
+    """Return what a host's own hostprep warned of, each once though plan and apply both say it."""
+    said = (
+        str(warning)
+        for document in outcome.documents
+        if document.get("schema") in _CONVERGE
+        for warning in document.get("warnings", ())
+    )
+    return tuple(dict.fromkeys(said))
+
+
 def staged_by(outcome: HostOutcome) -> tuple[Staged, ...]:
     """Return the data sets that a host staged in this run."""
     return tuple(

@@ -32,6 +32,21 @@ RUN = FleetRun(
 )
 
 
+def test_what_a_host_warns_of_is_passed_on_once(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "systemd does not run here"
+    warned = {"warnings": [words], "changes": [], "done": []}
+    documents = tuple({"schema": f"hostprep.{name}/1", **warned} for name in ("plan", "apply"))
+    seen = FleetRun((HostOutcome("a", documents=documents), HostOutcome("b")), 1.0)
+    monkeypatch.setattr(hostprep.fleet.playbook, "run_playbook", lambda *_, **__: seen)
+    assert run(["provision", "-i", "hosts.yml"]) == 0
+    assert capsys.readouterr().out.startswith(f"a:\n  warning: {words}\n\nhost ")
+    assert run(["provision", "-i", "hosts.yml", "--json"]) == 0
+    hosts = json.loads(capsys.readouterr().out)["hosts"]
+    assert [host["warnings"] for host in hosts] == [[words], []]
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an inventory and a spec."""
