@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet.events import Event, Tally, parse_event
+from hostprep.fleet.inventory import refuse_what_is_none
 from hostprep.fleet.model import FleetRun
 from hostprep.system.resources import data_path
 from hostprep.system.run import Running, start
@@ -107,8 +108,10 @@ def run_playbook(
 def checked_inventory(inventory: str) -> str:
     """Return the inventory as Ansible takes it: an absolute path, or hosts with commas.
 
-    Raises ``UsageError`` for a path that does not exist, which Ansible would only warn of.
+    Raises ``UsageError`` for a path that does not exist, which Ansible would only warn of, and for
+    what is no inventory.
     """
+    refuse_what_is_none(inventory)
     if "," in inventory:
         return inventory
     if not os.path.exists(inventory):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,44 @@ RUN = FleetRun(
     ),
     61.0,
 )
+
+
+@pytest.mark.parametrize("command", ["provision", "check"])
+@pytest.mark.parametrize(
+    ("inventory", "said"),
+    [
+        ("images", "images/one/a.jpg is no inventory: it is not text; no host was reached."),
+        ("images/one/a.jpg", "images/one/a.jpg is no inventory"),
+        ("latin", "latin is no inventory"),
+        ("a,b\x1b[2J", "'a,b\\x1b[2J' holds what no host's name can"),
+        ("a,\udcff", "holds what no host's name can"),
+    ],
+)
+def test_what_can_be_no_inventory_is_refused_before_a_host_is_reached(
+    command: str, inventory: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "images/one").mkdir(parents=True)
+    (lab / "images/hosts.ini").write_text("[lab]\na\n")
+    (lab / "images/one/a.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0\n")
+    (lab / "latin").write_bytes("höst\n".encode("latin-1"))
+    assert run([command, "-i", inventory, "--json"]) == 2
+    assert said in json.loads(capsys.readouterr().out)["error"]["message"]
+
+
+def test_what_ansible_does_not_read_keeps_no_folder_from_being_an_inventory(lab: Path) -> None:
+    folder = lab / "inventory"
+    (folder / "host_vars").mkdir(parents=True)
+    (folder / "hosts.ini").write_bytes("# für München\n[lab]\na\n".encode("latin-1"))
+    for name in ("host_vars/a", ".hosts.swp", "old.bak", "logo.pyc"):
+        (folder / name).write_bytes(b"\0")
+    (folder / "dynamic").write_bytes(b"\x7fELF\0")
+    (folder / "dynamic").chmod(0o755)
+    os.mkfifo(folder / "pipe")
+    assert hostprep.fleet.playbook.checked_inventory("inventory") == str(folder)
+    assert hostprep.fleet.playbook.checked_inventory("/dev/null") == "/dev/null"
+    long = "ä" * 100 + "\n"
+    (folder / "more.yml").write_text(f"# {'x' * 64}\n" + long * 1000)
+    assert hostprep.fleet.playbook.checked_inventory("inventory") == str(folder)
 
 
 def test_what_a_host_warns_of_is_passed_on_once(

@@ -1,0 +1,82 @@
+"""What cannot be an inventory: refused before Ansible takes each of its lines for a host."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from hostprep.errors import UsageError
+
+# What Ansible leaves out of a folder, beside hidden files and what it is configured to.
+_NOT_READ = frozenset({"host_vars", "group_vars", "vars_plugins"})
+# fmt: off
+_NOT_READ_ENDINGS = (
+    ".pyc", ".pyo", ".swp", ".bak", "~", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry"
+)
+# fmt: on
+_LOOKED_AT_BYTES = 64 * 1024
+_CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_COMMENT = (b"#", b";")
+
+
+def refuse_what_is_none(inventory: str) -> None:
+    """Raise ``UsageError`` where a file of an inventory, or a name in a list, can name no host."""
+    if "," in inventory:
+        if not inventory.isprintable():
+            raise UsageError(
+                f"{inventory!r} holds what no host's name can; none was reached.",
+                "name the hosts with commas between them: -i host1,host2",
+            )
+        return
+    for path in _files(inventory):
+        if not _is_text(path):
+            raise UsageError(
+                f"{path} is no inventory: it is not text; no host was reached.",
+                "name a file of hosts, or a folder that holds such files alone",
+            )
+
+
+def _files(inventory: str) -> Iterator[str]:
+    """Yield the regular files that Ansible would read; programs, which it runs, are not among them.
+
+    A pipe is read once, and by Ansible.
+    """
+    if os.path.isdir(inventory):
+        for folder, folders, names in os.walk(inventory):
+            folders[:] = [name for name in folders if _is_read(name)]
+            yield from (
+                path
+                for path in (os.path.join(folder, name) for name in names if _is_read(name))
+                if _is_data(path)
+            )
+    elif _is_data(inventory):
+        yield inventory
+
+
+def _is_read(name: str) -> bool:
+    return not (name.startswith(".") or name in _NOT_READ or name.endswith(_NOT_READ_ENDINGS))
+
+
+def _is_data(path: str) -> bool:
+    return os.path.isfile(path) and not os.access(path, os.X_OK)
+
+
+def _is_text(path: str) -> bool:
+    """Whether the file begins as text does; comments may be in any encoding, as for Ansible."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_LOOKED_AT_BYTES)
+    except OSError:
+        return True  # Ansible says best why it cannot be read
+    if _CONTROL.search(head):
+        return False
+    if len(head) == _LOOKED_AT_BYTES:
+        head = head.rpartition(b"\n")[0]  # the end may lie within a character
+    try:
+        for line in head.splitlines():
+            if not line.lstrip().startswith(_COMMENT):
+                line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
