@@ -1,6 +1,29 @@
-"""``python -m hostprep``: the same as the ``hostprep`` command."""
+"""``hostprep``, and ``python -m hostprep``: an interruption counts from the first moment on.
 
-from hostprep.cli.main import main
+Imports as little as can be, so that nearly all of the start lies where Ctrl-C is understood.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run the command line; end with 130 also where that was interrupted before it was loaded."""
+    # Python's own handler of Ctrl-C, so that both come as KeyboardInterrupt.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        from hostprep.cli.main import main as command_line
+
+        command_line()
+    except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # or a second one would end this
+        from hostprep.cli.main import interrupted
+
+        interrupted()
+
 
 if __name__ == "__main__":
     main()

@@ -26,7 +26,19 @@ def main() -> NoReturn:
     _steady()
     # A start makes many objects and no garbage, and the collector would look at them all for it.
     gc.set_threshold(_COLLECT_AFTER)
-    code = run(sys.argv[1:])
+    _end(run(sys.argv[1:]))
+
+
+def interrupted() -> NoReturn:
+    """Tell of an interruption that came before ``main`` understood it, and exit."""
+    _steady()
+    argv = sys.argv[1:]
+    command = next((word for word in argv if not word.startswith("-")), "hostprep")
+    emit_error(command, Interrupted("interrupted."), as_json=_wants_json(argv))
+    _end(Interrupted.exit_code)
+
+
+def _end(code: int) -> NoReturn:
     if threading.active_count() == 1 and not atexit._ncallbacks():
         # Nothing waits for the end, and to take the interpreter apart takes 10 ms.
         for stream in (sys.stdout, sys.stderr):

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import zipfile
+from importlib.metadata import entry_points
 
 from hostprep.fleet.packing import pack_wheel
 
@@ -32,7 +33,9 @@ def test_modules_data_and_the_command_are_in_it_and_nothing_else() -> None:
     with zipfile.ZipFile(io.BytesIO(pack_wheel().content)) as wheel:
         names = set(wheel.namelist())
         (points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
-        assert "hostprep = hostprep.cli.main:main" in wheel.read(points).decode()
+        (installed,) = entry_points(group="console_scripts", name="hostprep")
+        assert callable(installed.load())
+        assert f"hostprep = {installed.value}" in wheel.read(points).decode()
     assert {
         "hostprep/cli/main.py",
         "hostprep/_data/playbooks/site.yml",
