@@ -123,14 +123,32 @@ def run(argv: list[str]) -> int:
             return _usage(command, error, as_json=as_json)
         if os.environ.get("HOSTPREP_DEBUG"):
             raise
-        unexpected = unwritten() or HostprepError(
-            f"unexpected {type(error).__name__}: {error}",
-            "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
+        unexpected = (
+            unwritten()
+            or _nowhere(error)
+            or HostprepError(
+                f"unexpected {type(error).__name__}: {error}",
+                "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
+            )
         )
         emit_error(command, unexpected, as_json=as_json)
         return unexpected.exit_code
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _nowhere(error: Exception) -> HostprepError | None:
+    """Return what to say where the kernel names no current directory: it was removed."""
+    if not isinstance(error, FileNotFoundError) or error.filename is not None:
+        return None
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return UsageError(
+            "the current directory was removed, and with it what a relative path leads to.",
+            "change into another (cd /), and run the same command again",
+        )
+    return None
 
 
 def _wants_json(argv: list[str]) -> bool:

@@ -105,16 +105,30 @@ def test_where_no_volume_can_be_another_directory_is_no_advice(
     assert "control characters" in said and "hostprep status" in said and "choose" not in said
 
 
-def test_a_relative_path_in_a_directory_that_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mount", "v", "--size", "1M"),
+        ("unmount", "v"),
+        ("unstage", "v"),
+        ("facts", "."),
+        ("probe", "v"),
+        ("stage", "/etc", "--to", "v"),
+        ("stage", "--to", "/nowhere"),
+    ],
+)
+def test_a_current_directory_that_is_gone_is_no_bug(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    for words in (["mount", "v", "--size", "1M"], ["unmount", "v"]):
-        assert run(words) == 2
-        assert "the current directory was removed" in capsys.readouterr().err
+    assert run([*words, "--json"]) == 2
+    assert "the current directory was removed" in document(capsys)["error"]["message"]
     assert run(["unmount", "/mnt/hostprep-test"]) == 0
 
 
