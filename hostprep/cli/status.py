@@ -103,8 +103,8 @@ def _show_dataset(dataset: DatasetStatus) -> None:
     emit_text(printable(f"  {record.source} -> {record.target}"))
     if dataset.hint:
         emit_text(printable(f"    -> {dataset.hint}"))
-    if dataset.state == "copying" or record.phase == "copying":
-        return
+    if dataset.state == "copying" or record.phase in ("copying", "removing"):
+        return  # what is on record of it is not what is there
     verified = "not verified"
     if record.verified_at is not None:
         how = "hashed in flight" if record.verify == "inflight" else "verified"

@@ -11,7 +11,7 @@ import typer
 from hostprep.cli.options import DryRunOption, JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.cli.plans import plan_fields, show_plan
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
@@ -73,7 +73,11 @@ def unstage(
             result = UnstageResult(record, 0, (), None, None)
         else:
             plan = plan_unstage(record, fstab=fstab)
-            result = carry_out(plan, reporter)
+            try:
+                result = carry_out(plan, reporter)
+            except KeyboardInterrupt:
+                hint = "the same command goes on; until then what is left of it takes up space"
+                raise Interrupted("interrupted.", hint) from None
     _conclude(plan, result, _boot_service(record), as_json=as_json, forgotten=forget)
 
 

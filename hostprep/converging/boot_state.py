@@ -125,7 +125,7 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
         reason = f"{failed} of the source's entries are not in it"
         return BootState(Stage.FAILED, reason, "mend the source, then `hostprep stage` it again")
     if dataset.state == "interrupted":
-        hint = "`hostprep status` shows its source and target"
+        hint = dataset.hint or "`hostprep status` shows its source and target"
         return BootState(Stage.FAILED, dataset.reason, hint)
     if dataset.state == "missing" and dataset.hint:  # hidden, and to stage it again is refused
         return BootState(Stage.MISSING, dataset.reason, dataset.hint)

@@ -275,6 +275,8 @@ def _action(plan: StagePlan) -> str:
 
 def _reason(plan: StagePlan) -> str:
     previous = plan.previous
+    if previous is not None and previous.phase == "removing":
+        return "it was unstaged in part"
     if previous is not None and previous.phase != "staged":
         return "a run was interrupted"
     if previous is not None and plan.published:

@@ -34,7 +34,9 @@ class Record:
     """A staged data set. Times are seconds since the epoch; sizes are bytes.
 
     ``phase`` is ``copying`` before the first publication, ``publishing`` around its rename,
-    ``updating`` while an update replaces files, and ``staged`` otherwise. ``volume`` is the
+    ``updating`` while an update replaces files, ``removing`` from the begin of an unstaging, and
+    ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
+    were not as staged; None before. ``volume`` is the
     path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
     None: it was staged without verification. ``target_mount`` is where the file system is mounted
     that it lies on; None in records of versions that did not note it.
@@ -56,6 +58,7 @@ class Record:
     partial: bool = False
     skipped: tuple[Skipped, ...] = ()
     target_mount: str | None = None
+    left: int | None = None
     format: str = FORMAT
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,10 @@ class DatasetStatus:
     """A data set on record and what was found of it.
 
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
-    work); ``interrupted`` (a run was, and is not any more); ``missing`` (not on the target, as
-    after a reboot, or hidden there). ``freshness``: ``fresh``, ``stale``, ``unknown``; ``reason``
-    says why. ``hint`` says what helps where something is in the way that a run refuses to touch.
+    work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
+    (not on the target, as after a reboot, or hidden there). ``freshness``: ``fresh``, ``stale``,
+    ``unknown``; ``reason`` says why. ``hint`` says what helps where something is in the way that a
+    run refuses to touch, or an unstaging did not remove all.
     """
 
     record: Record
@@ -75,12 +77,30 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     except HostprepError as error:  # hidden, or not for this user to see: the others can be told
         reason = error.message.removesuffix(".").removesuffix("; nothing was changed")
         return "missing", reason, error.hint
+    # What an unstaging had to leave may have been moved away since: then it is gone as a whole.
+    if record.phase == "removing" and (record.left is None or os.path.isdir(record.target)):
+        return "interrupted", *_removed_in_part(record)
     if record.phase in ("copying", "publishing", "updating"):
         reason = "a run did not get to its end; the same `hostprep stage` goes on"
         return "interrupted", reason, _in_the_way(record)
     if not os.path.isdir(record.target):
         return "missing", "it is not on the target", None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
+
+
+def _removed_in_part(record: Record) -> tuple[str, str]:
+    """Return what to say of one of which an unstaging did not remove all, and what helps."""
+    unstage = f"`hostprep unstage {shlex.quote(record.target)}`"
+    if record.left is None:
+        return (
+            "its removal did not get to its end; what is left of it takes up space on the target",
+            f"{unstage} finishes that; `hostprep stage` stages it again",
+        )
+    return (
+        "it was removed in part:"
+        f" {format_count(record.left, 'entry')} left that somebody changed or added there",
+        f"move that away; then {unstage} removes the rest, or `hostprep stage` stages it again",
+    )
 
 
 def _in_the_way(record: Record) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.staging.manifest import (
@@ -15,6 +16,7 @@ from hostprep.staging.manifest import (
     folder_of,
     forget,
     record_id,
+    save_record,
 )
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import is_there, private_name
@@ -180,7 +182,8 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
 
     Where everything is ours it is first moved out of sight by one rename, so that no reader sees
     half of it, and an interrupted removal is finished by the next run. What is of others by then
-    is put back. ``release_volume`` of False
+    is put back. The record says that this began, and is the last to go, so that an interrupted run
+    is known of up to its end. ``release_volume`` of False
     leaves a volume mounted that is then empty. Raises ``HostprepError`` where something cannot be
     removed: the data set stays on record then. ``Refused`` where something was mounted in it since.
     """
@@ -191,6 +194,9 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
         try:
             check_bare(record.target)  # to compare a large one took a while
             observer.phase("remove", files=plan.files)
+            if plan.published or plan.hidden:
+                with contextlib.suppress(OSError):  # a full disk must not keep its files
+                    _note(record, left=None)
             if plan.hidden:
                 foreign = remove_hidden(parent_fd, record)
             elif plan.published and foreign:
@@ -199,6 +205,8 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
                 hide(parent_fd, record)
                 foreign = remove_hidden(parent_fd, record)
             remove_tree(parent_fd, private_name(record.name))
+            if foreign:
+                _note(record, left=len(foreign))
         except OSError as error:
             raise _stopped(error, record) from error
         finally:
@@ -206,11 +214,17 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     if foreign:
         unmounted = None if record.volume is None else False
         return UnstageResult(record, plan.files, foreign, unmounted, "it holds files of others")
+    unmounted, kept_because = None, None
+    if release_volume:
+        unmounted, kept_because = _release_volume(plan, observer)
     forget(record, "its copies are gone from the target")
-    if not release_volume:
-        return UnstageResult(record, plan.files, (), None, None)
-    unmounted, kept_because = _release_volume(plan, observer)
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
+
+
+def _note(record: Record, *, left: int | None) -> None:
+    """Note on record that the copies are no longer whole, and how many entries had to stay."""
+    noted = replace(record, phase="removing", left=left)
+    save_record(noted, durable=record.volume is None)
 
 
 def _stopped(error: OSError, record: Record) -> HostprepError:

@@ -15,6 +15,7 @@ from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remed
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.manifest import Record
+from hostprep.staging.status import DatasetStatus
 
 # A quick check has 2.5 s: for asking whether the source answers, and for comparing.
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
@@ -116,7 +117,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 reason=status.reason if status else "it was never staged",
                 lost_volume=wanted.volume if lost else None,
                 stage=stage_line(wanted, context.spec),
-                in_the_way=status.hint if status else None,
+                in_the_way=_in_the_way(status) if status else None,
             )
         )
     for status in known.values():
@@ -138,7 +139,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 reason=status.reason,
                 lost_volume=None,
                 stage=stage_again_line(record, live),
-                in_the_way=status.hint,
+                in_the_way=_in_the_way(status),
             )
         )
     origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)
@@ -158,6 +159,11 @@ def none_to_judge(datasets: tuple[DatasetLook, ...]) -> Iterator[Finding]:
     if not datasets:
         message = "no data set is in the spec, and none is on record."
         yield Finding(Status.SKIP, "data sets", message)
+
+
+def _in_the_way(status: DatasetStatus) -> str | None:
+    """Return what helps where a run refuses; to finish an unstaging is no condition for one."""
+    return None if status.record.phase == "removing" else status.hint
 
 
 def _target(wanted: DatasetSpec, targets: set[str]) -> str:

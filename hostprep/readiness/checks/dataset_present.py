@@ -10,6 +10,7 @@ from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, n
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
+from hostprep.staging.manifest import Record
 from hostprep.units import format_bytes, format_count
 
 
@@ -67,6 +68,9 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
     elif dataset.state == "interrupted":
         status = Status.FAIL
         message = f"the staging of {name} was interrupted: {target} is not whole."
+        if dataset.record is not None and dataset.record.phase == "removing":
+            message = f"{target} is not whole: {dataset.reason}."
+            remedy = _after_removal(dataset, dataset.record)
     else:
         status = Status.FAIL if dataset.in_spec else Status.WARN
         message = f"{target} is not there: {dataset.reason}."
@@ -81,6 +85,14 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
     )
 
 
+def _after_removal(dataset: DatasetLook, record: Record) -> Remedy:
+    """Return what ends an unstaging that did not remove all; what is wanted is staged again."""
+    hint = f"first move away what is left in {dataset.target}" if record.left is not None else None
+    if dataset.in_spec:
+        return dataset.staging(hint)
+    return Remedy((f"hostprep unstage {quote(dataset.target)}",), hint)
+
+
 CHECK = Check(
     code="HP010",
     title="data sets are staged",
@@ -92,12 +104,13 @@ CHECK = Check(
 Each data set of the spec must be published on its target, by hostprep's record of it. Others that
 were staged here are judged too, as long as they are there or there is no spec.
 
-**FAIL** it was never staged, went with a reboot, a run on it was interrupted, or it is being staged
-right now: a job that starts finds none of it, or part. **WARN** it was published without entries of
-the source that could not be read, or one that the spec does not name is gone. **SKIP** where its
-volume is not mounted: HP001 says so, and its remedy stages it as well.
+**FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
+part, or it is being staged right now: a job that starts finds none of it, or part. **WARN** it was
+published without entries of the source that could not be read, or one that the spec does not name
+is gone. **SKIP** where its volume is not mounted: HP001 says so, and its remedy stages it as well.
 
-`hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted.
+`hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
+`hostprep unstage` again finishes a removal, once what somebody changed or added is moved away.
 One that is coming up by itself is waited for by `hostprep wait NAME`.
 """,
 )
