@@ -30,7 +30,8 @@ def wait(
 ) -> None:
     """Wait until data sets are staged, whole, in this boot.
 
-    Fails at once where they cannot be.
+    Fails at once where they cannot be. Every entry must be there with the size and the time that it
+    was staged with; that is looked at for 30 s each at most, and no content is read.
     """
     from hostprep.converging.waiting import wait_for
 

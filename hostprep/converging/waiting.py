@@ -6,16 +6,22 @@ import difflib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records
 from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.host.boot import boot_id
-from hostprep.staging.manifest import all_records, load_record
+from hostprep.staging.inspection import Inspected, inspect_target
+from hostprep.staging.manifest import Record, all_records, load_record
 from hostprep.staging.status import DatasetStatus, dataset_status
+from hostprep.units import format_count
 
 POLL_SECONDS = 0.5
+# For looking at every entry of what is ready: some millions of them, unless the target is slow.
+_LOOK_SECONDS = 30.0
+_LEAST_LOOK_SECONDS = 1.0
+_AGAIN = "the same `hostprep stage` brings it right; `hostprep check --only HP011` names some"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +55,9 @@ def wait_for(
     """Block until all of ``names`` (names or targets) are ready; return how each then is.
 
     Ends as soon as one of them cannot become ready by itself, or the time is over (None: never).
-    ``on_change`` is told each new state of one that is not ready yet. Any user may wait. Raises
-    ``UsageError`` for a name that is not known.
+    Right before the end every entry of what is ready is held against its manifest, for 30 s each at
+    most and, once the time is over, for a second. ``on_change`` is told each new state of one that
+    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that is not known.
     """
     known = [_find(name) for name in dict.fromkeys(names)]
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -61,16 +68,12 @@ def wait_for(
             state = states[each.target]
             if state != before.get(each.target) and state.state is not Stage.READY:
                 on_change(each.name, state)
-        # One look sees a run that begins or ends meanwhile from both sides: it takes two of a kind.
-        lost = any(
-            not state.state.comes_up
-            and state.state is not Stage.READY
-            and before.get(target) == state
-            for target, state in states.items()
-        )
-        ready = all(state.state is Stage.READY for state in states.values())
         late = deadline is not None and time.monotonic() >= deadline
-        if ready or lost or late:
+        if late or _is_decided(states, before):
+            states = {
+                each.target: _looked_through(each, states[each.target], deadline) for each in known
+            }
+        if late or _is_decided(states, before):
             return tuple(
                 Waited(
                     each.name,
@@ -83,6 +86,16 @@ def wait_for(
         before = states
         left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
         time.sleep(max(0.0, min(POLL_SECONDS, left)))
+
+
+def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> bool:
+    """Whether all are ready, or one of them cannot become so by itself."""
+    # One look sees a run that begins or ends meanwhile from both sides: it takes two of a kind.
+    lost = any(
+        not state.state.comes_up and state.state is not Stage.READY and before.get(target) == state
+        for target, state in states.items()
+    )
+    return lost or all(state.state is Stage.READY for state in states.values())
 
 
 def _find(word: str) -> _Known:
@@ -113,6 +126,35 @@ def _state(known: _Known) -> BootState:
     if dataset is None:
         return BootState(Stage.MISSING, "it was unstaged", "`hostprep stage` stages it")
     return _without_service(dataset)
+
+
+def _looked_through(known: _Known, state: BootState, deadline: float | None) -> BootState:
+    """Return ``state``, or where it is ready and what lies there is not as staged, what it is."""
+    record = load_record(known.name, known.target)
+    if state.state is not Stage.READY or record is None:
+        return state
+    seconds = _LOOK_SECONDS
+    if deadline is not None:
+        seconds = min(seconds, max(_LEAST_LOOK_SECONDS, deadline - time.monotonic()))
+    try:
+        return _judge_look(state, inspect_target(record, seconds=seconds), record)
+    except PermissionError:  # whoever waits need not be who reads it
+        return replace(state, reason=f"{state.reason}; this user may not look at all of it")
+    except (OSError, HostprepError) as error:
+        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", _AGAIN)
+
+
+def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState:
+    wrong = found.changed + found.missing
+    compared = f"{found.compared:,} of {format_count(found.known, 'entry')}"
+    if not wrong and found.whole:
+        return state
+    if not wrong:
+        return replace(state, reason=f"{state.reason}; there was time to look at {compared}")
+    # The same words at each look: of a part, it is another part each time.
+    how_many = f"{wrong:,} of {format_count(found.known, 'entry')}" if found.whole else "entries"
+    reason = f"{how_many} on {record.target} are missing, or not as they were staged"
+    return BootState(Stage.FAILED, reason, _AGAIN)
 
 
 def _without_service(dataset: DatasetStatus) -> BootState:

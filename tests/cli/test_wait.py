@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from hostprep.converging.boot_record import BootRecord, save_boot_record
+from hostprep.staging.inspection import Inspected, inspect_target
+from hostprep.staging.manifest import Record
 from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
 
 
@@ -109,3 +112,68 @@ def test_restage_is_hidden_and_needs_a_record() -> None:
     done = run_hostprep("restage", "cityscapes")
     assert done.returncode == 2
     assert "no data set 'cityscapes' is to be staged at boot" in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["all gone", "one gone", "one changed", "no manifest"])
+def test_what_lost_entries_is_not_ready(damage: str, source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    staged, file = fast / "cityscapes", fast / "cityscapes/class-1/images/002.bin"
+    if damage == "all gone":
+        shutil.rmtree(staged)
+        staged.mkdir()
+    elif damage == "one gone":
+        file.unlink()
+    elif damage == "one changed":
+        rewrite(file, b"another length")
+    else:
+        (manifest,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/*/manifest.jsonl")
+        manifest.unlink()
+    words = {"all gone": "15 of 16 entries", "no manifest": "cannot be looked at"}
+    for more in ((), ("--timeout", "0")):
+        waited = hostprep("wait", "cityscapes", *more, expect=1)
+        assert not waited["datasets"][0]["ready"] and not waited["datasets"][0]["timed_out"]
+        assert words.get(damage, "1 of 16 entries") in waited["error"]["message"]
+        assert "hostprep stage" in waited["error"]["hint"]
+    if damage != "no manifest":
+        hostprep("stage", source, "--to", fast)
+        hostprep("wait", "cityscapes")
+
+
+def test_what_others_added_is_no_hindrance(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    (fast / "cityscapes/index.cache").write_bytes(b"of a training")
+    assert hostprep("wait", "cityscapes")["datasets"][0]["reason"] == "it is there, whole"
+
+
+def test_where_there_is_no_time_to_look_at_all_it_says_so(
+    source: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_source(source.parent / "large", directories=1, files=200)
+    hostprep("stage", source, "--to", fast)
+    monkeypatch.setattr("hostprep.converging.waiting._LOOK_SECONDS", 0.0)
+    (found,) = hostprep("wait", "large")["datasets"]
+    assert found["ready"] and "there was time to look at" in found["reason"]
+    for file in (fast / "large/class-0/images").iterdir():
+        file.unlink()
+    error = hostprep("wait", "large", expect=1)["error"]
+    assert "entries on" in error["message"] and "are missing" in error["message"]
+
+
+def test_a_run_that_begins_while_it_looks_is_waited_for(
+    source: Path, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", fast)
+    file = fast / "cityscapes/class-1/images/002.bin"
+    file.unlink()
+    looked = []
+
+    def look(record: Record, *, seconds: float) -> Inspected:
+        found = inspect_target(record, seconds=seconds)
+        if not looked:
+            assert run_hostprep("stage", source, "--to", fast).returncode == 0
+        looked.append(found)
+        return found
+
+    monkeypatch.setattr("hostprep.converging.waiting.inspect_target", look)
+    hostprep("wait", "cityscapes")
+    assert [each.missing for each in looked] == [1, 0]
