@@ -11,6 +11,7 @@ from hostprep.converging.boot_record import BootNote, BootRecord, all_boot_recor
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.staging.manifest import record_id
+from hostprep.staging.model import cure_of
 from hostprep.staging.status import DatasetStatus
 from hostprep.system.locks import is_locked
 from hostprep.system.systemd import show_unit, systemd_runs
@@ -123,7 +124,8 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     if dataset.state == "partial":
         failed = sum(item.failed for item in dataset.record.skipped)
         reason = f"{failed} of the source's entries are not in it"
-        return BootState(Stage.FAILED, reason, "mend the source, then `hostprep stage` it again")
+        cure = f"{cure_of(dataset.record.skipped)}, then `hostprep stage` it again"
+        return BootState(Stage.FAILED, reason, cure)
     if dataset.state == "interrupted":
         hint = dataset.hint or "`hostprep status` shows its source and target"
         return BootState(Stage.FAILED, dataset.reason, hint)

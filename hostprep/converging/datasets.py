@@ -16,7 +16,7 @@ from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
-from hostprep.staging.model import Entry, StageRequest
+from hostprep.staging.model import Entry, StageRequest, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
@@ -210,7 +210,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         problem = HostprepError(
             f"{format_count(len(failed), 'entry')} of {request.source} cannot be staged: {named};"
             " nothing was changed.",
-            f"mend the source, or stage the rest yourself: `hostprep stage {request.source}"
+            f"{cure_of(failed)}, or stage the rest yourself: `hostprep stage {request.source}"
             " --partial ...`",
         )
         return dataclasses.replace(look, problem=problem)

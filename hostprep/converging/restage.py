@@ -26,7 +26,7 @@ from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.manifest import folder, load_record
-from hostprep.staging.model import StageRequest, StageResult, Verify
+from hostprep.staging.model import StageRequest, StageResult, Verify, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
 from hostprep.staging.shortfall import shortfall_of
@@ -177,7 +177,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         shortfall.message += f" The first is {first.path}: {first.reason}."
-        shortfall.hint = f"mend the source, then {again}"
+        shortfall.hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
     return Restaged(result, changed, _summary(result, changed))

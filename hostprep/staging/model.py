@@ -8,6 +8,7 @@ the root itself is ``""``.
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -142,6 +143,9 @@ def describe_special(mode: int) -> str:
     return _SPECIAL.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
+PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """Something of the source that is not in the staged data set, and why.
@@ -152,6 +156,22 @@ class Skipped:
     path: str
     reason: str
     failed: bool = False
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it is the target that has to be mended for it, and not the source."""
+        return self.failed and self.reason == PLACE_TAKEN
+
+
+def cure_of(skipped: Iterable[Skipped]) -> str:
+    """Return what is to be mended so that a run stages what failed."""
+    failed = [item for item in skipped if item.failed]
+    cures = []
+    if any(item.blocked for item in failed):
+        cures.append("move away what has its place on the target")
+    if not all(item.blocked for item in failed) or not failed:
+        cures.append("mend the source")
+    return " and ".join(cures)
 
 
 @dataclass(frozen=True, slots=True)

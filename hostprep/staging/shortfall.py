@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import StageResult
+from hostprep.staging.model import StageResult, cure_of
 from hostprep.units import format_count
 
 
@@ -12,16 +12,17 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
     failed = sum(item.failed for item in result.skipped)
     if not failed or (partial and result.published):
         return None
+    cure = cure_of(result.skipped)
     what = f"{format_count(failed)} of the source's entries could not be staged"
     if result.published:
         error = HostprepError(
             f"{what}; they are not in {result.target}, which --partial published without them.",
-            "mend the source and run the same command again, or accept it: --partial",
+            f"{cure} and run the same command again, or accept it: --partial",
         )
     else:
         error = HostprepError(
             f"{what}, so nothing was published; what was copied is kept for the next run.",
-            "mend the source and run the same command again, or publish the rest: --partial",
+            f"{cure} and run the same command again, or publish the rest: --partial",
         )
     error.code = "incomplete"
     return error

@@ -10,6 +10,7 @@ from hostprep.staging.batches import pack_batches
 from hostprep.staging.diff import DirectoryDiff, diff_directory
 from hostprep.staging.manifest import ManifestIndex, encode_line
 from hostprep.staging.model import (
+    PLACE_TAKEN,
     RANGE_BYTES,
     Entry,
     Recorded,
@@ -168,13 +169,7 @@ def _apply_diff(
         if join(directory, name) in scan.directories:
             links.replaced.add(join(directory, name))
     for entry in diff.blocked:
-        plan.skipped.append(
-            Skipped(
-                join(directory, entry.name),
-                "its place on the target is taken by something that hostprep did not make",
-                failed=True,
-            )
-        )
+        plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
 
 
 def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _Tree) -> None:

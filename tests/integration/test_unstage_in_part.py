@@ -146,3 +146,25 @@ def test_what_came_meanwhile_is_counted_too(
     monkeypatch.setattr("hostprep.staging.unstage.remove_hidden", add_first)
     assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/theirs"]
     assert "1 entry left" in hostprep("status")["datasets"][0]["reason"]
+
+
+def test_a_place_that_is_taken_on_the_target_is_not_the_sources_fault(
+    left: Path, source: Path, target: Path
+) -> None:
+    error = hostprep("stage", source, "--to", target, expect=1)["error"]
+    assert error["hint"].startswith("move away what has its place on the target and run the same")
+    hostprep("stage", source, "--to", target, "--partial")
+    assert left.read_bytes() == b"somebody's note"
+    done = run_hostprep("check", "--only", "HP010", "--json")
+    (found,) = json.loads(done.stdout)["checks"]
+    words = "without 1 of the source's entries, whose place on the target something else has taken"
+    assert found["status"] == "WARN" and words in found["message"]
+    assert "move away what has its place" in found["remedy"]["hint"]
+    assert "move away" in hostprep("wait", "data", expect=1)["error"]["hint"]
+    (target.parent / "spec.yml").write_text(f"datasets: [{{source: {source}, to: {target}}}]\n")
+    planned = run_hostprep("apply", target.parent / "spec.yml", "--yes")
+    assert "mend the source" not in planned.stderr
+    left.unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+    hostprep("wait", "data")

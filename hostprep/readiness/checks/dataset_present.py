@@ -11,6 +11,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.staging.manifest import Record
+from hostprep.staging.model import cure_of
 from hostprep.units import format_bytes, format_count
 
 
@@ -55,12 +56,10 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         message = f"{target} is there: {format_count(dataset.record.files, 'file')}, {size}."
     elif dataset.state == "partial":
         assert dataset.record is not None
-        failed = sum(item.failed for item in dataset.record.skipped)
         status = Status.WARN
-        message = (
-            f"{target} was published without {failed} of the source's entries, which could not be"
-            " read."
-        )
+        message = f"{target} was published without {_lacking(dataset.record)}."
+        if any(item.blocked for item in dataset.record.skipped):
+            remedy = dataset.staging(f"first {cure_of(dataset.record.skipped)}")
     elif dataset.state == "copying" or coming:
         status = Status.FAIL
         message = f"{name} is on its way to {target}, and not there yet."
@@ -85,6 +84,20 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
     )
 
 
+def _lacking(record: Record) -> str:
+    """Say how many of the source's entries are not in it, and why."""
+    blocked = sum(item.blocked for item in record.skipped)
+    unread = sum(item.failed for item in record.skipped) - blocked
+    parts = []
+    if unread or not blocked:
+        parts.append(f"{unread} of the source's entries, which could not be read")
+    if blocked:
+        parts.append(
+            f"{blocked} of the source's entries, whose place on the target something else has taken"
+        )
+    return ", and ".join(parts)
+
+
 def _after_removal(dataset: DatasetLook, record: Record) -> Remedy:
     """Return what ends an unstaging that did not remove all; what is wanted is staged again."""
     hint = f"first move away what is left in {dataset.target}" if record.left is not None else None
@@ -106,8 +119,9 @@ were staged here are judged too, as long as they are there or there is no spec.
 
 **FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
 part, or it is being staged right now: a job that starts finds none of it, or part. **WARN** it was
-published without entries of the source that could not be read, or one that the spec does not name
-is gone. **SKIP** where its volume is not mounted: HP001 says so, and its remedy stages it as well.
+published without entries of the source that could not be read, or whose place on the target others
+had taken; or one that the spec does not name is gone. **SKIP** where its volume is not mounted:
+HP001 says so, and its remedy stages it as well.
 
 `hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
 `hostprep unstage` again finishes a removal, once what somebody changed or added is moved away.
