@@ -21,6 +21,16 @@ class HostprepError(Exception):
         self.hint = hint
 
 
+def one_line(text: str) -> str:
+    """Return ``text`` with control characters, line ends and undecodable bytes as escapes.
+
+    For names from strangers in a list, where a line end would look like one of ours.
+    """
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 class UsageError(HostprepError):
     """The command line or an input file is wrong; nothing was started."""
 

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, TextIO
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, one_line
 
 
 def say(message: str = "") -> None:
@@ -99,12 +99,7 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        char
-        if char.isprintable() or (lines and char == "\n")
-        else char.encode("unicode_escape").decode()
-        for char in text
-    )
+    return "\n".join(map(one_line, text.split("\n"))) if lines else one_line(text)
 
 
 def indented(text: str) -> str:

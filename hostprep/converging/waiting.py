@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records
 from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.manifest import Record, all_records, load_record
@@ -110,7 +110,7 @@ def _find(word: str) -> _Known:
     if len(named) == 1:
         return named[0]
     if named:
-        targets = ", ".join(each.target for each in named)
+        targets = ", ".join(one_line(each.target) for each in named)
         raise UsageError(f"several data sets are called {word}.", f"name one of: {targets}")
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)

@@ -7,7 +7,7 @@ import errno
 import os
 from dataclasses import dataclass, replace
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.staging.manifest import (
     Record,
     all_records,
@@ -105,12 +105,12 @@ def find_record(name_or_path: str) -> Record:
     if len(named) == 1:
         return named[0]
     if named:
-        targets = ", ".join(record.target for record in named)
+        targets = ", ".join(one_line(record.target) for record in named)
         raise UsageError(f"several data sets are called {name_or_path}.", f"name one of: {targets}")
-    known = ", ".join(f"{record.name} ({record.target})" for record in records) or "none"
+    known = ", ".join(f"{record.name} ({one_line(record.target)})" for record in records)
     raise UsageError(
         f"hostprep knows no data set {name_or_path!r}; nothing was changed.",
-        f"it knows: {known}",
+        f"it knows: {known or 'none'}",
     )
 
 

@@ -226,3 +226,13 @@ def test_names_are_the_same_in_every_locale(safe_dir: Path) -> None:
     assert planned.returncode == 0, planned.stderr
     gone = run_hostprep("unstage", safe_dir / "fast/dätä", env=ascii_only)
     assert gone.returncode == 0 and os.listdir(safe_dir / "fast") == []
+
+
+def test_a_line_end_in_a_path_is_escaped_where_known_data_sets_are_listed(safe_dir: Path) -> None:
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    for folder in ("odd\nhostprep: all is well", "other"):
+        hostprep("stage", source, "--to", safe_dir / folder)
+    for line in (("unstage", "none"), ("unstage", "data"), ("wait", "data")):
+        told = run_hostprep(*line)
+        assert told.returncode == 2 and len(told.stderr.splitlines()) == 2, told.stderr
+        assert f"{safe_dir}/odd\\nhostprep: all is well/data" in told.stderr
