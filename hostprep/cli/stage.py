@@ -209,11 +209,15 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
 def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
     from hostprep.staging.planning import cores, plan_stage, stage_lock
+    from hostprep.staging.source import open_source
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:
         reporter = stack.enter_context(ProgressReporter())
         if not dry_run:
+            # A lock's file stays for good: none for a word that names no data set.
+            with open_source(request.source):
+                pass
             stack.enter_context(
                 lock(
                     stage_lock(request),

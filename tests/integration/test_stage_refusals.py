@@ -714,3 +714,11 @@ def test_a_private_directory_that_is_exchanged_while_it_is_made(
     assert "not a private directory" in told and private.stat().st_uid == 65534
     assert (private / "tree/planted").read_bytes() == b"somebody's"
     assert not (target / "data").exists()
+
+
+def test_a_word_that_names_no_data_set_leaves_no_lock(
+    source: Path, safe_dir: Path, own_state: Path
+) -> None:
+    for word in (safe_dir / "none", source / "hard"):
+        hostprep("stage", word, "--to", safe_dir / "fast", expect=2)
+    assert not (own_state / "run").exists() or os.listdir(own_state / "run") == []
