@@ -122,6 +122,7 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "order": plan.reading.order,
         "reason": plan.reading.reason,
         "needs_root": _needs_root(plan),
+        "unwritable": _unwritable(plan),
         **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
     }
 
@@ -129,6 +130,17 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
 def _needs_root(plan: StagePlan) -> bool:
     """Whether this user's own run is refused, as only root mounts a volume."""
     return plan.volume is not None and os.geteuid() != 0
+
+
+def _unwritable(plan: StagePlan) -> str | None:
+    """Return the directory that keeps a run of this user's from what it has to do, if one does."""
+    from hostprep.staging.target import standing_directory
+
+    if plan.volume is not None or plan.nothing_to_do or plan.refusal is not None:
+        return None
+    path = standing_directory(plan.request.parent)
+    may = os.access(path, os.W_OK | os.X_OK, effective_ids=True)
+    return None if may else path
 
 
 def show_stage_plan(plan: StagePlan) -> None:
@@ -140,6 +152,7 @@ def show_stage_plan(plan: StagePlan) -> None:
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
         for line in _more_than_asked(plan):
             emit_text(printable(line))
+        _show_rights(plan)
         return
     for line in _plan_lines(plan):
         emit_text(printable(line))
@@ -156,9 +169,17 @@ def show_stage_plan(plan: StagePlan) -> None:
             f"{format_bytes(max(0, after))} left with the volume full; the machine should keep "
             f"{format_bytes(budget.reserve_bytes)}"
         )
+    _show_rights(plan)
+    emit_text("dry run: nothing was changed")
+
+
+def _show_rights(plan: StagePlan) -> None:
+    """Say what this user lacks for a run of their own."""
     if _needs_root(plan):
         emit_text("  root: needed for a tmpfs volume: run it with sudo")
-    emit_text("dry run: nothing was changed")
+    if path := _unwritable(plan):
+        words = f"  root: this user may not write to {path}: run it with sudo, or choose another"
+        emit_text(printable(words))
 
 
 def conclude(

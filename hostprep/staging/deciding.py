@@ -37,7 +37,7 @@ from hostprep.staging.space import (
     volume_request,
     volume_space,
 )
-from hostprep.staging.target import moved_refusal, open_parent
+from hostprep.staging.target import moved_refusal, open_parent, standing_directory
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
 from hostprep.volumes.facts import gather
@@ -200,9 +200,7 @@ def _emptied_refusal(request: StageRequest, scan: Scan, previous: Record | None)
 
 def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None:
     """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
-    path = request.parent
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
+    path = standing_directory(request.parent)
     if files.nothing_to_do or not os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
     return Refused(

@@ -58,6 +58,13 @@ def open_parent(path: str, *, make: bool = False) -> int:
         os.close(above_fd)
 
 
+def standing_directory(path: str) -> str:
+    """Return ``path``, or the nearest directory above it that is there."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def check_apart(source: str, target: str) -> None:
     """Raise ``Refused`` where one of two paths lies inside the other, by name or by what they are.
 

@@ -512,6 +512,11 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     assert "run it with sudo" in run_hostprep(*line, prefix=NOBODY).stdout
     assert "sudo" not in run_hostprep(*line).stdout
     assert os.listdir(home) == []
+    closed = ("stage", source, "--to", safe_dir / "new/deep", "--dry-run")
+    assert hostprep(*closed, prefix=NOBODY)["unwritable"] == str(safe_dir)
+    assert hostprep(*closed)["unwritable"] is None
+    assert f"may not write to {safe_dir}: run it" in run_hostprep(*closed, prefix=NOBODY).stdout
+    assert "sudo" not in run_hostprep(*closed).stdout
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
     try:
         staged = hostprep("stage", source, "--to", shm, prefix=NOBODY)
@@ -519,11 +524,27 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
         assert (shm / "data/class-0").stat().st_uid == 65534
         again = hostprep("stage", source, "--to", shm, prefix=NOBODY)
         assert (again["changed"], again["digest"]) == (False, staged["digest"])
+        shm.chmod(0o555)
+        said = run_hostprep("stage", source, "--to", shm, "--dry-run", prefix=NOBODY).stdout
+        assert "nothing to do" in said and "may not write" not in said
+        shm.chmod(0o755)
         assert hostprep("status", prefix=NOBODY)["datasets"][0]["freshness"] == "fresh"
         hostprep("unstage", "data", prefix=NOBODY)
         assert os.listdir(shm) == []
     finally:
         shutil.rmtree(shm, ignore_errors=True)
+
+
+def test_that_nothing_is_to_be_done_in_a_volume_only_root_may_find(
+    source: Path, safe_dir: Path
+) -> None:
+    line = ("stage", source, "--to-tmpfs", "64M", "--at", safe_dir / "volume", "--reserve", "0")
+    hostprep(*line)
+    assert run_hostprep(*line, "--dry-run").stdout.count("\n") == 1
+    planned = hostprep(*line, "--dry-run", prefix=NOBODY)
+    assert (planned["would_change"], planned["needs_root"]) == (False, True)
+    said = run_hostprep(*line, "--dry-run", prefix=NOBODY).stdout
+    assert "nothing to do" in said and "needed for a tmpfs volume" in said
 
 
 def test_what_an_ordinary_user_may_not_write_is_named_with_what_helps(
