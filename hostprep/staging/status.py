@@ -77,8 +77,7 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     except HostprepError as error:  # hidden, or not for this user to see: the others can be told
         reason = error.message.removesuffix(".").removesuffix("; nothing was changed")
         return "missing", reason, error.hint
-    # What an unstaging had to leave may have been moved away since: then it is gone as a whole.
-    if record.phase == "removing" and (record.left is None or os.path.isdir(record.target)):
+    if record.phase == "removing" and _is_left_of(record):
         return "interrupted", *_removed_in_part(record)
     if record.phase in ("copying", "publishing", "updating"):
         reason = "a run did not get to its end; the same `hostprep stage` goes on"
@@ -86,6 +85,16 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     if not os.path.isdir(record.target):
         return "missing", "it is not on the target", None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
+
+
+def _is_left_of(record: Record) -> bool:
+    """Whether there may be something left of one whose unstaging began."""
+    if os.path.isdir(record.target):
+        return True
+    # Nobody hid what an unstaging to its end had to leave: it was moved away. And a reboot empties
+    # a volume.
+    rebooted = record.volume is not None and record.boot_id != boot_id()
+    return record.left is None and not rebooted
 
 
 def _removed_in_part(record: Record) -> tuple[str, str]:

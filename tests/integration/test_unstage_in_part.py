@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hostprep.staging.manifest import all_records, save_record
 from hostprep.staging.removing import remove_hidden
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
@@ -118,6 +121,21 @@ def test_interrupted_after_the_data_is_gone_the_same_command_releases_the_volume
     assert (again["removed_entries"], again["left"]) == (0, [])
     assert not volume.exists() and hostprep("status")["datasets"] == []
     hostprep("unstage", "data", expect=2)
+
+
+def test_a_reboot_ends_a_removal_from_a_volume(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.unstage.remove_hidden", interrupt)
+        hostprep("unstage", "data", expect=130)
+    assert hostprep("status")["datasets"][0]["state"] == "interrupted"
+    shutil.rmtree(volume / ".hostprep-data")
+    (record,) = all_records()
+    save_record(dataclasses.replace(record, boot_id="of before"), durable=False)
+    assert hostprep("status")["datasets"][0]["state"] == "missing"
 
 
 def test_a_full_disk_for_the_records_does_not_keep_the_copies(
