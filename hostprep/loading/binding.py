@@ -41,8 +41,10 @@ def what_binds(known: Known, point: Point) -> Binding:
         if busiest > _WAITING_SHARE * known.cost.worker_seconds:
             return Binding.COLLATE
         # Workers were tried and gave less, though there were processors for them: what they add
-        # is the way to the main process. A loader with threads may use all of them by itself.
-        tried = any(p.workers for p in known.points) and cpus > max(1.0, own) / _BUSY_SHARE
+        # is the way to the main process. A loader with threads may use all of them by itself; but
+        # torch's, which it does not have in workers, mostly wait for each other.
+        needed = max(1.0, min(own, known.cost.cpu_seconds * point.rate))
+        tried = any(p.workers for p in known.points) and cpus > needed / _BUSY_SHARE
         return Binding.TRANSPORT if tried else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT

@@ -206,9 +206,11 @@ def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
 
 def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
     probes = [probe(0, 75, own_cpus=7.5), probe(4, 30, own_cpus=8.0)]
-    made = judged(probes, chosen=0)
+    made = judged(probes, chosen=0, sample=cost(cpu_seconds=0.1))
     assert made.binding is Binding.CPU
     assert not any("as good as ready" in reason for reason in made.reasons)
+    spinning = judged(probes, chosen=0, sample=cost(cpu_seconds=0.01))  # on one of torch's threads
+    assert spinning.binding is Binding.TRANSPORT
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
