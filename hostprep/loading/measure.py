@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
 from hostprep.loading.disturbance import undisturbed
+from hostprep.loading.following import Following
 from hostprep.loading.leftovers import remove_batches
 from hostprep.loading.model import (
     Batching,
@@ -23,7 +24,7 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.rounds import discarded_batches, least_batches
-from hostprep.system.run import CommandFailed, Running, start
+from hostprep.system.run import Running, start
 from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
@@ -35,19 +36,7 @@ _SHORTEST_PROBE_SECONDS = 4.0
 # the others where batches take long.
 _FIRST_SHARE = 0.5
 _GPU_SECONDS = 30.0
-_DOING = {
-    "stages": "reading and decoding the first files of {what}",
-    "gpu": "timing training steps on the GPU",
-}
-# A batch that is under way when time is over may still come; then the child ends by itself.
-_GRACE_SECONDS = 5.0
-# To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
-# until all have been started, or failed: torch tells only then which of them the kernel killed.
-_FORK_SECONDS = 0.25
 _LIKELY_FORK_SECONDS = 0.04
-_ENDING_SECONDS = 3.0
-# Workers that are told to stop tidy up; those that are killed cannot.
-_TIDYING_SECONDS = 5.0
 
 
 class Observer(Protocol):
@@ -266,64 +255,33 @@ class Measurer:
         first_batch_seconds: float,
         pids: list[int],
     ) -> dict[str, Any]:
-        """Follow the child's events to its result; note its workers in ``pids``."""
-        phase, buffer = "start", b""
-        began = opened = time.monotonic()
-        starting, started = workers * _FORK_SECONDS, False
+        """Follow the child to its result; note its workers in ``pids``, and what it tells."""
+
+        def on_opened(seconds: float, event: dict[str, Any]) -> None:
+            if "subject" in event:
+                self.opening_seconds = seconds
+                self.subject = self.subject or Subject(**event["subject"])
+
+        def on_workers(event: dict[str, Any]) -> None:
+            pids.extend(event["pids"])
+            if pids and self.forks():
+                each = event["seconds"] / len(pids)
+                self.start_seconds = max(each, self.start_seconds or each)
+
         # Listing millions of files takes minutes: who gives more time gives it to that, too.
         known = _OPENING_NEWS * self.opening_seconds
         patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
-        try:
-            for chunk in child.chunks(timeout_seconds=patience + starting + limit + 30):
-                buffer += chunk
-                *lines, buffer = buffer.split(b"\n")
-                for line in lines:
-                    event = json.loads(line)
-                    match event["event"]:
-                        case "result" | "refused" | "error" as end:
-                            _let_end(child)
-                            if end == "result":
-                                return dict(event["result"])
-                            if end == "refused":
-                                raise failures.refused(event)
-                            if job["job"] == "gpu":
-                                raise failures.step_failed(event)
-                            said = child.completed().stderr
-                            raise failures.raised(event, self.what, workers, said)
-                        case "workers":
-                            pids += event["pids"]
-                            if pids and self.forks():
-                                each = event["seconds"] / len(pids)
-                                self.start_seconds = max(each, self.start_seconds or each)
-                            # What is limited begins now.
-                            opened, starting, started = time.monotonic(), 0.0, True
-                            continue
-                        case "opened":
-                            opened = time.monotonic()
-                            if "subject" in event:
-                                self.opening_seconds = opened - began
-                                self.subject = self.subject or Subject(**event["subject"])
-                    phase = event["event"]
-                waited = time.monotonic() - opened
-                allowed = starting + limit + _GRACE_SECONDS
-                if phase in ("start", "opening"):
-                    allowed = patience
-                elif phase == "opened" and started:
-                    allowed = min(allowed, first_batch_seconds)
-                if waited > allowed:
-                    raise self._hung(job["job"], phase, workers, waited)
-        except CommandFailed:
-            raise self._hung(job["job"], phase, workers, limit) from None
-        ended = child.wait(timeout_seconds=_ENDING_SECONDS)
-        what = "the training steps" if job["job"] == "gpu" else self.what
-        raise failures.died(what, phase, ended.returncode, ended.stderr)
-
-    def _hung(self, job: str, phase: str, workers: int, seconds: float) -> failures.Hung:
-        doing = _DOING.get(job)
-        if doing is None or phase == "start":
-            return failures.hung(self.what, phase, workers, seconds)
-        seen = f"{doing.format(what=self.what)} took more than {seconds:.0f} s"
-        return failures.Hung(seen, first_batch_came=False)
+        following = Following(
+            job["job"],
+            self.what,
+            workers,
+            patience,
+            limit,
+            on_opened,
+            on_workers,
+            first_batch_seconds,
+        )
+        return following.result(child)
 
     def _probe_of(self, result: dict[str, Any]) -> Probe:
         found = result["probe"]
@@ -344,12 +302,3 @@ class Measurer:
             each = found["first_batch_seconds"] / found["workers"]
             self.start_seconds = min(each, self.start_seconds or each)
         return Probe(undisturbed_samples_per_s=rate, **found)
-
-
-def _let_end(child: Running) -> None:
-    """Let the child and its workers end by themselves, for a moment; then they are ended."""
-    try:
-        for _ in child.chunks(timeout_seconds=_TIDYING_SECONDS):
-            pass
-    except CommandFailed:
-        pass  # still at it: whoever started it kills the whole group now

@@ -37,13 +37,12 @@ from hostprep.loading.model import (
 from hostprep.loading.pace import Pace
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import STOP_GAIN, Point, Search, choose, contenders, feeds
+from hostprep.loading.unconfirmed import modelled
 from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
 # Whatever is wrong with many workers, so many should work.
 _FEW = 2
-# Of the model alone, against the public grid that it was fitted to.
-MODEL_ERROR = 0.08
 
 
 @dataclass(slots=True)
@@ -332,22 +331,16 @@ class Run:
         return min([MOST_WORKERS, *(bound.workers for bound in self._bounds())])
 
     def _modelled(self, found_bounds: Sequence[Bound]) -> list[Point]:
-        """Return the model's points, where nothing was measured with workers."""
         assert self.curve is not None
-        capacity = math.ceil(self.measurer.host.capacity_per_rank)
-        failed = self.search.failures if self.search else ()
-        most = min(
-            # What failed with more has shown that the host is short of something.
-            capacity if failed else max(MOST_UNCONFIRMED, capacity),
-            *(bound.workers for bound in found_bounds),
-            MOST_WORKERS,
-            *([1] if self._is_stream() else []),
-            *(failure.workers - 1 for failure in failed),
+        return modelled(
+            self.curve,
+            self.gpu_rate,
+            capacity_cpus=self.measurer.host.capacity_per_rank,
+            bounds=found_bounds,
+            failed=self.search.failures if self.search else (),
+            ceiling=self.ceiling,
+            is_stream=self._is_stream(),
         )
-        top = max(0, min(most, self.curve.proposal(self.gpu_rate)))
-        most_rate = max(self.ceiling, self.curve.alone)
-        rates = [(n, min(self.curve.rate(n), most_rate)) for n in range(top + 1)]
-        return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
 
     def _is_stream(self) -> bool:
         subject = self.measurer.subject

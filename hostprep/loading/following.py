@@ -1,0 +1,111 @@
+"""Following a measuring child's events to its result, with patience for each phase."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hostprep.loading import failures
+from hostprep.system.run import CommandFailed, Running
+
+_DOING = {
+    "stages": "reading and decoding the first files of {what}",
+    "gpu": "timing training steps on the GPU",
+}
+# A batch that is under way when time is over may still come; then the child ends by itself.
+_GRACE_SECONDS = 5.0
+# To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
+# until all have been started, or failed: torch tells only then which of them the kernel killed.
+_FORK_SECONDS = 0.25
+_ENDING_SECONDS = 3.0
+# Workers that are told to stop tidy up; those that are killed cannot.
+_TIDYING_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Following:
+    """One child at work on ``job`` for ``what``, and what to do when it tells of its progress.
+
+    It has ``patience_seconds`` to open the loader, ``limit_seconds`` for its job from then on or
+    from when its workers have started, and for the first batch ``first_batch_seconds`` from there.
+    ``on_opened`` hears the seconds and the event, ``on_workers`` that event.
+    """
+
+    job: str
+    what: str
+    workers: int
+    patience_seconds: float
+    limit_seconds: float
+    on_opened: Callable[[float, dict[str, Any]], None]
+    on_workers: Callable[[dict[str, Any]], None]
+    first_batch_seconds: float = math.inf
+
+    def result(self, child: Running) -> dict[str, Any]:
+        """Return the child's result; raise what it raised, or ``Hung`` where it takes too long."""
+        phase, buffer, limit = "start", b"", self.limit_seconds
+        began = opened = time.monotonic()
+        starting, started = self.workers * _FORK_SECONDS, False
+        try:
+            for chunk in child.chunks(
+                timeout_seconds=self.patience_seconds + starting + limit + 30
+            ):
+                buffer += chunk
+                *lines, buffer = buffer.split(b"\n")
+                for line in lines:
+                    event = json.loads(line)
+                    match event["event"]:
+                        case "result" | "refused" | "error":
+                            return self._end(child, event)
+                        case "workers":
+                            self.on_workers(event)
+                            # What is limited begins now.
+                            opened, starting, started = time.monotonic(), 0.0, True
+                            continue
+                        case "opened":
+                            opened = time.monotonic()
+                            self.on_opened(opened - began, event)
+                    phase = event["event"]
+                waited = time.monotonic() - opened
+                allowed = starting + limit + _GRACE_SECONDS
+                if phase in ("start", "opening"):
+                    allowed = self.patience_seconds
+                elif phase == "opened" and started:
+                    allowed = min(allowed, self.first_batch_seconds)
+                if waited > allowed:
+                    raise self._hung(phase, waited)
+        except CommandFailed:
+            raise self._hung(phase, limit) from None
+        ended = child.wait(timeout_seconds=_ENDING_SECONDS)
+        what = "the training steps" if self.job == "gpu" else self.what
+        raise failures.died(what, phase, ended.returncode, ended.stderr)
+
+    def _end(self, child: Running, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of an event that is the last, or raise what it tells."""
+        _let_end(child)
+        if event["event"] == "result":
+            return dict(event["result"])
+        if event["event"] == "refused":
+            raise failures.refused(event)
+        if self.job == "gpu":
+            raise failures.step_failed(event)
+        raise failures.raised(event, self.what, self.workers, child.completed().stderr)
+
+    def _hung(self, phase: str, seconds: float) -> failures.Hung:
+        doing = _DOING.get(self.job)
+        if doing is None or phase == "start":
+            return failures.hung(self.what, phase, self.workers, seconds)
+        seen = f"{doing.format(what=self.what)} took more than {seconds:.0f} s"
+        return failures.Hung(seen, first_batch_came=False)
+
+
+def _let_end(child: Running) -> None:
+    """Let the child and its workers end by themselves, for a moment; then they are ended."""
+    try:
+        for _ in child.chunks(timeout_seconds=_TIDYING_SECONDS):
+            pass
+    except CommandFailed:
+        pass  # still at it: whoever started it kills the whole group now
