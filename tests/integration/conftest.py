@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.host.mounts import read_mounts
+from tests.kit.stagecraft import make_source
 
 _CLONE_NEWNS = 0x00020000
 _HERE = Path(__file__).parent
@@ -68,3 +69,15 @@ def state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the state in memory: nobody waits for a disk, and kills hit more than such waits."""
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "state"))
     return safe_dir / "state"
+
+
+@pytest.fixture
+def source(safe_dir: Path) -> Path:
+    """Return a small data set to be staged."""
+    return make_source(safe_dir / "data")
+
+
+@pytest.fixture
+def target(safe_dir: Path) -> Path:
+    """Return a directory to stage into, which is not there yet."""
+    return safe_dir / "fast"

@@ -32,23 +32,12 @@ from tests.kit.stagecraft import (
     NOBODY,
     flip_bit,
     hostprep,
-    make_source,
     rewrite,
     run_hostprep,
     snapshot,
 )
 
 pytestmark = pytest.mark.usefixtures("state")
-
-
-@pytest.fixture
-def source(safe_dir: Path) -> Path:
-    return make_source(safe_dir / "data")
-
-
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
 
 
 def digest_of(tree: Path) -> str:

@@ -19,16 +19,6 @@ from tests.kit.stagecraft import HOSTPREP, hostprep, make_source, rewrite, run_h
 pytestmark = pytest.mark.usefixtures("state")
 
 
-@pytest.fixture
-def source(safe_dir: Path) -> Path:
-    return make_source(safe_dir / "data")
-
-
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
-
-
 def dataset() -> dict[str, Any]:
     (found,) = hostprep("status")["datasets"]
     known: dict[str, Any] = found

@@ -21,19 +21,9 @@ from hostprep.staging.publish import check_places
 from hostprep.staging.unstage import find_record, plan_unstage, unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep, snapshot
+from tests.kit.stagecraft import hostprep, rewrite, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
-
-
-@pytest.fixture
-def source(safe_dir: Path) -> Path:
-    return make_source(safe_dir / "data")
-
-
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
 
 
 @pytest.fixture

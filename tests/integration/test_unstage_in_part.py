@@ -15,21 +15,11 @@ import pytest
 from hostprep.staging.manifest import all_records, save_record
 from hostprep.staging.removing import remove_hidden
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
+from tests.kit.stagecraft import hostprep, rewrite, run_hostprep
 
 pytestmark = pytest.mark.usefixtures("state")
 
 CHANGED = "class-4/images/005.bin"
-
-
-@pytest.fixture
-def source(safe_dir: Path) -> Path:
-    return make_source(safe_dir / "data")
-
-
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
 
 
 @pytest.fixture
