@@ -19,23 +19,26 @@ from hostprep.cuda.bench import lacks_memory
 from hostprep.cuda.starting import TorchFacts
 from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.errors import Inconclusive
-from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, read_nvml, watch_gpu
+from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, read_nvml, watch_gpu
 from hostprep.host.gpu_driver import read_driver
 from hostprep.system.parent import die_with_parent
 
 MARK = "hostprep-verify:"
 _SETTLE_SECONDS = 2.5
 _LOOKS = 5
+# What the shortest training takes: files, workers, a pass to warm up and a round.
+_TRAINING_SECONDS = 4.0
 
 
 def main(argument: str) -> None:
     """Survey, then run the stages on the device that was asked for, or on each in turn."""
     settings = json.loads(argument)
     began = time.monotonic()
-    # Before torch, so that nothing of ours is on the devices.
-    nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
     asked = settings["device"]
-    torch_facts = _torch(asked)
+    with nvml_held():  # until torch holds the devices, which would else be started twice
+        # Before torch, so that nothing of ours is on the devices.
+        nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
+        torch_facts = _torch(asked)
     _say(
         "survey",
         torch=asdict(torch_facts),
@@ -188,6 +191,8 @@ class _Run:
         from hostprep.cuda import training
         from hostprep.host.block import locate
 
+        if self._left() < _TRAINING_SECONDS:
+            raise Inconclusive("there was too little time left")
         folder = self._folder or _roomy(2 * training.needed_bytes(self._quick))
         storage = f"{folder} ({locate(folder).storage_class.value})"
         trace = training.train(

@@ -149,7 +149,8 @@ def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             heard.hear(line.decode("utf-8", "replace"))
-    done = running.wait()
+    # The driver takes down what the process had on its devices before it is gone.
+    done = running.wait(timeout_seconds=_GRACE_SECONDS)
     if done.returncode == 0:
         return None
     how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"

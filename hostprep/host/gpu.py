@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -159,6 +160,26 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
             closed=opened.closed,
             lost=opened.lost,
         )
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@contextmanager
+def nvml_held() -> Iterator[None]:
+    """Keep NVML open, and with it the devices that are asked after meanwhile.
+
+    Without persistence mode the driver lets go of a device when its last user leaves, and takes
+    seconds to start it for the next. Where there is no NVML nothing is held.
+    """
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield
+        return
+    try:
+        yield
     finally:
         pynvml.nvmlShutdown()
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UNINITIALIZED 1
 #define NOT_SUPPORTED 3
 #define NO_PERMISSION 4
 #define INSUFFICIENT_SIZE 7
@@ -21,13 +22,17 @@ typedef struct {
   char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32];
 } pci;
 
-int nvmlInitWithFlags(unsigned flags) { return CODE; }
-int nvmlShutdown(void) { return 0; }
+static int users = 0;
+int nvmlInitWithFlags(unsigned flags) { users += CODE == 0; return CODE; }
+int nvmlShutdown(void) { return users-- > 0 ? 0 : UNINITIALIZED; }
 const char *nvmlErrorString(int code) { return "an error of the fake"; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "550.54.14"); return 0; }
 int nvmlSystemGetNVMLVersion(char *text, unsigned size) { snprintf(text, size, "12.550.54.14"); return 0; }
 int nvmlSystemGetCudaDriverVersion(int *version) { *version = CUDA; return 0; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = DEVICES; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  *count = DEVICES;
+  return users > 0 ? 0 : UNINITIALIZED;
+}
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
   if (CLOSED >> index & 1) return NO_PERMISSION;
   if (LOST >> index & 1) return GPU_IS_LOST;

@@ -32,6 +32,23 @@ import json
 from hostprep.host.gpu import lasting_reasons, watch_gpu
 print(json.dumps(lasting_reasons(watch_gpu(0, 5))))
 """
+_HOLD = """
+import json
+import pynvml
+from hostprep.host.gpu import nvml_held, read_gpus, read_nvml
+
+def answers():
+    try:
+        return pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return str(error)
+
+with nvml_held():
+    read_nvml()
+    read_gpus()
+    held = answers()
+print(json.dumps([held, answers()]))
+"""
 
 
 def ask(environment: dict[str, str], question: str = _ASK) -> Any:
@@ -43,6 +60,15 @@ def ask(environment: dict[str, str], question: str = _ASK) -> Any:
         check=True,
     )
     return json.loads(done.stdout)
+
+
+def test_what_is_held_stays_open_when_others_have_asked(tmp_path: Path) -> None:
+    held, after = ask(fake_nvml.build(tmp_path), _HOLD)
+    assert held == 1
+    assert after == "Uninitialized"
+    # Where there is no driver there is nothing to hold, and no error either.
+    held, _ = ask(fake_nvml.build(tmp_path, CODE=9), _HOLD)
+    assert held == "Uninitialized"
 
 
 def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
