@@ -38,7 +38,7 @@ lint: $(DEV)  ## ruff, mypy --strict, the layer check and ansible-lint
 test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@scripts/setup.sh --system-tools
 	@$(MAKE) --no-print-directory lint
-	$(PY) -m pytest
+	@scripts/test.sh
 
 # With another torch than pip's: `make test-gpu PY=python3 DEV=`, where pytest, pytest-timeout and
 # what pyproject.toml has as dependencies are installed beside it. Both halves run, whatever the

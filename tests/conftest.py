@@ -12,6 +12,18 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests that hold a measured time against a known one be tried three times.
+
+    Another program on the machine, or another virtual machine beside it, may take a processor or
+    the disk for some seconds, and no tolerance that still means something bears that. Each try is
+    shown (R). What is wrong with hostprep is so three times.
+    """
+    for item in items:
+        if item.get_closest_marker("timed"):
+            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=15))
+
+
 @pytest.fixture(autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep every test away from /var/lib/hostprep, /run/lock, the real /etc/fstab and systemd."""

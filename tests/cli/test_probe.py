@@ -16,9 +16,8 @@ import pytest
 
 from hostprep.probing.folder import PREFIX
 from hostprep.system.state import state_dir
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 SHORT = ("--seconds", "5", "--size", "64M")
 

@@ -30,9 +30,8 @@ from hostprep.probing.readers import read_whole_files
 from tests.integration.test_cgroup_limits import cgroup, hierarchy, inside
 from tests.kit import failing_fs, loops
 from tests.kit.failing_fs import Rule
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 TRUE_WITHIN = 0.10

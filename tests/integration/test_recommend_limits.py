@@ -18,9 +18,8 @@ import pytest
 
 from tests.kit import failing_fs
 from tests.kit.failing_fs import Rule
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 ROOT = Path(__file__).parents[2]
 CPU_V1 = Path("/sys/fs/cgroup/cpu")

@@ -18,9 +18,8 @@ import pytest
 from benchmarks.rigs import arm, far
 from benchmarks.rigs.arm import ArmDisk, arm_disk, write_scattered
 from benchmarks.rigs.far import FarSource, far_source
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 MIB = 1 << 20
 SIZE_BYTES = 1 << 30

@@ -16,7 +16,6 @@ from hostprep.loading.model import Batching
 from hostprep.loading.opening import Opened, describe, open_source
 from hostprep.loading.timing import time_loader
 from hostprep.loading.verdict import code
-from tests.kit.timed import measures_time
 from tests.unit.loading import odd_loaders
 from tests.unit.loading.odd_loaders import SAMPLE_SECONDS, SIZE
 
@@ -51,7 +50,7 @@ def torchs_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@measures_time
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("name", "batching", "batch_size", "each"),
     [

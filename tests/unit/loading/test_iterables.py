@@ -10,9 +10,8 @@ import torch
 
 from hostprep.loading.iterables import count_samples, time_iterable
 from hostprep.loading.opening import Opened
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 
 def slow(item: Any) -> Any:

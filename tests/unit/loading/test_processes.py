@@ -18,10 +18,9 @@ import torch
 
 from hostprep.loading import processes
 from hostprep.loading.timing import time_loader
-from tests.kit.timed import measures_time
 from tests.unit.loading.test_timing import job, opened, silent, torchs_threads  # noqa: F401
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 SIZE_BYTES = 256 << 20
 

@@ -12,10 +12,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from hostprep.errors import Inconclusive
 from hostprep.loading.timing import time_loader
-from tests.kit.timed import measures_time
 from tests.unit.loading.test_timing import Sleepy, job, opened, silent, torchs_threads  # noqa: F401
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 
 class Stream(IterableDataset[torch.Tensor]):

@@ -18,9 +18,8 @@ from hostprep.errors import Inconclusive
 from hostprep.loading.building import ProbeJob, Stamped, UnseenIndices, build
 from hostprep.loading.opening import Opened
 from hostprep.loading.timing import Batches, time_loader
-from tests.kit.timed import measures_time
 
-pytestmark = measures_time
+pytestmark = pytest.mark.timed
 
 
 class Sleepy:
