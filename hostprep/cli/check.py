@@ -81,6 +81,11 @@ def check(
     selection = select(
         all_checks(), level=level, only=_codes("--only", only), skip=_codes("--skip", skip)
     )
+    if save_baseline == "-":
+        raise UsageError(
+            "--save-baseline wants a file: a later --baseline is to read it.",
+            "--json prints the report; ./- is a file of that name",
+        )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
     if inventory is not None:

@@ -230,6 +230,12 @@ def test_what_got_worse_since_a_baseline() -> None:
     assert worse["now"]["status"] == "FAIL"
 
 
+def test_the_standard_output_keeps_no_baseline() -> None:
+    done = hostprep(*SHM_ALONE, "--save-baseline", "-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "wants a file" in done.stderr and not Path("-").exists()
+
+
 def test_a_baseline_of_another_host_is_refused() -> None:
     hostprep(*SHM_ALONE, "--save-baseline", "base.json")
     saved = json.loads(Path("base.json").read_text())
