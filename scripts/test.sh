@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Run all tests in three runs of pytest: those that boot hosts and mount file systems beside the
-# others, since both mostly wait; then, with nothing beside them, those that hold a measured time
-# against a known one. `python -m pytest` has all in one run, which takes half as long again.
+# Run all tests in three runs of pytest: those on real mounts beside the others, which boot hosts,
+# since both wait for half of the time; then, with nothing beside them, those that hold a measured
+# time against a known one. `python -m pytest` has all in one run, which takes half as long again.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 run() { .venv/bin/python -m pytest "$@"; }
 
 said=$(mktemp)
-run -m "not timed" tests/fleet tests/integration >"$said" 2>&1 &
+run -m "not timed" tests/integration >"$said" 2>&1 &
 beside=$!
 trap 'kill -INT "$beside" 2>/dev/null; wait; rm -f "$said"' EXIT
+trap 'exit 130' INT TERM
 
 status=0
-run -m "not timed" --ignore tests/fleet --ignore tests/integration || status=1
-echo "waiting for tests/fleet and tests/integration, which run beside these"
+run -m "not timed" --ignore tests/integration || status=1
+echo "waiting for tests/integration, which run beside these"
 wait "$beside" || status=1
 cat "$said"
 run -m timed || status=1

@@ -221,7 +221,7 @@ def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays:
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:
-    done = recommend("--dataset", str(arrays), "--seconds", "10", "--json")
+    done = recommend("--dataset", str(arrays), "--seconds", "25", "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert set(found) >= CONTRACT
