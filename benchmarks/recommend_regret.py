@@ -432,14 +432,16 @@ def render(kept: dict[str, Any]) -> str:
 
 
 def cell(name: str, result: dict[str, Any], workers: int) -> str:
-    """Return one cell of the sweep: the median, how far the passes lie apart, and a mark."""
+    """Return one cell of the sweep: the median, a mark, and how far its measurements lie apart."""
     passes = result["sweep"].get(str(workers))
     if passes is None:
         return ""
     rates = [p["samples_per_s"] for p in passes]
     mark = "*" if any(p["others"] > limit_of(name) for p in passes) else ""
-    spread = (max(rates) - min(rates)) / statistics.fmean(rates)
-    return f"{statistics.median(rates):,.0f}{mark} ({spread:.0%})"
+    shown = f"{statistics.median(rates):,.0f}{mark}"
+    if len(rates) == 1:
+        return shown
+    return f"{shown} ({(max(rates) - min(rates)) / statistics.fmean(rates):.0%})"
 
 
 def measurements(result: dict[str, Any]) -> str:
