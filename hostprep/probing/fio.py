@@ -19,6 +19,8 @@ from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency
 from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
+# fio and its sixty libraries may come from the very disk that is slow, and page by page.
+_LOADING_SECONDS = 60.0
 _WANTED_FOR = "measure a disk"
 _PLAIN = re.compile(r"[\w/.+-]*", re.ASCII)
 _DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
@@ -49,7 +51,12 @@ class Job:
 
 def version() -> str:
     """Return fio's version; ``MissingTool`` where it is not installed."""
-    done = run(["fio", "--version"], wanted_for=_WANTED_FOR, package="fio", timeout_seconds=10)
+    done = run(
+        ["fio", "--version"],
+        wanted_for=_WANTED_FOR,
+        package="fio",
+        timeout_seconds=_LOADING_SECONDS,
+    )
     return done.stdout.strip()
 
 
