@@ -91,14 +91,19 @@ def arguments(job: Job) -> tuple[str, ...]:
 
 
 def measure(
-    job: Job, *, disks: Iterable[str] = (), tell: Callable[[float], None] = lambda _: None
+    job: Job,
+    *,
+    disks: Iterable[str] = (),
+    tell: Callable[[float], None] = lambda _: None,
+    loading_seconds: float = 0.0,
 ) -> FioRun:
     """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
 
+    ``loading_seconds`` is what fio itself may take to come from a slow disk, beside the pass.
     Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and
     ``FioTooLate`` where it did not end in time.
     """
-    patience = _patience(job)
+    patience = _patience(job) + loading_seconds
     reader = StatusReader()
     meter = Meter(disks)
     with (

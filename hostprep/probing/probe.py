@@ -61,17 +61,23 @@ _SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A path that answers, and what is known of it before anything is measured."""
+    """A path that answers, and what is known of it before anything is measured.
+
+    ``fio_seconds`` is what it took to start fio, where it may have come from a slow disk.
+    """
 
     storage: PathStorage
     fio_version: str
+    fio_seconds: float = 0.0
 
 
 def target(path: str) -> Target:
     """Look at ``path`` and at fio. Raises what is wrong with either; nothing hangs."""
     absolute = os.path.abspath(path)
     look(absolute)
-    return Target(locate(absolute), fio.version())
+    began = time.monotonic()
+    version = fio.version()
+    return Target(locate(absolute), version, time.monotonic() - began)
 
 
 def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
@@ -98,6 +104,9 @@ class _Probe:
         self.storage = to.storage
         self.path = to.storage.path
         self.fio_version = to.fio_version
+        # What makes the files cold takes the programs out of the cache, too: fio comes anew each
+        # time, and with its engine.
+        self.fio_seconds = 2 * to.fio_seconds
         self.settings = settings
         self.observer = observer
         self.begun = time.monotonic()
@@ -277,7 +286,11 @@ class _Probe:
             self.observer.phase(f"{words} reads of {format_bytes(block)}, depth {depth}", each)
             job = fio.Job(file.path, pattern, block, depth, each, file.size_bytes, direct)
             try:
-                runs.append(fio.measure(job, disks=self.disks, tell=self.tell_rate))
+                runs.append(
+                    fio.measure(
+                        job, disks=self.disks, tell=self.tell_rate, loading_seconds=self.fio_seconds
+                    )
+                )
             except fio.FioTooLate as error:
                 return tuple(runs), f"{error.message.rstrip('.')}: {error.hint}"
         return tuple(runs), None

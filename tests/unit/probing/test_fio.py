@@ -124,6 +124,14 @@ def test_what_is_under_way_at_the_end_is_waited_for(fake: Path) -> None:
     assert result.bytes_per_s == 6400
 
 
+def test_an_fio_that_comes_from_a_slow_disk_has_time_to_come(fake: Path) -> None:
+    write(fake, "sleep 4.6\n" + say(status(4096, 1000)))
+    job = Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True)
+    assert measure(job, loading_seconds=4.0).bytes_per_s == 4096
+    with pytest.raises(FioTooLate, match="within 4 s"):
+        measure(job)
+
+
 def test_a_file_that_is_gone_is_named(fake: Path, tmp_path: Path) -> None:
     write(fake, "exit 0\n")
     with pytest.raises(FioFailed, match="go:ne cannot be opened: No such file"):
