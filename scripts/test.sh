@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run all tests in three runs of pytest: those on real mounts beside the others, which boot hosts,
 # since both wait for half of the time; then, with nothing beside them, those that hold a measured
-# time against a known one. `python -m pytest` has all in one run, which takes half as long again.
+# time against a known one. `python -m pytest` has all in one run, which takes longer.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 

@@ -26,7 +26,8 @@ from hostprep.system.parent import die_with_parent
 MARK = "hostprep-verify:"
 _SETTLE_SECONDS = 2.5
 _LOOKS = 5
-# What the shortest training takes: files, workers, a pass to warm up and a round.
+# What the shortest training takes: files, workers, a pass to warm up and a round. An estimate, as
+# are the other times here, until a run on a GPU says better.
 _TRAINING_SECONDS = 4.0
 
 

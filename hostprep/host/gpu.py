@@ -169,7 +169,8 @@ def nvml_held() -> Iterator[None]:
     """Keep NVML open, and with it the devices that are asked after meanwhile.
 
     Without persistence mode the driver lets go of a device when its last user leaves, and takes
-    seconds to start it for the next. Where there is no NVML nothing is held.
+    one to three seconds to start it for the next (NVIDIA, Driver Persistence). Where there is no
+    NVML nothing is held.
     """
     import pynvml
 

@@ -275,11 +275,11 @@ class Measurer:
             job["job"],
             self.what,
             workers,
-            patience,
-            limit,
-            on_opened,
-            on_workers,
-            first_batch_seconds,
+            patience_seconds=patience,
+            limit_seconds=limit,
+            first_batch_seconds=first_batch_seconds,
+            on_opened=on_opened,
+            on_workers=on_workers,
         )
         return following.result(child)
 

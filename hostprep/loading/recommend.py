@@ -17,6 +17,7 @@ from hostprep.loading import decoders, hazards, verdict
 from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
 from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.files import Listing, list_samples
+from hostprep.loading.judging import report_of
 from hostprep.loading.measure import Measurer, Observer
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.report import Report, Wish
@@ -81,7 +82,7 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
                     "torch is not installed: the model alone, not confirmed by a DataLoader"
                 )
             run.model(batch_size)
-        report = run.report("dataset")
+        report = report_of(run, "dataset")
         if wish.compare:
             report = _compared(run, report, image=kind == "image")
         return report
@@ -96,7 +97,7 @@ def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> R
     began = time.monotonic()
     run = Run(_measurer({"loader": name}, name, host, wish, observer, began), wish, began)
     run.measure()
-    report = run.report("loader")
+    report = report_of(run, "loader")
     return _compared(run, report, image=False) if wish.compare else report
 
 

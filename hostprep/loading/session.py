@@ -1,30 +1,25 @@
-"""One recommendation in the making: measure within the budget, then judge."""
+"""One recommendation in the making: what is measured within the budget; ``judging`` judges it."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
-from hostprep.loading import hazards, verdict
 from hostprep.loading.bounds import (
     MOST_UNCONFIRMED,
     MOST_WORKERS,
     PROBE_PREFETCH,
-    bounds,
     distinct_workers,
     main_descriptors,
     main_memory,
 )
-from hostprep.loading.caveats import caveats_of
+from hostprep.loading.bounds import bounds as bounds_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
-from hostprep.loading.known import Known
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import (
     Bound,
@@ -35,9 +30,8 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.pace import Pace
-from hostprep.loading.report import Report, Wish
-from hostprep.loading.search import STOP_GAIN, Point, Search, choose, contenders, feeds
-from hostprep.loading.unconfirmed import modelled
+from hostprep.loading.report import Wish
+from hostprep.loading.search import STOP_GAIN, Search, contenders, feeds
 from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
@@ -47,7 +41,7 @@ _FEW = 2
 
 @dataclass(slots=True)
 class Run:
-    """A recommendation in the making."""
+    """What was measured so far, and what is yet to be."""
 
     measurer: Measurer
     wish: Wish
@@ -99,7 +93,7 @@ class Run:
         self.search.cpus = measurer.host.processors_per_rank
         self.search.failures += self.failures
         subject = measurer.subject
-        if self._is_stream():
+        if self.is_stream():
             # Two workers tell whether they share it out. Where they do not, more are of no use.
             self.search.repeat((2,))
         current = None if subject is None else subject.current_workers
@@ -113,7 +107,7 @@ class Run:
             self._note_untried()
         else:
             most = "one worker a processor"
-            if self._is_stream():
+            if self.is_stream():
                 most = "one worker, as more may give the same samples once more"
             elif not self.search.failures:
                 most = f"{MOST_UNCONFIRMED} workers or one a processor"
@@ -162,100 +156,6 @@ class Run:
         self.cost = cost_of_stages(self.stages, batch_size)
         self.curve = curve_of(self.cost, None, self.measurer.host.capacity_per_rank)
 
-    def report(self, mode: str) -> Report:
-        """Put together what is known, and judge it."""
-        host = self.measurer.host
-        if self.iterable is not None:
-            return self._report_iterable(mode)
-        assert self.cost is not None and self.curve is not None
-        probes = tuple(self.search.probes) if self.search else ()
-        failed = tuple(self.search.failures) if self.search else ()
-        points = self.search.points() if self.search else ()
-        subject = self.measurer.subject
-        length = len(self.listing.names) if self.listing else subject.length if subject else None
-        found_bounds = self._bounds()
-        known = Known(
-            host=host,
-            subject=subject,
-            length=length,
-            cost=self.cost,
-            curve=self.curve,
-            points=points,
-            probes=probes,
-            bounds=found_bounds,
-            stages=self.stages,
-            gpu_rate=self.gpu_rate,
-            cuda=subject is not None and subject.cuda,
-            data_bytes=self._data_bytes(),
-        )
-        candidates = self.search.borne() if self.search else ()
-        if not any(point.workers for point in candidates):
-            # Without workers at least it was measured, if at all; for the rest the model speaks.
-            candidates += tuple(
-                p for p in self._modelled(found_bounds) if p.workers or not candidates
-            )
-        chosen = choose(candidates, self.gpu_rate)
-        made = verdict.recommend(known, chosen)
-        epoch = (
-            None
-            if length is None or not made.expected_samples_per_s
-            else length / (host.ranks * made.expected_samples_per_s)
-        )
-        wanted = min(self.curve.proposal(self.gpu_rate), MOST_WORKERS)
-        return Report(
-            mode=mode,
-            host=host,
-            recommendation=made,
-            hazards=(
-                *hazards.of_host(host),
-                *hazards.of_bounds(wanted, found_bounds),
-                *(() if subject is None else hazards.of_subject(subject)),
-                *hazards.of_probes(host, probes, failed, epoch),
-            ),
-            bounds=found_bounds,
-            subject=subject,
-            listing=self.listing,
-            stages=self.stages,
-            cost=self.cost,
-            transport=self.transport,
-            curve=self.curve,
-            model_agreed=self.search.agreed if self.search else None,
-            gpu_rate=self.gpu_rate,
-            gpu_rate_from=self.gpu_rate_from,
-            points=points,
-            probes=probes,
-            failures=failed,
-            notes=(
-                *self.notes,
-                *caveats_of(
-                    host,
-                    subject,
-                    self.stages,
-                    self.cost,
-                    probes,
-                    batch_size_given=self.wish.batch_size is not None,
-                    seen_before=self.measurer.seen_before,
-                ),
-            ),
-            seconds=time.monotonic() - self.began,
-        )
-
-    def _report_iterable(self, mode: str) -> Report:
-        assert self.iterable is not None
-        rate, error = self.iterable["samples_per_s"], self.iterable["relative_error"]
-        made = verdict.of_iterable(rate, error, self.gpu_rate, self.iterable["counted"])
-        return Report(
-            mode=mode,
-            host=self.measurer.host,
-            recommendation=made,
-            hazards=hazards.of_host(self.measurer.host),
-            subject=self.measurer.subject,
-            gpu_rate=self.gpu_rate,
-            gpu_rate_from=self.gpu_rate_from,
-            notes=tuple(self.notes),
-            seconds=time.monotonic() - self.began,
-        )
-
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
         pace = self._pace()
         limit = pace.limit_seconds(workers)
@@ -303,7 +203,8 @@ class Run:
         batch_size = self.cost.batch_size
         return Pace(self.measurer, batch_size, self.curve, self.search.probes, self.ceiling)
 
-    def _bounds(self) -> tuple[Bound, ...]:
+    def bounds(self) -> tuple[Bound, ...]:
+        """Return what the numbers of workers are bounded by, as far as is known by now."""
         assert self.cost is not None
         subject = self.measurer.subject
         length = subject.length if subject else len(self.listing.names) if self.listing else None
@@ -314,7 +215,7 @@ class Run:
             seen = [self.transport.worker_memory_bytes]  # without samples, and so at least that
         held = [size_bytes for size_bytes in seen if size_bytes]
         each = batch_size * self.measurer.host.ranks  # an epoch is shared by the ranks
-        return bounds(
+        return bounds_of(
             self.measurer.host,
             batch_bytes=self.cost.batch_bytes,
             shared_bytes=self.cost.shared_batch_bytes,
@@ -328,25 +229,9 @@ class Run:
         )
 
     def _most(self) -> int:
-        return min([MOST_WORKERS, *(bound.workers for bound in self._bounds())])
+        return min([MOST_WORKERS, *(bound.workers for bound in self.bounds())])
 
-    def _modelled(self, found_bounds: Sequence[Bound]) -> list[Point]:
-        assert self.curve is not None
-        return modelled(
-            self.curve,
-            self.gpu_rate,
-            capacity_cpus=self.measurer.host.capacity_per_rank,
-            bounds=found_bounds,
-            failed=self.search.failures if self.search else (),
-            ceiling=self.ceiling,
-            is_stream=self._is_stream(),
-        )
-
-    def _is_stream(self) -> bool:
+    def is_stream(self) -> bool:
+        """Return whether the data set is one that workers may give the same samples of."""
         subject = self.measurer.subject
         return subject is not None and subject.kind == "stream"
-
-    def _data_bytes(self) -> float | None:
-        if self.listing is None or not self.listing.whole:
-            return None
-        return self.listing.mean_bytes * len(self.listing.names)

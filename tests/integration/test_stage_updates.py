@@ -31,11 +31,6 @@ def source(tmp_path: Path) -> Path:
     return make_source(tmp_path / "data")
 
 
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
-
-
 def restage(source: Path, target: Path, *words: str, expect: int = 0) -> dict[str, object]:
     before = snapshot(source)
     found = hostprep("stage", source, "--to", target, *words, expect=expect)

@@ -8,6 +8,7 @@ import pytest
 
 from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
+from hostprep.loading.judging import report_of
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import Binding
 from hostprep.loading.report import Report, Wish
@@ -28,7 +29,7 @@ def reported(ranks: int, length: int) -> Report:
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
     probes = [making.probe(0, 250), making.probe(4, 1000, worker_growth_bytes_per_s=float(MIB))]
     run.search = Search(run.curve, None, lambda workers: None, run._most, lambda: 0, probes)
-    return run.report("loader")
+    return report_of(run, "loader")
 
 
 @pytest.mark.parametrize(("ranks", "said"), [(1, False), (8, True)])

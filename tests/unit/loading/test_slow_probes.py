@@ -18,6 +18,7 @@ from hostprep.loading import failures
 from hostprep.loading import measure as measuring
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
+from hostprep.loading.judging import modelled_points
 from hostprep.loading.measure import Measurer
 from hostprep.loading.model import Batching, Binding, FailedProbe
 from hostprep.loading.pace import Pace
@@ -431,4 +432,4 @@ def test_the_model_promises_no_more_than_a_probe_that_was_too_slow_had_shown() -
     assert run.search is not None
     run._take_note(64, failures.TooSlow("too slow.", None, 5))
     assert run._pace().likely_rate(16) == pytest.approx(5 * 32)
-    assert max(point.rate for point in run._modelled([])) == pytest.approx(5 * 32)
+    assert max(point.rate for point in modelled_points(run, [])) == pytest.approx(5 * 32)

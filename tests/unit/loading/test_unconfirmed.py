@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hostprep.loading.curve import curve_of
+from hostprep.loading.judging import report_of
 from hostprep.loading.measure import Measurer
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import Run
@@ -36,7 +37,7 @@ def reported(kind: str = "dataset", **host: Any) -> Report:
         sample_bytes=1,
     )
     run.curve = curve_of(run.cost, None, share.capacity_per_rank)
-    return run.report("loader")
+    return report_of(run, "loader")
 
 
 @pytest.mark.parametrize("cpus", [2, 8])
