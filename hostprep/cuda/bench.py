@@ -232,16 +232,6 @@ class Bench:
         return self._overlap("prefetcher", copies, spins, lambda: self.timed(main=loop))
 
 
-def lacks_memory(error: Exception) -> bool:
-    """Return whether it says that memory was short, the device's or page-locked: no fault of it.
-
-    By its words: torch has a class for its caching allocator alone. What the driver says, who locks
-    pages, and cuBLAS and cuDNN, which allocate by themselves, comes as any other RuntimeError.
-    """
-    words = ("out of memory", "STATUS_ALLOC_FAILED")
-    return isinstance(error, RuntimeError) and any(each in str(error) for each in words)
-
-
 def _copies(source: Any, target: Any, count: int) -> Work:
     """Return ``count`` copies, queued in the stream that is current when it is called."""
 

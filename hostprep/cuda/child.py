@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from hostprep.cuda.bench import lacks_memory
 from hostprep.cuda.starting import TorchFacts
 from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, read_nvml, watch_gpu
 from hostprep.host.gpu_driver import read_driver
+from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
 MARK = "hostprep-verify:"

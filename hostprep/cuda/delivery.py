@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hostprep.cuda import controls
-from hostprep.cuda.bench import Bench, lacks_memory
+from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.torch_backend import TorchCudaBackend
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, EpochTrace
+from hostprep.host.gpu_memory import lacks_memory
 
 _STEP = 1_000_003
 _POISON = -7

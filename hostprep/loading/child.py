@@ -15,6 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
+from hostprep.host.gpu_memory import lacks_memory
 from hostprep.loading.failures import TooSlow
 from hostprep.loading.model import Batching
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
@@ -168,7 +169,9 @@ def _gpu(job: dict[str, Any], events: _Events) -> None:
     while True:
         try:
             result = time_steps(job["device"], size, job["side"], job["seconds"])
-        except torch.cuda.OutOfMemoryError:
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
             if size == 1:
                 raise Inconclusive(
                     f"{job['device']} has no memory free for a training step on one sample."

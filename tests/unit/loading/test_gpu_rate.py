@@ -111,7 +111,12 @@ class Events:
         self.told.append({"event": event, **fields})
 
 
-def memory_for(samples: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+_SHORT = torch.cuda.OutOfMemoryError("CUDA out of memory.")
+
+
+def memory_for(
+    samples: int, monkeypatch: pytest.MonkeyPatch, error: Exception = _SHORT
+) -> list[int]:
     """Have a device with memory for batches of so many samples; return what was tried."""
     tried = []
     steps = gpu_step.time_steps
@@ -119,17 +124,22 @@ def memory_for(samples: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def short(device: str, batch_size: int, side: int, seconds: float) -> dict[str, Any]:
         tried.append(batch_size)
         if batch_size > samples:
-            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+            raise error
         return steps(device, batch_size, side, seconds)
 
     monkeypatch.setattr(gpu_step, "time_steps", short)
     return tried
 
 
+@pytest.mark.parametrize(
+    "error",
+    [_SHORT, RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")],
+    ids=lambda error: type(error).__name__,
+)
 def test_batches_are_halved_until_the_gpu_has_memory_for_them(
-    monkeypatch: pytest.MonkeyPatch,
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried = memory_for(2, monkeypatch)
+    tried = memory_for(2, monkeypatch, error)
     events = Events()
     job = {"device": "cpu", "batch_size": 11, "side": 32, "seconds": 0.05}
     child._gpu(job, events)  # type: ignore[arg-type]
@@ -144,4 +154,13 @@ def test_a_gpu_without_memory_for_one_sample_is_inconclusive(
     memory_for(0, monkeypatch)
     job = {"device": "cpu", "batch_size": 2, "side": 32, "seconds": 0.05}
     with pytest.raises(Inconclusive, match="no memory free"):
+        child._gpu(job, Events())  # type: ignore[arg-type]
+
+
+def test_another_error_of_the_step_is_not_taken_for_too_little_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory_for(2, monkeypatch, RuntimeError("CUDA error: unspecified launch failure"))
+    job = {"device": "cpu", "batch_size": 8, "side": 32, "seconds": 0.05}
+    with pytest.raises(RuntimeError, match="launch failure"):
         child._gpu(job, Events())  # type: ignore[arg-type]
