@@ -5,6 +5,8 @@ Raised where the cause is known, printed in one place (``hostprep.cli.main``).
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class HostprepError(Exception):
     """An operation failed.
@@ -19,6 +21,10 @@ class HostprepError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Between processes a subclass travels without its constructor, whatever that takes.
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 def one_line(text: str) -> str:

@@ -99,12 +99,15 @@ def measure(
 ) -> FioRun:
     """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
 
+    It hears it four times a second, also where there is nothing new.
+
     ``loading_seconds`` is what fio itself may take to come from a slow disk, beside the pass.
     Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and
     ``FioTooLate`` where it did not end in time.
     """
     patience = _patience(job) + loading_seconds
     reader = StatusReader()
+    rate = 0.0
     meter = Meter(disks)
     with (
         _named_plainly(job) as named,
@@ -113,7 +116,8 @@ def measure(
         try:
             for chunk in running.chunks(timeout_seconds=patience):
                 for document in reader.feed(chunk):
-                    tell(reader.rate(document))
+                    rate = reader.rate(document)
+                tell(rate)
             load = meter.load()
             done = running.wait()
         except CommandFailed:

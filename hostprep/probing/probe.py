@@ -6,10 +6,11 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hostprep.errors import UsageError
 from hostprep.host.block import PathStorage, StorageClass, locate
@@ -19,7 +20,7 @@ from hostprep.host.block_link import PcieLink, nvme_link
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import read_mounts
 from hostprep.probing import fio, small_files
-from hostprep.probing.alive import look
+from hostprep.probing.alive import NoAnswer, look
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import counting_devices
 from hostprep.probing.dataset import Found, largest, measure_size, scan
@@ -42,6 +43,8 @@ from hostprep.probing.model import (
     Settings,
     SmallFiles,
 )
+from hostprep.system.apart import work_apart
+from hostprep.system.bounded import NoAnswerInTime
 from hostprep.system.caches import drop_caches
 from hostprep.units import MIB, format_bytes, format_rate
 
@@ -56,6 +59,9 @@ _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
 _FIO_START_SECONDS = 0.45
 _FIO_LEAST_SECONDS = 0.5
 _ASKED_FILES = 64  # of the data set, whether they are compressed
+# The longest that a step which tells nothing may take, beside a tenth of all the time: a file that
+# was just written may have to be brought to a slow disk first.
+_SILENCE_SECONDS = 60.0
 _SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
@@ -84,7 +90,7 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
     """Measure. Nothing that exists is written to, and nothing of ours remains.
 
     Raises ``UsageError`` for budgets that are too small, ``HostprepError`` where fio or a reader
-    fails.
+    fails, ``NoAnswer`` where the storage stops answering: a child process is at work there.
     """
     if not math.isfinite(settings.seconds):
         raise UsageError(f"--seconds {settings.seconds:g} is no time to measure for.")
@@ -94,7 +100,38 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         )
     if settings.drop_caches:
         drop_caches()
-    return _Probe(to, settings, observer).run()
+    try:
+        return work_apart(
+            lambda tell: _Probe(to, settings, _Relay(tell)).run(),
+            lambda told: _pass_on(told, observer),
+            silence_seconds=_SILENCE_SECONDS + settings.seconds / 10,
+        )
+    except NoAnswerInTime:
+        raise NoAnswer(
+            f"{to.storage.path} stopped answering while it was measured.",
+            "is the device still there? see `dmesg`; if much is still to be written to it: "
+            "`sync`, then probe again",
+        ) from None
+
+
+class _Relay:
+    """An observer in the process that measures: sends on what it is told."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def phase(self, name: str, seconds: float) -> None:
+        self._tell((name, seconds))
+
+    def progress(self, text: str) -> None:
+        self._tell(text)
+
+
+def _pass_on(told: tuple[str, float] | str, observer: Observer) -> None:
+    if isinstance(told, str):
+        observer.progress(told)
+    else:
+        observer.phase(*told)
 
 
 class _Probe:
@@ -297,7 +334,7 @@ class _Probe:
 
     def tell_rate(self, bytes_per_s: float) -> None:
         """Show the rate, and look at the link while it is in use."""
-        self.observer.progress(format_rate(bytes_per_s))
+        self.observer.progress(format_rate(bytes_per_s) if bytes_per_s else "")
         for disk in self.storage.disks:
             link = nvme_link(disk.name) if disk.transport is Transport.NVME else None
             if link and (self.link is None or link.bytes_per_s > self.link.bytes_per_s):

@@ -21,6 +21,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S, Latency
+from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
 
 _BUFFER_BYTES = MIB
@@ -118,6 +119,7 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
 
 def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) -> None:
     """In a child: read until the names or the time are over, then tell."""
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")

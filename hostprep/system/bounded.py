@@ -30,10 +30,12 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
     os.close(writer)
     said = bytearray()  # an answer of many megabytes comes in small pieces
     deadline = time.monotonic() + patience_seconds
+    answer_waits = select.poll()  # select(2) itself knows no descriptor above 1023
+    answer_waits.register(reader, select.POLLIN)
     try:
         while True:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([reader], [], [], left)[0]:
+            if left <= 0 or not answer_waits.poll(1000 * left):
                 raise NoAnswerInTime
             piece = os.read(reader, 65536)
             if not piece:
@@ -41,7 +43,7 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
             said += piece
     finally:
         os.close(reader)
-        _leave(child)
+        leave(child)
     if not said:
         raise ChildProcessError("the child ended without an answer")
     fine, answer = json.loads(said)
@@ -53,12 +55,7 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
 def _answer(question: Callable[[], Any], writer: int) -> None:
     """In the child: answer into the pipe and end without any clean-up of the parent's things."""
     try:
-        # Left behind, stuck, it would hold what is open: a lock, the pipe that our reader waits at.
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        os.closerange(3, writer)
-        os.closerange(writer + 1, 1 << 16)
+        hold_only(writer)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
@@ -72,7 +69,20 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         os._exit(0)
 
 
-def _leave(child: int) -> None:
+def hold_only(keep: int) -> None:
+    """Close all that this process has open but ``keep``.
+
+    A child that is left behind, stuck, would hold a lock, or the pipe that our reader waits at.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def leave(child: int) -> None:
+    """Kill a child and wait for its end, but not where it is stuck in the kernel."""
     deadline = time.monotonic() + 0.5
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         os.kill(child, signal.SIGKILL)

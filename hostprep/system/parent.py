@@ -10,4 +10,9 @@ _PR_SET_PDEATHSIG = 1
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends, so that kill -9 leaves nothing."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    end_with_parent(signal.SIGKILL)
+
+
+def end_with_parent(by: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)

@@ -467,6 +467,28 @@ def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operatio
     assert took < 5.5
 
 
+@pytest.mark.parametrize("operation", ["open", "read"])
+def test_files_that_hang_do_not_keep_the_probe(safe_dir: Path, operation: str) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = small_set(safe_dir / "behind", 60)
+    script = (
+        "import sys, hostprep.probing.probe as probe\n"
+        "from hostprep.cli.main import run\n"
+        "probe._SILENCE_SECONDS = 4\n"
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    with failing_fs.failing_fs(behind, where=safe_dir) as broken:
+        broken.tell(Rule("/*.jpg", operation, error=None, hang_seconds=45))
+        line = [sys.executable, "-c", script, "probe", str(broken.mount), "--seconds", "5"]
+        begun = time.monotonic()
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        took = time.monotonic() - begun
+    assert done.returncode in (1, 4)
+    assert "hangs" in done.stderr or "stopped answering" in done.stderr
+    assert took < 30  # also its end: nobody waits for those that are stuck
+
+
 def test_a_data_set_of_shards_is_read_sequentially(safe_dir: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900m", "v", safe_dir], check=True)
     block = os.urandom(MIB)

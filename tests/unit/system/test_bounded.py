@@ -52,7 +52,7 @@ def test_it_holds_nothing_of_ours_open() -> None:
     code = (
         "import os, time\n"
         "from hostprep.system import bounded\n"
-        "bounded._leave = lambda child: None\n"  # as if it could not be killed
+        "bounded.leave = lambda child: None\n"  # as if it could not be killed
         "try: bounded.ask_in_child(lambda: time.sleep(8), patience_seconds=0.2)\n"
         "except bounded.NoAnswerInTime: print('given up')\n"
     )

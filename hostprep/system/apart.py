@@ -1,0 +1,102 @@
+"""Work that may get stuck in the kernel, done by a child process that can be left behind.
+
+For work of many steps that tells how far it is; ``bounded`` is for one question.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection, Pipe
+from types import FrameType
+from typing import Any, TypeVar
+
+from hostprep.errors import HostprepError
+from hostprep.system.bounded import NoAnswerInTime, hold_only, leave
+from hostprep.system.parent import end_with_parent
+
+# To take away what the work has made; a second Ctrl-C does not wait for it.
+_TIDYING_SECONDS = 10.0
+_TOLD, _DONE, _FAILED = range(3)
+
+T = TypeVar("T")
+
+
+def work_apart(
+    work: Callable[[Callable[[Any], None]], T],
+    hear: Callable[[Any], None],
+    *,
+    silence_seconds: float,
+) -> T:
+    """Return what ``work`` returns, or raise what it raises; it runs in a forked child process.
+
+    ``work`` is given a function that tells something, which ``hear`` hears here. Results, errors
+    and what is told are pickled. Raises ``NoAnswerInTime`` where nothing comes for longer than
+    ``silence_seconds``: the child is killed then, and left where it is stuck. Whatever else ends
+    this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
+    """
+    ours, theirs = Pipe(duplex=False)
+    child = os.fork()
+    if child == 0:
+        _work(work, theirs)
+    theirs.close()
+    ended = False
+    try:
+        while True:
+            if not ours.poll(silence_seconds):
+                ended = True
+                raise NoAnswerInTime
+            try:
+                kind, said = ours.recv()
+            except EOFError:
+                raise HostprepError("the process that did the work was killed.") from None
+            if kind == _TOLD:
+                hear(said)
+                continue
+            ended = True
+            if kind == _FAILED:
+                raise said
+            result: T = said
+            return result
+    finally:
+        if not ended:
+            _interrupt(child)
+        ours.close()
+        leave(child)
+
+
+def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> None:
+    """In the child: work, tell of it, and end without any clean-up of the parent's things."""
+    try:
+        hold_only(pipe.fileno())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
+        signal.signal(signal.SIGTERM, _stop)
+        end_with_parent(signal.SIGTERM)
+        try:
+            said = _DONE, work(lambda told: pipe.send((_TOLD, told)))
+        except BaseException as error:
+            if not isinstance(error, HostprepError):
+                error.add_note(traceback.format_exc())
+            said = _FAILED, error
+        pipe.send(said)
+    finally:
+        os._exit(0)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # or a second one would cut the tidying short
+    raise KeyboardInterrupt
+
+
+def _interrupt(child: int) -> None:
+    """Have the child tidy up and wait until it has, but not for ever."""
+    os.kill(child, signal.SIGTERM)
+    deadline = time.monotonic() + _TIDYING_SECONDS
+    while time.monotonic() < deadline:
+        # Not taken from the process table: ``leave`` does that.
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return
+        time.sleep(0.01)

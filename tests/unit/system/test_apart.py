@@ -1,0 +1,128 @@
+"""Work in a child process: heard, returned, raised, given up, interrupted and tidied up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from hostprep.errors import HostprepError, MissingTool
+from hostprep.system.apart import work_apart
+from hostprep.system.bounded import NoAnswerInTime
+
+Tell = Callable[[Any], None]
+
+
+def nothing(told: Any) -> None:
+    """Hear and forget."""
+
+
+def children() -> list[int]:
+    return [child.pid for child in psutil.Process().children()]
+
+
+def test_what_it_tells_is_heard_and_what_it_returns_comes_back() -> None:
+    def work(tell: Tell) -> tuple[int, int]:
+        tell("half")
+        tell(("phase", 1.5))
+        return os.getpid(), 7
+
+    heard: list[Any] = []
+    before = children()
+    pid, seven = work_apart(work, heard.append, silence_seconds=5)
+    assert (heard, seven) == (["half", ("phase", 1.5)], 7)
+    assert pid != os.getpid()
+    assert children() == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HostprepError("it failed.", "do this"),
+        MissingTool("fio", wanted_for="measure", package="fio"),  # its constructor takes no message
+        OSError(5, "Input/output error", "/data"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_it_raises_is_raised_here(error: Exception) -> None:
+    def work(tell: Tell) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        work_apart(work, nothing, silence_seconds=5)
+    known = {name: said for name, said in vars(caught.value).items() if name != "__notes__"}
+    assert (str(caught.value), known) == (str(error), vars(error))
+
+
+def test_a_bug_in_it_says_where() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        work_apart(lambda tell: 1 // 0, nothing, silence_seconds=5)
+    assert "test_apart.py" in caught.value.__notes__[0]
+
+
+def test_silence_is_given_up_but_not_slowness() -> None:
+    def slow(tell: Tell) -> str:
+        for _ in range(6):
+            time.sleep(0.1)
+            tell("on")
+        return "done"
+
+    assert work_apart(slow, nothing, silence_seconds=0.4) == "done"
+    begun, before = time.monotonic(), children()
+    with pytest.raises(NoAnswerInTime):
+        work_apart(lambda tell: time.sleep(60), nothing, silence_seconds=0.3)
+    assert time.monotonic() - begun < 5
+    assert children() == before
+
+
+def test_one_that_is_killed_is_told() -> None:
+    with pytest.raises(HostprepError, match="killed"):
+        work_apart(lambda tell: os.kill(os.getpid(), 9), nothing, silence_seconds=5)
+
+
+def test_an_interruption_lets_it_tidy_up(tmp_path: Path) -> None:
+    mark = tmp_path / "tidied"
+
+    def work(tell: Tell) -> None:
+        try:
+            tell("begun")
+            time.sleep(60)
+        except KeyboardInterrupt:
+            time.sleep(0.2)  # a second signal meanwhile does not cut it short
+            mark.touch()
+            raise
+
+    def interrupt(told: Any) -> None:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    with pytest.raises(KeyboardInterrupt):
+        work_apart(work, interrupt, silence_seconds=20)
+    assert mark.exists()
+
+
+def test_kill_9_of_the_parent_lets_it_tidy_up(tmp_path: Path) -> None:
+    mark = tmp_path / "tidied"
+    code = (
+        "import os, pathlib, time\n"
+        "from hostprep.system.apart import work_apart\n"
+        "def work(tell):\n"
+        "    try:\n"
+        "        tell('begun'); time.sleep(60)\n"
+        "    finally:\n"
+        f"        pathlib.Path({str(mark)!r}).touch()\n"
+        "work_apart(work, lambda told: os.kill(os.getpid(), 9), silence_seconds=20)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    deadline = time.monotonic() + 10
+    while not mark.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert mark.exists()
