@@ -78,7 +78,7 @@ def stage(
         typer.Option(metavar="SIZE", help="Memory left for the machine; larger of 4G and 10%."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Mount the volume though the memory does not suffice.")
+        bool, typer.Option("--force", help="Take the memory though it does not suffice.")
     ] = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Fail where another run is at work on the target.")
@@ -96,9 +96,9 @@ def stage(
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())
-    if to is not None and (at is not None or fstab or reserve is not None or force):
+    if to is not None and (at is not None or fstab):
         raise UsageError(
-            "--at, --fstab, --reserve and --force go with --to-tmpfs, not with --to.",
+            "--at and --fstab go with --to-tmpfs, not with --to.",
             "they are about the volume that it mounts; leave them out",
         )
     if verify not in list(Verify):

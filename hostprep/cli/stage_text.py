@@ -22,14 +22,17 @@ _MOST_LISTED = 10
 
 
 def announce(plan: StagePlan) -> None:
-    _warn_of_volume(plan)
+    _warn(plan)
     if plan.refusal is None:
         for line in _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan):
             say(printable(line))
 
 
-def _warn_of_volume(plan: StagePlan) -> None:
-    for warning in plan.volume.warnings if plan.volume is not None else ():
+def _warn(plan: StagePlan) -> None:
+    from hostprep.volumes.budget import budget_warnings
+
+    warnings = budget_warnings(plan.budget) if plan.request.force else ()
+    for warning in warnings if plan.volume is None else plan.volume.warnings:
         say(f"hostprep: warning: {printable(warning)}")
 
 
@@ -146,8 +149,8 @@ def _unwritable(plan: StagePlan) -> str | None:
 def show_stage_plan(plan: StagePlan) -> None:
     """Render what a run would do: the whole of a dry run."""
     space = plan.space
-    budget = plan.volume.budget if plan.volume is not None else None
-    _warn_of_volume(plan)
+    budget = plan.budget
+    _warn(plan)
     if plan.nothing_to_do and plan.refusal is None:
         emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
         for line in _more_than_asked(plan):
@@ -163,10 +166,11 @@ def show_stage_plan(plan: StagePlan) -> None:
         f" and {inodes}"
     )
     if budget is not None:
+        then = "with the volume full" if plan.volume is not None else "with the copies"
         after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
         emit_text(
             f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-            f"{format_bytes(max(0, after))} left with the volume full; the machine should keep "
+            f"{format_bytes(max(0, after))} left {then}; the machine should keep "
             f"{format_bytes(budget.reserve_bytes)}"
         )
     _show_rights(plan)

@@ -29,10 +29,13 @@ from hostprep.staging.removing import cut_short_refusal
 from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan
 from hostprep.staging.space import (
+    IN_MEMORY,
     Space,
+    check_memory,
     check_space,
     directory_space,
     fits,
+    memory_budget,
     reclaiming,
     volume_request,
     volume_space,
@@ -96,19 +99,23 @@ def decide(
         order=request.order,
         gentle=request.gentle,
     )
-    volume = None
+    volume = budget = None
     if request.volume_size_bytes is not None:
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
         space = volume_space(files, volume)
+        budget = volume.budget
         refusal = refusal or volume.refusal
     else:
         space = directory_space(request, files)
+        budget = memory_budget(request, space) if files.copied.files else None
     if parent_fd is not None and not fits(space):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
     if parent_fd is not None or volume is None:
         refusal = refusal or _read_only_refusal(request, files)
     refusal = refusal or _room_refusal(request, space, previous)
+    if volume is None and budget is not None:
+        refusal = refusal or check_memory(request, budget)
     return StagePlan(
         request=request,
         source_fd=source_fd,
@@ -116,6 +123,7 @@ def decide(
         files=files,
         space=space,
         volume=volume,
+        budget=budget,
         storage=storage,
         sample=sample,
         reading=reading,
@@ -278,4 +286,4 @@ def _plan_files(
 def _in_ram(path: str) -> bool:
     """Whether ``path``, or the nearest parent that exists, lies on a file system in memory."""
     mount = mount_containing(os.path.realpath(path), read_mounts())
-    return mount is not None and mount.fstype in ("tmpfs", "ramfs")
+    return mount is not None and mount.fstype in IN_MEMORY

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hostprep.staging.reading import Reading
     from hostprep.staging.sampling import Sample
     from hostprep.staging.space import Space
+    from hostprep.volumes.model import RamBudget
     from hostprep.volumes.plan import VolumePlan
 
 # What a run needs once the source is scanned: a tenth of a second from a cold disk, which passes
@@ -41,7 +42,10 @@ _NEEDED_LATER = (
 
 @dataclass(slots=True)
 class StagePlan:
-    """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``."""
+    """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``.
+
+    ``budget`` is what the run's volume, or its copies on a tmpfs that is there, take of the memory.
+    """
 
     request: StageRequest
     source_fd: int
@@ -49,6 +53,7 @@ class StagePlan:
     files: CopyPlan
     space: Space
     volume: VolumePlan | None
+    budget: RamBudget | None
     storage: PathStorage
     sample: Sample
     reading: Reading

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plan import CopyPlan
+from hostprep.staging.target import mount_below
 from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
-from hostprep.volumes.model import LiveVolume, VolumeRequest
+from hostprep.volumes.budget import arithmetic, budget_of
+from hostprep.volumes.facts import gather
+from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget, VolumeRequest
 from hostprep.volumes.plan import VolumePlan
 
 # Inodes beyond what the data set takes, so that a later update does not need a remount at once.
 _SPARE_INODES = 4096
+IN_MEMORY = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,35 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",
+    )
+
+
+def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
+    """Return what a directory in memory takes of the machine's, None where it is none such.
+
+    Nor in a volume of hostprep, all of which was counted when it was mounted.
+    """
+    mount = mount_below(request.parent)
+    if mount is None or mount.fstype not in IN_MEMORY:
+        return None
+    try:
+        facts = gather(mount.target)
+    except Refused:
+        return None  # a mount point that no volume of ours can have
+    if facts.is_ours:
+        return None
+    growth = space.needed_bytes + space.needed_inodes * INODE_BYTES
+    return budget_of(growth, facts, request.reserve_bytes)
+
+
+def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
+    """Return a refusal where the copies would take memory that the machine needs, else None."""
+    if budget.fits or request.force:
+        return None
+    return Refused(
+        f"the data set does not fit into the memory, in which {request.parent} is:"
+        f" {arithmetic(budget)}; nothing was changed.",
+        "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same",
     )
 
 

@@ -20,17 +20,10 @@ def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) 
 
     ``request.force`` lets it pass.
     """
-    reserve = request.reserve_bytes
-    budget = RamBudget(
-        growth_bytes=growth_bytes,
-        available_bytes=facts.headroom.available_bytes,
-        reserve_bytes=default_reserve(facts.headroom.ram_bytes) if reserve is None else reserve,
-        available_from=facts.headroom.available_from,
-        promised_bytes=facts.promised_bytes,
-    )
+    budget = budget_of(growth_bytes, facts, request.reserve_bytes)
     if not budget.fits and not request.force:
         raise Refused(
-            f"{facts.path} does not fit into the memory: {_arithmetic(budget)}; nothing was"
+            f"{facts.path} does not fit into the memory: {arithmetic(budget)}; nothing was"
             " changed.",
             "choose a smaller size, fewer inodes or a smaller --reserve; --force mounts it"
             " all the same",
@@ -38,7 +31,21 @@ def check_budget(request: VolumeRequest, facts: VolumeFacts, growth_bytes: int) 
     return budget
 
 
-def _arithmetic(budget: RamBudget) -> str:
+def budget_of(growth_bytes: int, facts: VolumeFacts, reserve_bytes: int | None) -> RamBudget:
+    """Return the budget of ``growth_bytes`` more; ``reserve_bytes`` of None is the default."""
+    if reserve_bytes is None:
+        reserve_bytes = default_reserve(facts.headroom.ram_bytes)
+    return RamBudget(
+        growth_bytes=growth_bytes,
+        available_bytes=facts.headroom.available_bytes,
+        reserve_bytes=reserve_bytes,
+        available_from=facts.headroom.available_from,
+        promised_bytes=facts.promised_bytes,
+    )
+
+
+def arithmetic(budget: RamBudget) -> str:
+    """Return the sum of a budget that does not fit, in words."""
     promised = ""
     if budget.promised_bytes:
         promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes"
@@ -55,4 +62,4 @@ def budget_warnings(budget: RamBudget | None) -> tuple[str, ...]:
     """Return what to say about a budget that only ``--force`` let pass."""
     if budget is None or budget.fits:
         return ()
-    return (f"--force overrides the memory budget: {_arithmetic(budget)}",)
+    return (f"--force overrides the memory budget: {arithmetic(budget)}",)

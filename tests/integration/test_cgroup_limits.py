@@ -105,6 +105,22 @@ def test_the_budget_follows_the_limit_of_an_ancestor(safe_dir: Path) -> None:
             inner.rmdir()
 
 
+def test_copies_into_a_tmpfs_that_is_there_follow_the_limit(safe_dir: Path) -> None:
+    """Where the kernel would end a worker half-way, it is refused before anything is written."""
+    version, parent = hierarchy("memory")
+    source, target = safe_dir / "data", safe_dir / "ram"
+    source.mkdir()
+    (source / "file").write_bytes(bytes(200 * MIB))
+    target.mkdir()
+    with cgroup(parent) as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(256 * MIB))
+        stage = ("stage", str(source), "--to", str(target), "--reserve", "128M")
+        refused = hostprep(group, *stage, expect=5)
+    assert str(group) in refused["error"]["message"]
+    assert list(target.iterdir()) == []
+
+
 def test_usable_processors_follow_the_quota() -> None:
     version, parent = hierarchy("cpu")
     show = "from hostprep.host.cpu import read_cpu; c = read_cpu(); print(c.usable, c.usable_from)"

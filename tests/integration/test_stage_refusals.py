@@ -226,6 +226,35 @@ def test_the_memory_budget_holds_and_force_overrides_it(source: Path, safe_dir: 
     assert hostprep("unstage", "data")["unmounted"] is True
 
 
+def test_a_tmpfs_that_others_mounted_counts_as_memory_too(source: Path, target: Path) -> None:
+    """It may be larger than the memory that is free, as /dev/shm is."""
+    to = ("--to", target, "--reserve", "100%")
+    before = snapshot(target.parent)
+    assert "reserved for the machine" in refused("stage", source, *to)
+    planned = hostprep("stage", source, *to, "--dry-run", expect=5)
+    assert "reserved for the machine" in planned["error"]["message"]
+    assert snapshot(target.parent) == before
+    assert hostprep("stage", source, *to, "--force")["published"] is True
+    assert hostprep("stage", source, *to)["changed"] is False  # it takes nothing more
+    assert hostprep("unstage", "data")["left"] == []
+
+
+def test_a_directory_in_a_volume_was_counted_with_it(source: Path, safe_dir: Path) -> None:
+    hostprep("mount", safe_dir / "v", "--size", "64M", "--reserve", "0")
+    to = ("--to", safe_dir / "v" / "below", "--reserve", "100%")
+    assert hostprep("stage", source, *to)["published"] is True
+    hostprep("unstage", "data")
+    hostprep("unmount", safe_dir / "v", "--discard-data")
+
+
+def test_a_disk_is_no_memory(source: Path, safe_dir: Path) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    with loops.loop_filesystem("ext4", 64 << 20, safe_dir) as disk:
+        to = ("--to", disk, "--reserve", "100%")
+        assert hostprep("stage", source, *to)["published"] is True
+
+
 @pytest.mark.parametrize(
     "bad",
     ["symlink", "file", "parent of others"],
@@ -307,8 +336,7 @@ def test_what_somebody_added_survives_updates_and_is_named(
         ("stage", "{source}", "--to", "{target}", "--to-tmpfs", "1G"),
         ("stage", "{source}", "--to", "{target}", "--at", "/mnt/x"),
         ("stage", "{source}", "--to", "{target}", "--fstab"),
-        ("stage", "{source}", "--to", "{target}", "--reserve", "2G"),
-        ("stage", "{source}", "--to", "{target}", "--force"),
+        ("stage", "{source}", "--to", "{target}", "--reserve", "much"),
         ("stage", "{source}/none", "--to", "{target}"),
         ("stage", "{source}/class-0/images/000.bin", "--to", "{target}"),
         ("stage", "{source}", "--to", "{target}", "--name", "a/b"),
