@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from hostprep.staging import digest
@@ -76,6 +77,17 @@ class CopyPlan:
             or self.make_directories
             or self.resumed.files
         )
+
+    def copies_among(self, paths: Set[str]) -> int:
+        """Return how many of ``paths`` are copied or linked."""
+        if not paths:
+            return 0  # which spares unpacking
+        places = itertools.chain(
+            ((batch.directory, entry.name) for batch in self.batches for entry in batch.entries()),
+            ((directory, entry.name) for directory, entry in self.large),
+            ((link.directory, link.entry.name) for link in self.links),
+        )
+        return sum(join(directory, name) in paths for directory, name in places)
 
     def space_needed(self) -> int:
         """Return the bytes that the copies and the journal take on the target."""

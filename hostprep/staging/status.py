@@ -162,9 +162,10 @@ def _compare(record: Record) -> dict[str, Any]:
             published_fd=published_fd,
             private_fd=None,
         )
+    # What failed when it was staged would be tried again: that is not what makes it stale.
     failed = {item.path for item in record.skipped if item.failed}
     return {
-        "copy": max(0, plan.copied.files + len(plan.links) - len(failed)),
+        "copy": plan.copied.files + len(plan.links) - plan.copies_among(failed),
         "delete": len(plan.delete) + len(plan.delete_directories),
         "folders": len(plan.make_directories),
         "foreign": len(plan.foreign),

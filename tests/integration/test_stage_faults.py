@@ -396,6 +396,21 @@ def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
     assert hostprep("unstage", "data")["left"] == []
 
 
+def test_what_failed_does_not_hide_that_another_file_changed(source: Path, target: Path) -> None:
+    def freshness() -> tuple[str, str]:
+        (status,) = hostprep("status")["datasets"]
+        return status["state"], status["freshness"]
+
+    hostprep("stage", source, "--to", target)
+    (target / "data/class-0/images/new").write_bytes(b"somebody's")
+    (source / "class-0/images/new").write_bytes(b"the source's")
+    found = hostprep("stage", source, "--to", target, "--partial")
+    assert failed(found) == {"class-0/images/new"}
+    assert freshness() == ("partial", "fresh")
+    rewrite(source / "class-1/images/000.bin", b"another")
+    assert freshness() == ("partial", "stale")
+
+
 def test_a_large_file_that_fails_in_its_last_range(
     fs: FailingFs, source: Path, target: Path
 ) -> None:
