@@ -174,7 +174,7 @@ def show_stage_plan(plan: StagePlan) -> None:
             f"{format_bytes(budget.reserve_bytes)}"
         )
     _show_rights(plan)
-    emit_text("dry run: nothing was changed")
+    emit_text(f"dry run: nothing was changed{'' if plan.refusal is None else '; it is refused:'}")
 
 
 def _show_rights(plan: StagePlan) -> None:
@@ -201,6 +201,15 @@ def conclude(
             "hostprep: warning: the target's file system cannot hold ACLs or user attributes;"
             f" without theirs: {format_count(result.lost_attributes, 'entry')}"
         )
+    if result.outward_links:
+        links = format_count(result.outward_links, "symlink")
+        named = ", ".join(map(printable, result.outward_named[:3]))
+        more = ", ..." if result.outward_links > 3 else ""
+        say(
+            f"hostprep: warning: leading out of the data set: {links} ({named}{more});"
+            " what they lead to was not staged"
+        )
+        say("  -> stage the directory that holds both, or copy with what they lead to: `cp -rL`")
     for path in result.left[:_MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
     for item in failed[:_MOST_LISTED]:
@@ -293,6 +302,8 @@ def result_fields(
         "skipped": _skipped_fields(result.skipped),
         "left": list(result.left),
         "lost_attributes": result.lost_attributes,
+        "outward_links": result.outward_links,
+        "outward_named": list(result.outward_named),
         "digest": result.digest,
         "verified": result.verified,
         "verify": result.verify.value,

@@ -113,6 +113,12 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
     return entry, content
 
 
+def leads_out(directory: str, content: str) -> bool:
+    """Whether a symlink in ``directory`` leads out of the data set, by the names alone."""
+    path = os.path.normpath(f"{directory}/{content}" if directory else content)
+    return content.startswith("/") or path == ".." or path.startswith("../")
+
+
 def open_range_target(entry: Entry, target_dir: int) -> int:
     """Open the target of a file that is copied in ranges, its final size set.
 

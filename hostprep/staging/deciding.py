@@ -40,7 +40,12 @@ from hostprep.staging.space import (
     volume_request,
     volume_space,
 )
-from hostprep.staging.target import moved_refusal, open_parent, standing_directory
+from hostprep.staging.target import (
+    moved_refusal,
+    open_parent,
+    standing_directory,
+    unmounted_refusal,
+)
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
 from hostprep.volumes.facts import gather
@@ -71,11 +76,11 @@ def decide(
     published = published_fd is not None
     refusal = (
         (moved_refusal(previous) if previous is not None else None)
+        or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
         or _nested_refusal(request, previous)
         or _ownership_refusal(request, previous, published)
     )
-    if refusal is None and published:
-        refusal = _emptied_refusal(request, scan, previous)
+    refusal = refusal or _empty_refusal(request, scan, previous, published)
     files = (
         CopyPlan()
         if refusal is not None
@@ -194,10 +199,17 @@ def _ownership_refusal(
     return None
 
 
-def _emptied_refusal(request: StageRequest, scan: Scan, previous: Record | None) -> Refused | None:
-    """Refuse to follow a source that has nothing left: likely it is not mounted now."""
-    if previous is None or previous.files == 0 or scan.totals.entries or len(scan.directories) > 1:
+def _empty_refusal(
+    request: StageRequest, scan: Scan, previous: Record | None, published: bool
+) -> Refused | None:
+    """Refuse a source that has nothing in it, or nothing left: likely it is not mounted now."""
+    if scan.totals.entries or len(scan.directories) > 1 or scan.skipped:
         return None
+    if previous is None or previous.files == 0 or not published:
+        return Refused(
+            f"the source {request.source} is empty; nothing was changed.",
+            f"is its file system mounted? `findmnt -T {shlex.quote(request.source)}` shows it",
+        )
     return Refused(
         f"the source {request.source} is empty, and {previous.files:,} files were staged from it:"
         f" {request.target} would be emptied too; nothing was changed.",

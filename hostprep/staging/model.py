@@ -224,7 +224,9 @@ class StageRequest:
 class StageResult:
     """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract.
 
-    ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold.
+    ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold,
+    ``outward_links`` the symlinks that were copied and lead out of the data set: what they lead to
+    is not in it. ``outward_named`` are some of these.
     """
 
     dataset: str
@@ -247,5 +249,7 @@ class StageResult:
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
     lost_attributes: int = 0
+    outward_links: int = 0
+    outward_named: tuple[str, ...] = ()
     cpu_seconds: float | None = None
     volume: LiveVolume | None = None

@@ -88,5 +88,7 @@ def result_of(
         phases=phases,
         cpu_seconds=copied.cpu_seconds or None,
         lost_attributes=copied.lost_xattrs,
+        outward_links=copied.outward,
+        outward_named=tuple(copied.outward_named),
         volume=live,
     )

@@ -17,6 +17,7 @@ from hostprep.staging.manifest import Record
 from hostprep.staging.private import private_name
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.volumes.records import all_records
 
 # How long a source may take to say where it lies, which a dead network mount never does.
 _PATIENCE_SECONDS = 2.0
@@ -152,6 +153,21 @@ def moved_refusal(record: Record) -> Refused | None:
         f"{cure} and run the same command again; where they are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
+
+
+def unmounted_refusal(parent: str) -> Refused | None:
+    """Refuse to copy below the mount point of a volume that is not mounted: onto the disk there."""
+    mounts = read_mounts()
+    for volume in all_records():
+        if _inside(parent, volume.path) and mount_at(volume.path, mounts) is None:
+            place = shlex.quote(volume.path)
+            return Refused(
+                f"{volume.path} is a volume of hostprep that is not mounted: the copies would lie"
+                " on the disk below its mount point; nothing was changed.",
+                f"mount it: hostprep mount {place} --size {volume.size_bytes}; or give it up:"
+                f" hostprep unmount {place}",
+            )
+    return None
 
 
 def mount_below(path: str) -> Mount | None:

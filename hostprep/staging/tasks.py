@@ -15,6 +15,7 @@ from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool
 from hostprep.staging.reading import Reading
 from hostprep.staging.tree import join
+from hostprep.staging.worker import MOST_NAMED
 
 _T = TypeVar("_T")
 
@@ -30,7 +31,8 @@ class Copied:
 
     ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
     what this process and its workers spent on it. ``linked`` has, by device and inode of the
-    source, each file with several names: its entry as it was copied, and its content.
+    source, each file with several names: its entry as it was copied, and its content. ``outward``
+    counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.
     """
 
     files: int = 0
@@ -42,6 +44,8 @@ class Copied:
     readers: int | None = None
     cpu_seconds: float = 0.0
     linked: dict[tuple[int, int], tuple[Entry, str | None]] = field(default_factory=dict)
+    outward: int = 0
+    outward_named: list[str] = field(default_factory=list)
 
     def add(self, more: Copied) -> None:
         """Add what came of another plan."""
@@ -51,6 +55,8 @@ class Copied:
         self.problems.extend(more.problems)
         self.lost_xattrs += more.lost_xattrs
         self.linked.update(more.linked)
+        self.outward += more.outward
+        self.outward_named = [*self.outward_named, *more.outward_named][:MOST_NAMED]
 
 
 class Tasks:
@@ -93,7 +99,7 @@ class Tasks:
         return "copy", [(batch.directory, batch.packed) for batch in batches], self._copied_batch
 
     def _copied_batch(self, result: Any) -> None:
-        files, size_bytes, total, problems, linked, lost = result
+        files, size_bytes, total, problems, linked, (outward, named), lost = result
         copied = self._copied
         copied.files += files
         copied.bytes += size_bytes
@@ -103,6 +109,8 @@ class Tasks:
         for item, content in linked:
             entry = Entry._make(item)
             copied.linked[entry.dev, entry.ino] = entry, content
+        copied.outward += outward
+        copied.outward_named.extend(named[: MOST_NAMED - len(copied.outward_named)])
 
     def _large(
         self, directory: str, entry: Entry, *, attempt: int

@@ -29,6 +29,8 @@ from hostprep.staging.tree import DirCache, Plain, entry_of, join
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
 _PLENTY = Descriptors()
+# Of what is told to people, who see the kind of it by a few.
+MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +55,11 @@ class Job:
 class _Tally:
     """What came of a task so far; ``total`` is the plain sum of digest terms."""
 
-    __slots__ = ("bytes", "files", "linked", "problems", "total")
+    __slots__ = ("bytes", "files", "linked", "outward", "problems", "total")
 
     def __init__(self) -> None:
         self.files = self.bytes = self.total = 0
+        self.outward: list[str] = []
         self.problems: list[tuple[str, str]] = []
         self.linked: list[tuple[tuple[Any, ...], str | None]] = []
 
@@ -125,7 +128,11 @@ class Worker:
     # -- copying
 
     def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
-        """Copy batches: (files, bytes, digest sum, problems, linked files as copied, lost)."""
+        """Copy batches.
+
+        Returns (files, bytes, digest sum, problems, linked files as copied, how many symlinks lead
+        out of the data set and a few of them, how many entries lost attributes).
+        """
         tally = _Tally()
         journal: list[tuple[str, list[str]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
@@ -143,7 +150,8 @@ class Worker:
         self._record(journal)
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         total = (tally.total % (1 << 128)).to_bytes(16, "big")
-        return tally.files, tally.bytes, total, tally.problems, tally.linked, lost
+        outward = len(tally.outward), tally.outward[:MOST_NAMED]
+        return tally.files, tally.bytes, total, tally.problems, tally.linked, outward, lost
 
     def _copy_below(
         self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
@@ -185,6 +193,8 @@ class Worker:
             if nlink > 1 and kind == "f":
                 group = join(directory, name)
                 tally.linked.append((tuple(item), content))
+            elif kind == "l" and copying.leads_out(directory, content or ""):
+                tally.outward.append(join(directory, name))
             if content is not None:
                 tally.total += term_of(kind, name, content)
             tally.bytes += size

@@ -122,6 +122,33 @@ def test_another_source_under_the_same_name_is_refused(
     assert snapshot(target) == before
 
 
+def test_a_source_with_nothing_in_it_is_refused(safe_dir: Path, target: Path) -> None:
+    """A share that is not mounted: what waits for the data must not start without it."""
+    source = safe_dir / "share"
+    source.mkdir()
+    before = snapshot(safe_dir)
+    for to in (("--to", target), ("--to-tmpfs", "8M", "--at", safe_dir / "v", "--reserve", "0")):
+        assert "is empty; nothing was changed" in refused("stage", source, *to)
+        assert snapshot(safe_dir) == before
+    (source / "folder").mkdir()  # which somebody made: it is there
+    assert hostprep("stage", source, "--to", target)["published"] is True
+
+
+def test_nothing_is_copied_under_the_mount_point_of_a_volume_that_is_not_mounted(
+    source: Path, safe_dir: Path
+) -> None:
+    point = safe_dir / "v"
+    hostprep("mount", point, "--size", "64M", "--reserve", "0")
+    subprocess.run(["umount", point], check=True)
+    before = snapshot(safe_dir)
+    for place in (point, point / "deep"):
+        message = refused("stage", source, "--to", place)
+        assert message.startswith(f"{point} is a volume of hostprep that is not mounted")
+    assert snapshot(safe_dir) == before
+    hostprep("unmount", point)
+    assert hostprep("stage", source, "--to", point)["published"] is True
+
+
 def test_a_source_that_is_empty_all_at_once_does_not_empty_the_copy(
     source: Path, target: Path
 ) -> None:
@@ -230,9 +257,9 @@ def test_a_tmpfs_that_others_mounted_counts_as_memory_too(source: Path, target: 
     """It may be larger than the memory that is free, as /dev/shm is."""
     to = ("--to", target, "--reserve", "100%")
     before = snapshot(target.parent)
-    assert "reserved for the machine" in refused("stage", source, *to)
-    planned = hostprep("stage", source, *to, "--dry-run", expect=5)
-    assert "reserved for the machine" in planned["error"]["message"]
+    for words in ((), ("--dry-run",)):
+        found = hostprep("stage", source, *to, *words, expect=5)
+        assert "reserved for the machine" in found["error"]["message"]
     assert snapshot(target.parent) == before
     assert hostprep("stage", source, *to, "--force")["published"] is True
     assert hostprep("stage", source, *to)["changed"] is False  # it takes nothing more

@@ -15,7 +15,7 @@ import pytest
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.hostile import HostileSet, make_hostile
-from tests.kit.stagecraft import flip_bit, hostprep, make_source, snapshot
+from tests.kit.stagecraft import flip_bit, hostprep, make_source, run_hostprep, snapshot
 
 GIB = 1 << 30
 
@@ -170,3 +170,23 @@ def test_a_target_that_hands_its_group_down(safe_dir: Path) -> None:
         os.chown(disk / "theirs", 65534, 65534)
         hostprep("stage", source, "--to", disk / "theirs")
         assert differences(source, disk / "theirs/data", owners=True) == []
+
+
+def test_symlinks_that_lead_out_are_named(safe_dir: Path, target: Path) -> None:
+    """As in a cache of Hugging Face: a snapshot of links into a folder beside it."""
+    links, blobs = safe_dir / "cache/snapshot", safe_dir / "cache/blobs"
+    (links / "deep").mkdir(parents=True)
+    blobs.mkdir()
+    for number in range(12):
+        (blobs / str(number)).write_bytes(b"image")
+        (links / f"{number}.jpg").symlink_to(f"../blobs/{number}")
+    (links / "deep/absolute").symlink_to(blobs / "0")
+    (links / "deep/inside").symlink_to("../0.jpg")
+    (links / "..odd").symlink_to("..odd name")  # which begins with dots, and leads nowhere
+    done = run_hostprep("stage", links, "--to", target)
+    assert "leading out of the data set: 13 symlinks (" in done.stderr and done.returncode == 0
+    found = hostprep("stage", links, "--to", target / "again")
+    assert found["outward_links"] == 13 and len(found["outward_named"]) == 10
+    assert set(found["outward_named"]) <= {f"{n}.jpg" for n in range(12)} | {"deep/absolute"}
+    whole = hostprep("stage", safe_dir / "cache", "--to", target / "both")
+    assert (whole["outward_links"], whole["outward_named"]) == (1, ["snapshot/deep/absolute"])
