@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
@@ -16,7 +16,7 @@ from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
-from hostprep.staging.model import Entry, StageRequest, cure_of
+from hostprep.staging.model import StageRequest, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
@@ -24,6 +24,7 @@ from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
 from hostprep.staging.space import check_space
 from hostprep.staging.stage import carry_out
+from hostprep.staging.update import who_changed
 from hostprep.system.locks import lock
 from hostprep.units import format_bytes, format_count
 
@@ -290,17 +291,9 @@ def _reason(plan: StagePlan) -> str:
 
 def _who_changed(files: CopyPlan, previous: Record) -> str:
     """Say whether source or copy is another than at the staging, by the manifest."""
-    source, copy = bool(files.delete or files.delete_directories), False
     manifest = ManifestIndex([manifest_path(folder_of(previous))])
     try:
-        for directory, entries in _to_copy(files):
-            known = manifest.records(directory)
-            for entry in entries:
-                record = known.get(entry.name)
-                as_staged = record is not None and record.same_as(entry)
-                source, copy = source or not as_staged, copy or as_staged
-            if source and copy:
-                break
+        source, copy = who_changed(files, manifest)
     finally:
         manifest.close()
     if source:
@@ -309,15 +302,6 @@ def _who_changed(files: CopyPlan, previous: Record) -> str:
     if copy:
         return "the source is as it was staged: files of the copy were changed or deleted by hand"
     return "its directories have other times or modes than the source's"
-
-
-def _to_copy(files: CopyPlan) -> Iterator[tuple[str, Sequence[Entry]]]:
-    for batch in files.batches:
-        yield batch.directory, batch.entries()
-    for directory, entry in files.large:
-        yield directory, (entry,)
-    for link in files.links:
-        yield link.directory, (link.entry,)
 
 
 def _warnings(plan: StagePlan) -> tuple[str, ...]:

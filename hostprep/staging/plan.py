@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from hostprep.staging import digest
@@ -82,12 +81,20 @@ class CopyPlan:
         """Return how many of ``paths`` are copied or linked."""
         if not paths:
             return 0  # which spares unpacking
-        places = itertools.chain(
-            ((batch.directory, entry.name) for batch in self.batches for entry in batch.entries()),
-            ((directory, entry.name) for directory, entry in self.large),
-            ((link.directory, link.entry.name) for link in self.links),
+        return sum(
+            join(directory, entry.name) in paths
+            for directory, entries in self.to_copy()
+            for entry in entries
         )
-        return sum(join(directory, name) in paths for directory, name in places)
+
+    def to_copy(self) -> Iterator[tuple[str, Sequence[Entry]]]:
+        """Yield what is copied or linked, with its directory, a few entries at a time."""
+        for batch in self.batches:
+            yield batch.directory, batch.entries()
+        for directory, entry in self.large:
+            yield directory, (entry,)
+        for link in self.links:
+            yield link.directory, (link.entry,)
 
     def space_needed(self) -> int:
         """Return the bytes that the copies and the journal take on the target."""

@@ -20,7 +20,7 @@ from hostprep.staging.publish import open_published
 from hostprep.staging.scan import scan_tree
 from hostprep.staging.source import open_source
 from hostprep.staging.target import check_bare, check_in_sight, check_not_source, open_parent
-from hostprep.staging.update import plan_update
+from hostprep.staging.update import plan_update, who_changed
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count
@@ -141,6 +141,8 @@ def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
         )
         if answer[key]
     ]
+    if answer["by_hand"]:
+        parts.append("the source is as it was staged: the copy was changed by hand")
     stale = answer["copy"] or answer["delete"] or answer["folders"]
     return ("stale" if stale else "fresh"), ", ".join(parts)
 
@@ -162,6 +164,7 @@ def _compare(record: Record) -> dict[str, Any]:
             published_fd=published_fd,
             private_fd=None,
         )
+        source, copy = who_changed(plan, manifest)
     # What failed when it was staged would be tried again: that is not what makes it stale.
     failed = {item.path for item in record.skipped if item.failed}
     return {
@@ -169,5 +172,6 @@ def _compare(record: Record) -> dict[str, Any]:
         "delete": len(plan.delete) + len(plan.delete_directories),
         "folders": len(plan.make_directories),
         "foreign": len(plan.foreign),
+        "by_hand": copy and not source,
         "unreadable": len(scan.unreadable),
     }

@@ -96,6 +96,23 @@ def plan_update(
     return plan
 
 
+def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
+    """Return whether the source, and whether the copy, is another than at the staging.
+
+    By the manifest; mode, owner and time of a directory count for neither.
+    """
+    source, copy = bool(plan.delete or plan.delete_directories), False
+    for directory, entries in plan.to_copy():
+        known = manifest.records(directory)
+        for entry in entries:
+            record = known.get(entry.name)
+            as_staged = record is not None and record.same_as(entry)
+            source, copy = source or not as_staged, copy or as_staged
+        if source and copy:
+            break
+    return source, copy
+
+
 class _Links:
     """Which inode of the source is which of the target, over all that is kept.
 

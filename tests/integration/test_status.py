@@ -55,6 +55,12 @@ def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     assert snapshot(target) == before[0]
     hostprep("stage", source, "--to", target)
     assert dataset()["freshness"] == "fresh"
+    (target / "data/class-1/images/000.bin").write_bytes(b"damaged")
+    found = dataset()
+    assert (found["freshness"], found["reason"]) == (
+        "stale",
+        "1 to copy, the source is as it was staged: the copy was changed by hand",
+    )
     shutil.rmtree(target / "data/class-1")
     assert (dataset()["freshness"], dataset()["state"]) == ("stale", "staged")
     shutil.rmtree(target / "data")
