@@ -48,6 +48,8 @@ def _plan_lines(plan: StagePlan) -> list[str]:
             size = format_bytes(plan.volume.size_bytes)
             as_it_is = f"  volume: {request.parent}: as it is, {size}"
             lines += _more_than_asked(plan) or [as_it_is]
+    else:
+        lines += _made_for(request.parent)
     lines.append(
         f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     )
@@ -77,6 +79,17 @@ def _plan_lines(plan: StagePlan) -> list[str]:
         named = _some([f"{item.path} ({item.reason})" for item in lacking])
         lines.append(f"  cannot be staged: {named}")
     return lines
+
+
+def _made_for(parent: str) -> list[str]:
+    """Return the line on a target that is yet to be made: perhaps of a disk that is not mounted."""
+    from hostprep.staging.target import mount_below, standing_directory
+
+    if standing_directory(parent) == parent:
+        return []
+    mount = mount_below(parent)
+    where = "" if mount is None else f", on the {mount.fstype} at {mount.target}"
+    return [f"  target: make directory {parent} (it does not exist){where}"]
 
 
 def _more_than_asked(plan: StagePlan) -> list[str]:

@@ -190,3 +190,13 @@ def test_symlinks_that_lead_out_are_named(safe_dir: Path, target: Path) -> None:
     assert set(found["outward_named"]) <= {f"{n}.jpg" for n in range(12)} | {"deep/absolute"}
     whole = hostprep("stage", safe_dir / "cache", "--to", target / "both")
     assert (whole["outward_links"], whole["outward_named"]) == (1, ["snapshot/deep/absolute"])
+
+
+def test_a_target_that_is_yet_to_be_made_is_named(safe_dir: Path, target: Path) -> None:
+    """A mistyped folder, or that of a disk that is not mounted, would fill the disk above it."""
+    source = make_source(safe_dir / "set", directories=1, files=2)
+    new = target / "not/there"
+    done = run_hostprep("stage", source, "--to", new, "--dry-run")
+    assert f"target: make directory {new} (it does not exist), on the tmpfs at" in done.stdout
+    new.mkdir(parents=True)
+    assert "make directory" not in run_hostprep("stage", source, "--to", new, "--dry-run").stdout
