@@ -35,7 +35,8 @@ def status(
     from hostprep.volumes.status import volume_statuses
 
     volumes = volume_statuses()
-    problems = (*damaged_volumes(), *(error.message for error in damaged_datasets().values()))
+    damaged = (*damaged_volumes().values(), *damaged_datasets().values())
+    problems = [error.message for error in damaged]
     datasets = dataset_statuses(check_source=not no_source)
     back = {each.record.target: each for each in comebacks(datasets)}
     if as_json:
@@ -48,7 +49,7 @@ def status(
                 ),
                 *(_unknown_fields(each) for each in back.values()),
             ],
-            "problems": list(problems),
+            "problems": problems,
         }
         emit_json("status", fields)
         return

@@ -16,7 +16,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.memory import ram_for_percent
 from hostprep.spec import DatasetSpec, SpecError
 from hostprep.spec.loading import parse_spec
-from hostprep.staging.manifest import all_records
+from hostprep.staging.manifest import all_records, damaged_records
 from hostprep.system.accounts import name_of
 from hostprep.system.files import replace_file
 from hostprep.units import GIB, KIB, MIB, format_bytes
@@ -165,6 +165,10 @@ def _volume(path: str, live: LiveVolume, facts: VolumeFacts) -> list[str]:
 def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
     at_boot = {installed.dataset for installed in gather_boot(()).installed}
     found = []
+    notes += [
+        f"{folder} is left out: {error.message.removesuffix('.')}"
+        for folder, error in damaged_records().items()
+    ]
     for record in all_records():
         if record.volume is not None and record.volume not in volumes:
             notes.append(f"{record.name} is left out: its volume {record.volume} is not mounted")

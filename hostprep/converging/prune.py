@@ -11,13 +11,21 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchang
 from hostprep.converging.volumes import Freed, change_of
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.processes import users_of
-from hostprep.staging.manifest import Record, all_records, load_record
+from hostprep.staging.manifest import (
+    Record,
+    all_records,
+    damaged_records,
+    load_record,
+    record_id,
+)
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import private_name
 from hostprep.staging.unstage import UnstagePlan, plan_unstage, unstage
 from hostprep.system.locks import lock
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
+from hostprep.volumes.fstab import volume_id_for
+from hostprep.volumes.records import damaged_records as damaged_volume_records
 from hostprep.volumes.removal import (
     UnmountPlan,
     UnmountRequest,
@@ -70,10 +78,16 @@ class UnmountTask:
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Data sets and volumes that the spec does not name; the plans of None were not asked for."""
+    """Data sets and volumes that the spec does not name; the plans of None were not asked for.
+
+    ``damaged`` has what is wrong with records that cannot be read, by the names of their files:
+    what they are of, and so what would be removed, is not known. ``prune``: removing was asked for.
+    """
 
     datasets: tuple[tuple[Record, UnstagePlan | HostprepError | None], ...]
     volumes: tuple[tuple[str, UnmountPlan | HostprepError | None], ...]
+    damaged: tuple[tuple[Kind, str, HostprepError], ...] = ()
+    prune: bool = False
 
 
 def look_for_leftovers(
@@ -102,15 +116,34 @@ def look_for_leftovers(
         for status in volume_statuses()
         if not any(_lies_in(path, status.path) for path in needed)
     ]
+    damaged = _damaged(targets, volumes)
     if not prune:
         return Leftovers(
-            tuple((record, None) for record in records), tuple((path, None) for path in paths)
+            tuple((record, None) for record in records),
+            tuple((path, None) for path in paths),
+            damaged,
         )
     datasets = tuple((record, _look_at_unstaging(record)) for record in records)
     going = [
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
-    return Leftovers(datasets, tuple((path, _look_at_unmounting(path, going)) for path in paths))
+    unmountings = tuple((path, _look_at_unmounting(path, going)) for path in paths)
+    return Leftovers(datasets, unmountings, damaged, prune=True)
+
+
+def _damaged(
+    targets: Collection[str], volumes: Collection[str]
+) -> tuple[tuple[Kind, str, HostprepError], ...]:
+    """Return the records that cannot be read, but for the spec's own: their plans name those."""
+    own = {record_id(os.path.basename(target), target) for target in targets}
+    own |= {volume_id_for(path) for path in volumes}
+    groups = ((Kind.DATASET, damaged_records()), (Kind.VOLUME, damaged_volume_records()))
+    return tuple(
+        (kind, name, error)
+        for kind, found in groups
+        for name, error in found.items()
+        if name not in own
+    )
 
 
 def _lies_in(path: str, folder: str) -> bool:
@@ -135,6 +168,7 @@ def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:
     return (
         *(_plan_dataset(record, plan) for record, plan in leftovers.datasets),
         *(_plan_volume(path, plan, leftovers) for path, plan in leftovers.volumes),
+        *(_plan_damaged(*each, prune=leftovers.prune) for each in leftovers.damaged),
     )
 
 
@@ -174,6 +208,14 @@ def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> O
         action = "forget it, since it is not there"
     change = Change(Kind.DATASET, target, action, _WHY)
     return ObjectPlan(Kind.DATASET, target, changes=(change,), task=UnstageTask(record))
+
+
+def _plan_damaged(kind: Kind, name: str, error: HostprepError, *, prune: bool) -> ObjectPlan:
+    """Leave alone what nobody can tell; but to prune all the rest and say "done" would be a lie."""
+    if prune:
+        return ObjectPlan(kind, name, refusal=Problem.of(kind, name, error))
+    told = Unchanged(kind, name, f"{error.message.removesuffix('.')}; whatever it is of is left")
+    return ObjectPlan(kind, name, unchanged=(told,))
 
 
 def _foreign(plan: UnstagePlan) -> Refused:

@@ -13,7 +13,13 @@ from hostprep.converging.boot_state import BootState, Stage, boot_state, not_who
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
-from hostprep.staging.manifest import Record, all_records, load_record
+from hostprep.staging.manifest import (
+    Record,
+    all_records,
+    damaged_records,
+    load_record,
+    record_id,
+)
 from hostprep.staging.status import DatasetStatus, dataset_status
 from hostprep.units import format_count
 
@@ -57,7 +63,8 @@ def wait_for(
     Ends as soon as one of them cannot become ready by itself, or the time is over (None: never).
     Right before the end every entry of what is ready is held against its manifest, for 30 s each at
     most and, once the time is over, for a second. ``on_change`` is told each new state of one that
-    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that is not known.
+    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that is not known,
+    ``HostprepError`` where the record of one of them cannot be read.
     """
     known = [_find(name) for name in dict.fromkeys(names)]
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
@@ -112,10 +119,18 @@ def _find(word: str) -> _Known:
     if named:
         targets = ", ".join(one_line(each.target) for each in named)
         raise UsageError(f"several data sets are called {word}.", f"name one of: {targets}")
+    damaged = damaged_records()
+    path = os.path.normpath(word)
+    at_path = record_id(os.path.basename(path), path)
+    for folder, error in damaged.items():
+        if folder == at_path or folder.rpartition("-")[0] == word[:100]:
+            raise error
     names = sorted({each.name for each in found.values()})
     near = difflib.get_close_matches(word, names, n=1)
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
-    raise UsageError(f"hostprep knows no data set {word!r}.", hint)
+    # Of what those are, nothing but the names of their folders is known.
+    unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged.values())
+    raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread)
 
 
 def _state(known: _Known) -> BootState:

@@ -15,7 +15,7 @@ from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostprep.errors import MissingTool, Refused
+from hostprep.errors import HostprepError, MissingTool, Refused
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
@@ -56,10 +56,11 @@ class Space:
 class Context:
     """The host that is judged. Readers are lazy, and each is asked once, whoever asks first.
 
-    ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``live``,
-    ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``, ``commands``,
-    ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``. ``live``, ``last``,
-    ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from what is asked.
+    ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``damaged``,
+    ``live``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``,
+    ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``. ``live``,
+    ``last``, ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from what is
+    asked.
     """
 
     def __init__(
@@ -164,6 +165,13 @@ class Context:
         from hostprep.staging.status import dataset_statuses
 
         return self._answers.once("datasets", lambda: dataset_statuses(check_source=False))
+
+    @property
+    def damaged(self) -> Mapping[str, HostprepError]:
+        """Return what is wrong with records of data sets that cannot be read, by their folders."""
+        from hostprep.staging.manifest import damaged_records
+
+        return self._answers.once("damaged", damaged_records)
 
     @property
     def probes(self) -> tuple[dict[str, Any], ...]:

@@ -91,15 +91,18 @@ def all_records() -> tuple[VolumeRecord, ...]:
     return tuple(found[path] for path in sorted(found))
 
 
-def damaged_records() -> tuple[str, ...]:
-    """Return what is wrong with each record that cannot be read, in a sentence."""
-    found = []
+def damaged_records() -> dict[str, HostprepError]:
+    """Return what is wrong with the records that cannot be read, by the ids of their volumes."""
+    found: dict[str, HostprepError] = {}
     for file in _record_files():
         try:
             _load(file)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            found.append(f"the record {file} of a volume cannot be read: {error}.")
-    return tuple(found)
+            found[file.stem] = HostprepError(
+                f"the record {file} of a volume cannot be read: {error}.",
+                "remove the file if nothing of hostprep's is mounted",
+            )
+    return found
 
 
 def write_record(record: VolumeRecord, done: str = "nothing else was changed") -> None:

@@ -110,6 +110,19 @@ def test_a_failure_in_front_of_a_job_holds_it_back() -> None:
         assert done.stdout == said
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": "hostprep.manifest/9"}'])
+@pytest.mark.parametrize("code", ["HP010", "HP011", "HP012", "HP014"])
+def test_a_record_that_cannot_be_read_is_no_record_of_nothing(code: str, content: str) -> None:
+    file = Path(os.environ["HOSTPREP_STATE_DIR"]) / "datasets/city-0123456789/dataset.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    done = hostprep("check", "--only", code, "--json")
+    (found,) = document(done)["checks"]
+    assert (done.returncode, found["status"]) == (4, "UNKNOWN")
+    assert found["subject"] == "city-0123456789" and str(file) in found["message"]
+    assert "move the folder away" in found["remedy"]["hint"]
+
+
 def test_the_spec_that_is_named_counts(tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(f"volumes: [{{path: {tmp_path}/no/volume, size: 1M}}]")

@@ -52,6 +52,19 @@ def test_an_unknown_name_is_told_from_a_near_one(source: Path, fast: Path) -> No
     assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == "it knows: cityscapes"
 
 
+def test_a_record_that_cannot_be_read_is_named(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    hostprep("stage", source, "--to", fast, "--name", "other")
+    (record,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/cityscapes-*/dataset.json")
+    record.write_text("{")
+    for word in ("cityscapes", str(fast / "cityscapes"), f"{fast}/cityscapes/"):
+        error = hostprep("wait", word, expect=1)["error"]
+        assert str(record) in error["message"] and "move the folder away" in error["hint"]
+    hint = hostprep("wait", "imagenet", expect=2)["error"]["hint"]
+    assert hint.startswith("it knows: other; the record ") and str(record) in hint
+    hostprep("wait", "other")
+
+
 def test_a_name_that_several_have_needs_the_path(source: Path, fast: Path, tmp_path: Path) -> None:
     for target in (fast, tmp_path / "other"):
         hostprep("stage", source, "--to", target)

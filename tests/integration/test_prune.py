@@ -126,6 +126,29 @@ def test_what_is_not_ours_is_refused_or_not_seen(spec: Path, safe_dir: Path) -> 
     assert os.path.ismount(theirs) and (safe_dir / "disk/somebody").is_dir()
 
 
+@pytest.mark.parametrize("kind", ["dataset", "volume"])
+def test_a_record_that_cannot_be_read_is_named_and_nothing_is_pruned(
+    kind: str, spec: Path, safe_dir: Path, own_state: Path, state: Path
+) -> None:
+    pattern = "datasets/three-*/dataset.json" if kind == "dataset" else "volumes/*-b.json"
+    (record,) = state.glob(pattern)
+    record.write_text("{")
+    if kind == "volume":  # by its line in fstab it would be known all the same
+        (own_state / "fstab").write_text("")
+    write_spec(spec, volumes=[{"path": safe_dir / "a", "size": "64M"}])
+    named = [each for each in plan(spec)["unchanged"] if str(record) in each["reason"]]
+    assert [each["kind"] for each in named] == [kind]
+    for found in (plan(spec, "--prune", expect=5), apply(spec, "--prune", expect=5)):
+        name = record.parent.name if kind == "dataset" else record.stem
+        (refusal,) = [each for each in found["refusals"] if each["subject"] == name]
+        assert (refusal["kind"], str(record) in refusal["message"]) == (kind, True)
+        assert refusal["hint"]
+    assert (safe_dir / "disk/three/hard").exists() and (safe_dir / "a/one/hard").exists()
+    if kind == "dataset":
+        notes = hostprep("spec", "init", safe_dir / "drafted.yml")["notes"]
+        assert any(str(record) in note for note in notes)
+
+
 def test_a_volume_that_still_serves_the_spec_stays(spec: Path, safe_dir: Path) -> None:
     write_spec(spec, datasets=[{"source": "one", "to": safe_dir / "a"}])
     planned = plan(spec, "--prune")

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.spec.model import DatasetSpec
@@ -42,6 +43,8 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class DatasetLook:
     """A data set. ``state`` is a ``DatasetStatus``'s, or ``never`` where none is on record.
+
+    It is ``damaged`` where its record cannot be read: ``_records`` tells of those.
 
     ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
@@ -99,10 +102,15 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
     Sources are asked all at the same time: several that hang take no longer than one.
     """
     known = {status.record.target: status for status in context.datasets}
+    damaged = {each.target: each for each in look_at_damaged(context)}
     looks: list[partial[DatasetLook]] = []
     for wanted in context.spec.datasets if context.spec else ():
         status = known.pop(_target(wanted, set(known)), None)
         lost = wanted.volume is not None and context.live(wanted.volume) is None
+        state = status.state if status else "never"
+        in_the_way = _in_the_way(status) if status else None
+        if unreadable := damaged.get(wanted.target):
+            state, in_the_way = "damaged", unreadable.hint
         assert context.spec is not None
         looks.append(
             partial(
@@ -113,11 +121,11 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 in_spec=True,
                 at_boot=wanted.at_boot,
                 record=status.record if status else None,
-                state=status.state if status else "never",
+                state=state,
                 reason=status.reason if status else "it was never staged",
                 lost_volume=wanted.volume if lost else None,
                 stage=stage_line(wanted, context.spec),
-                in_the_way=_in_the_way(status) if status else None,
+                in_the_way=in_the_way,
             )
         )
     for status in known.values():
@@ -154,9 +162,11 @@ def at_once(question: Callable[[Item], Answer], items: Sequence[Item]) -> tuple[
         return tuple(pool.map(question, items))
 
 
-def none_to_judge(datasets: tuple[DatasetLook, ...]) -> Iterator[Finding]:
-    """Yield the SKIP for a host without data sets."""
-    if not datasets:
+def none_to_judge(
+    datasets: tuple[DatasetLook, ...], damaged: tuple[DamagedRecord, ...]
+) -> Iterator[Finding]:
+    """Yield the SKIP for a host without data sets, and without records that cannot be read."""
+    if not (datasets or damaged):
         message = "no data set is in the spec, and none is on record."
         yield Finding(Status.SKIP, "data sets", message)
 

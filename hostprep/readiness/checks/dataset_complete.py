@@ -16,6 +16,7 @@ from hostprep.readiness.checks._datasets import (
     extent,
     look_at_datasets,
 )
+from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Severity, Status
 from hostprep.staging.inspection import Inspected, inspect_target
@@ -23,9 +24,10 @@ from hostprep.staging.inspection import Inspected, inspect_target
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The published data sets, each with what the comparison found."""
+    """The published data sets, each with what the comparison found; records nobody can read."""
 
     datasets: tuple[Compared, ...]
+    damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
@@ -34,13 +36,15 @@ def look(context: Context) -> Facts:
     def ask(each: DatasetLook) -> Compared:
         return compared(context, each, f"{each.target} against its manifest", inspect_target)
 
-    return Facts(at_once(ask, [each for each in look_at_datasets(context) if each.is_there]))
+    there = [each for each in look_at_datasets(context) if each.is_there]
+    return Facts(at_once(ask, there), look_at_damaged(context))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not facts.datasets:
+    if not (facts.datasets or facts.damaged):
         yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
+    yield from cannot_read(facts.damaged)
     for each in facts.datasets:
         if each.found is None:
             yield cannot_compare(each.dataset, each.problem or "it could not be compared.")
@@ -74,8 +78,8 @@ staged: that it is there, its size, its time of modification. Nothing is read; H
 Of a data set with very many files `--quick` compares as many as it can in 0.7 s, each time others,
 and says how many; `--full` takes up to 30 s.
 
-**FAIL** something is missing or was changed on the target. **UNKNOWN** the target or the manifest
-cannot be read, or did not answer.
+**FAIL** something is missing or was changed on the target. **UNKNOWN** the target, the manifest or
+hostprep's record cannot be read, or did not answer.
 
 The same `hostprep stage` that staged it brings it right; it copies only what differs. Files that
 others put there are no fault, and stay.

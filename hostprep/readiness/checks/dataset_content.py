@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from hostprep.readiness.checks._datasets import DatasetLook, cannot_compare, look_at_datasets
+from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -38,9 +39,10 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The published data sets."""
+    """The published data sets, and the records that cannot be read."""
 
     datasets: tuple[Read, ...]
+    damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
@@ -51,7 +53,7 @@ def look(context: Context) -> Facts:
     for number, each in enumerate(there):
         share = max(0.0, deadline - time.monotonic()) / (len(there) - number)
         found.append(_read(context, each, share))
-    return Facts(tuple(found))
+    return Facts(tuple(found), look_at_damaged(context))
 
 
 def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
@@ -76,8 +78,9 @@ def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not facts.datasets:
+    if not (facts.datasets or facts.damaged):
         yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
+    yield from cannot_read(facts.damaged)
     for each in facts.datasets:
         if not each.hashed:
             message = f"{each.dataset.name} was staged without verification, so no hash is known."
@@ -132,8 +135,8 @@ back, a bad memory cell, a disk that returns other bytes than it was given.
 All data sets together have 90 s. What was not read within that is said; the next run reads in
 another order.
 
-**FAIL** a file is not what was staged. **UNKNOWN** the target or the manifest cannot be read.
-**SKIP** it was staged with `--verify none`, so no hash is known.
+**FAIL** a file is not what was staged. **UNKNOWN** the target, the manifest or hostprep's
+record cannot be read. **SKIP** it was staged with `--verify none`, so no hash is known.
 
 `hostprep stage ... --full-check` reads source and copy again, and copies what differs. Where it
 comes back, test the memory (memtest86+) or the disk (`smartctl -a`).

@@ -17,6 +17,7 @@ from hostprep.readiness.checks._datasets import (
     extent,
     look_at_datasets,
 )
+from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote
@@ -27,11 +28,13 @@ from hostprep.staging.inspection import Inspected, inspect_source
 class Facts:
     """The published data sets; those whose source does not answer, or is gone, are not compared.
 
-    ``mount`` has by a data set's target the line that mounts its volume.
+    ``mount`` has by a data set's target the line that mounts its volume. ``damaged`` are the
+    records that cannot be read.
     """
 
     datasets: tuple[Compared, ...]
     mount: dict[str, str]
+    damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
@@ -50,7 +53,7 @@ def look(context: Context) -> Facts:
         for each in there
         if each.record is not None and each.record.volume in volumes
     }
-    return Facts(at_once(ask, there), mount)
+    return Facts(at_once(ask, there), mount, look_at_damaged(context))
 
 
 def _is_elsewhere(dataset: DatasetLook) -> bool:
@@ -61,8 +64,9 @@ def _is_elsewhere(dataset: DatasetLook) -> bool:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not facts.datasets:
+    if not (facts.datasets or facts.damaged):
         yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
+    yield from cannot_read(facts.damaged)
     for each in facts.datasets:
         if each.found is not None:
             yield _judge_one(each, each.found)
@@ -119,8 +123,9 @@ Of a source with very many files `--quick` compares as many as it can in 0.7 s, 
 and says how many; `--full` takes up to 30 s. A source that hangs is left alone: see HP014.
 
 **FAIL** the source has files that were changed, added or removed since, or the spec names another
-source than the one that it was staged from. **UNKNOWN** it could not be compared. **SKIP** there is
-nothing to compare: no data set is staged, or its source does not answer, and HP014 says why.
+source than the one that it was staged from. **UNKNOWN** it could not be compared, or hostprep's
+record cannot be read. **SKIP** there is nothing to compare: no data set is staged, or its source
+does not answer or holds nothing, and HP014 says why.
 
 The same `hostprep stage` brings the copy up to date; it copies only what changed.
 """,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, none_to_judge
+from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -17,19 +18,25 @@ from hostprep.units import format_bytes, format_count
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The data sets; ``coming`` has the names of those that their boot service is yet to bring."""
+    """The data sets; ``coming`` has the names of those that their boot service is yet to bring.
+
+    ``damaged`` are the records that cannot be read.
+    """
 
     datasets: tuple[DatasetLook, ...]
     coming: frozenset[str]
+    damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
     """Read the records, and of what is not there whether the boot service is at it."""
-    datasets = look_at_datasets(context)
+    found = look_at_datasets(context)
+    datasets = tuple(each for each in found if each.state != "damaged")
     absent = (each for each in datasets if each.at_boot and not each.is_there)
     return Facts(
         datasets,
         frozenset(each.name for each in absent if ask_boot(context, each.name).state in _COMES_UP),
+        look_at_damaged(context),
     )
 
 
@@ -38,7 +45,8 @@ _COMES_UP = ("waiting", "staging")
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    yield from none_to_judge(facts.datasets)
+    yield from none_to_judge(facts.datasets, facts.damaged)
+    yield from cannot_read(facts.damaged)
     for dataset in facts.datasets:
         yield _judge_one(dataset, dataset.name in facts.coming)
 
@@ -110,7 +118,7 @@ CHECK = Check(
     code="HP010",
     title="data sets are staged",
     severity=Severity.CRITICAL,
-    verdicts=frozenset({Status.PASS, Status.WARN, Status.FAIL, Status.SKIP}),
+    verdicts=frozenset(Status),
     look=look,
     judge=judge,
     page="""\
@@ -120,8 +128,9 @@ were staged here are judged too, as long as they are there or there is no spec.
 **FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
 part, or it is being staged right now: a job that starts finds none of it, or part. **WARN** it was
 published without entries of the source that could not be read, or whose place on the target others
-had taken; or one that the spec does not name is gone. **SKIP** where its volume is not mounted:
-HP001 says so, and its remedy stages it as well.
+had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's record cannot be
+read, so that nothing is known of what it is of. **SKIP** where its volume is not mounted: HP001
+says so, and its remedy stages it as well.
 
 `hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
 `hostprep unstage` again finishes a removal, once what somebody changed or added is moved away.

@@ -12,6 +12,7 @@ from hostprep.readiness.checks._datasets import (
     look_at_datasets,
     none_to_judge,
 )
+from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     Check,
@@ -38,9 +39,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One source a data set."""
+    """One source a data set; ``damaged`` are records that nobody can read, with their sources."""
 
     sources: tuple[Source, ...]
+    damaged: tuple[DamagedRecord, ...]
 
 
 def look(context: Context) -> Facts:
@@ -54,12 +56,15 @@ def look(context: Context) -> Facts:
         mount = mount_containing(dataset.origin.real or path, context.mounts)
         point = mount.target if mount is not None and is_remote(mount) else None
         found.append(Source(dataset, point, point in mounted))
-    return Facts(tuple(found))
+    # The sources of the spec's own are known without their records.
+    damaged = tuple(each for each in look_at_damaged(context) if each.target is None)
+    return Facts(tuple(found), damaged)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each source."""
-    yield from none_to_judge(tuple(source.dataset for source in facts.sources))
+    yield from none_to_judge(tuple(each.dataset for each in facts.sources), facts.damaged)
+    yield from cannot_read(facts.damaged)
     for source in facts.sources:
         yield _judge_one(source)
 
@@ -131,7 +136,7 @@ second (with `--full` ten) and then left behind: a dead NFS server never hangs t
 empty or broken, and its data set is not staged. **WARN** it is gone, empty or broken, but what was
 staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
 though it was not is most often a disk that is not mounted; nothing is staged from it then.
-**UNKNOWN** this user may not read it.
+**UNKNOWN** this user may not read it; or hostprep's record cannot be read, which would name it.
 
 Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of a share:
 who hangs in it gets an error. If the mount is in fstab, `mount` brings it back.

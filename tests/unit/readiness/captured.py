@@ -5,6 +5,7 @@
 * ``volumes``, ``datasets``, ``live`` (path: fields or null), ``headroom``, ``cpu``, ``nvml``:
   dataclasses of hostprep as mappings. A field that is left out takes its default, null where it may
   be unknown, else an empty or plain value of its type.
+* ``damaged`` (folder of a record that cannot be read: what is wrong); there is none, if not given.
 * ``probes`` (documents, newest first), ``last`` (``recommend``: document or null).
 * ``statvfs`` (path: ``size_bytes``, ``free_bytes``, ``inodes``, ``free_inodes``), ``answers``
   (name: what the child says), ``commands`` (line: ``stdout``, ``stderr``, ``returncode``; or null
@@ -26,6 +27,7 @@ from typing import Any
 
 import yaml
 
+from hostprep.errors import HostprepError
 from hostprep.host.cpu import CpuFacts
 from hostprep.host.gpu import Nvml
 from hostprep.host.memory import Headroom
@@ -51,6 +53,7 @@ def captured(case: Path) -> Context:
     spec = spec_of(said.pop("spec")) if "spec" in said else None
     unknown = set(said) - set(_READERS)
     assert not unknown, f"{file}: there are no readers {sorted(unknown)}"
+    said.setdefault("damaged", {})
     given = {name: _READERS[name](value) for name, value in said.items()}
     return Context(root=case / "root", spec=spec, level=level, given=given)
 
@@ -130,9 +133,15 @@ def _commands(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _damaged(said: Mapping[str, str]) -> dict[str, HostprepError]:
+    hint = "nothing was changed; move the folder away to start over"
+    return {folder: HostprepError(message, hint) for folder, message in said.items()}
+
+
 _READERS: dict[str, Callable[[Any], Any]] = {
     "volumes": lambda said: build(tuple[VolumeStatus, ...], said),
     "datasets": lambda said: build(tuple[DatasetStatus, ...], said),
+    "damaged": _damaged,
     "live": _each(LiveVolume),
     "headroom": lambda said: build(Headroom, said),
     "cpu": lambda said: build(CpuFacts, said),
