@@ -76,11 +76,10 @@ class DatasetLook:
         return self.state in ("staged", "partial")
 
     def staging(self, hint: str | None = None, option: str | None = None) -> Remedy:
-        """Return how to stage it; only from a source that is there, for an empty one empties it."""
+        """Return how to stage it; only from a source that holds something, to be staged."""
         if self.in_the_way is not None:
             return Remedy((), self.in_the_way)
-        lost = self.origin.state == "empty" and self.record is not None and self.record.files
-        if self.origin.state not in ("fine", "empty") or lost:
+        if self.origin.state != "fine":
             return Remedy((), f"its source {self.source} cannot be staged from now (HP014)")
         if self.stage is None:
             return Remedy((), f"stage {self.source} again, into a volume that is large enough")

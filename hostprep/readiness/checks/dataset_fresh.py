@@ -76,6 +76,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             yield _from_elsewhere(each.dataset, facts.mount.get(each.dataset.target))
         else:
             message = f"the source of {each.dataset.name} cannot be looked at (HP014 says why)."
+            if each.dataset.origin.state == "empty":
+                message = f"the source of {each.dataset.name} holds nothing to compare (see HP014)."
             yield Finding(Status.SKIP, each.dataset.subject, message)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, none_to_judge
@@ -62,6 +62,11 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         status, remedy = Status.PASS, None
         size = format_bytes(dataset.record.bytes)
         message = f"{target} is there: {format_count(dataset.record.files, 'file')}, {size}."
+        if not dataset.record.files:
+            status, remedy = Status.FAIL, _filled(dataset)
+            message = (
+                f"{target} is there, and holds no files: nor did its source when it was staged."
+            )
     elif dataset.state == "partial":
         assert dataset.record is not None
         status = Status.WARN
@@ -86,9 +91,19 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         dataset.subject,
         message,
         Measured(dataset.state, dataset.state),
-        "staged",
+        "staged, and not without files",
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
+    )
+
+
+def _filled(dataset: DatasetLook) -> Remedy:
+    """Return what fills one that was staged from a source which held no files."""
+    return replace(
+        dataset.staging(),
+        hint=f"bring what belongs in {dataset.source} back (is its disk or share mounted?), then"
+        " stage it again; one that is not needed goes by"
+        f" `hostprep unstage {quote(dataset.target)}`",
     )
 
 
@@ -126,11 +141,12 @@ Each data set of the spec must be published on its target, by hostprep's record 
 were staged here are judged too, as long as they are there or there is no spec.
 
 **FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
-part, or it is being staged right now: a job that starts finds none of it, or part. **WARN** it was
-published without entries of the source that could not be read, or whose place on the target others
-had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's record cannot be
-read, so that nothing is known of what it is of. **SKIP** where its volume is not mounted: HP001
-says so, and its remedy stages it as well.
+part, or it is being staged right now: a job that starts finds none of it, or part. Or it is there
+and holds no files: so was its source, as the directory of a share is that is not mounted yet.
+**WARN** it was published without entries of the source that could not be read, or whose place on
+the target others had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's
+record cannot be read, so that nothing is known of what it is of. **SKIP** where its volume is not
+mounted: HP001 says so, and its remedy stages it as well.
 
 `hostprep stage` with the source (or `hostprep apply`) stages it or completes what was interrupted;
 `hostprep unstage` again finishes a removal, once what somebody changed or added is moved away.

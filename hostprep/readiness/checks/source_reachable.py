@@ -91,8 +91,8 @@ def _judge_one(found: Source) -> Finding:
     elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
         message = f"{path} is empty, and {dataset.name} was not; {so}."
     elif origin.state == "empty":
-        status, remedy = Status.PASS, None
-        message = f"{path} answers, and holds nothing."
+        so = "nor does what was staged from it" if dataset.is_there else so
+        message = f"{path} answers, and holds nothing; {so}."
     else:
         message = f"{path}: {origin.why}; {so}."
         if origin.state == "failing":
@@ -102,7 +102,7 @@ def _judge_one(found: Source) -> Finding:
         dataset.subject,
         message,
         Measured(origin.state, origin.state),
-        "answers, and is a directory",
+        "answers, and is a directory that holds something",
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
@@ -135,7 +135,8 @@ second (with `--full` ten) and then left behind: a dead NFS server never hangs t
 **FAIL** it does not answer: whatever else touches it hangs as well, often for days. Or it is gone,
 empty or broken, and its data set is not staged. **WARN** it is gone, empty or broken, but what was
 staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
-though it was not is most often a disk that is not mounted; nothing is staged from it then.
+is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
+copy that is as empty HP010 tells.
 **UNKNOWN** this user may not read it; or hostprep's record cannot be read, which would name it.
 
 Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of a share:
