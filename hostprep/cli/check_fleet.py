@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from hostprep.fleet.events import Event
     from hostprep.readiness.fleet import HostReport
 
+_NAMED = ("FAIL", "UNKNOWN", "WARN")
+_MOST_NAMED = 3
+
 
 def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
     """Run `hostprep check` with ``arguments`` on all hosts; return the fleet's document."""
@@ -36,17 +39,13 @@ def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
 
 
 def fleet_text(fleet: dict[str, Any]) -> str:
-    """Return the fleet for people: hosts by verdict, what fails where, the outliers."""
-    from hostprep.readiness.report import subject_and_message, tally
+    """Return the fleet for people: hosts by verdict, what is wrong where, the outliers."""
+    from hostprep.readiness.report import tally
 
-    lines = []
-    for host in fleet["hosts"]:
-        lines.append(f"{host['verdict']:<8}{host['host']}: {tally(host['counts'])}")
-        lines += [
-            f"{'':8}{check['status']:<8}{check['code']}  {subject_and_message(check)}"
-            for check in host["report"]["checks"]
-            if check["status"] in ("FAIL", "UNKNOWN")
-        ]
+    lines = [
+        f"{host['verdict']:<8}{host['host']}: {tally(host['counts'])}" for host in fleet["hosts"]
+    ]
+    lines += _findings(fleet["hosts"])
     if fleet["outliers"]:
         lines += ["", "unlike the others:"]
     for outlier in fleet["outliers"]:
@@ -60,6 +59,34 @@ def fleet_text(fleet: dict[str, Any]) -> str:
         f" took {format_seconds(fleet['seconds'])}",
     ]
     return "\n".join(printable(line.replace("\n", " ")) for line in lines)
+
+
+def _findings(hosts: list[dict[str, Any]]) -> list[str]:
+    """Return what is wrong, worst first, with its hosts: what many have in common is said once."""
+    from hostprep.readiness.report import subject_and_message
+
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for host in hosts:
+        for check in host["report"]["checks"]:
+            if check["status"] in _NAMED:
+                words = subject_and_message(check)
+                key = (check["status"], check["code"], words, _first_of(check["remedy"]))
+                found.setdefault(key, []).append(host["host"])
+    lines: list[str] = []
+    for key in sorted(found, key=lambda key: _NAMED.index(key[0])):
+        status, code, words, remedy = key
+        names = found[key]
+        everywhere = len(names) == len(hosts) and len(names) > _MOST_NAMED
+        where = f"all {len(names)} hosts" if everywhere else ", ".join(sorted(names))
+        lines += ["", f"{status:<8}{code}  {words}", f"{'':8}on {where}"]
+        lines += [f"{'':8}-> {remedy}"] if remedy else []
+    return lines
+
+
+def _first_of(remedy: dict[str, Any] | None) -> str:
+    """Return the first line of a remedy: that it has more, the host's own check shows."""
+    lines = [] if remedy is None else [*remedy["commands"], *filter(None, [remedy["hint"]])]
+    return lines[0] if lines else ""
 
 
 def render_fleet(form: Format, fleet: dict[str, Any]) -> str:

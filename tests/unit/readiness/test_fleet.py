@@ -158,9 +158,32 @@ def test_a_host_of_another_class_is_named() -> None:
 def test_text_names_what_fails_where() -> None:
     lines = fleet_text(lab()).splitlines()
     assert lines[0] == "FAIL    lab-bad: 2 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS, 1 SKIP"
-    assert lines[1].split()[:2] == ["FAIL", "HP002"]
+    wrong = lines.index("FAIL    HP002  /mnt/ram has 20 GiB, where the spec wants 30 GiB.")
+    assert lines[wrong + 1] == "        on lab-bad"
+    assert lines[wrong + 2].startswith("        -> hostprep mount /mnt/ram --size 30G ")
+    warned = lines.index("WARN    HP041  /: it is full.")
+    assert lines[warned + 1 : warned + 3] == ["        on lab-warned", "        -> mend --it HP041"]
+    assert not any("is mounted" in line or "no NVIDIA GPU" in line for line in lines)
     assert "    lab-small: ram_gib: 256; 4 of 5 hosts have 512" in lines
     assert lines[-1] == "FAIL: 7 hosts, 1 FAIL, 2 UNKNOWN, 1 SKIP, 1 WARN, 2 PASS; took 12.3 s"
+
+
+def test_what_many_hosts_have_in_common_is_said_once() -> None:
+    def full(name: str, message: str = "it is full.") -> HostReport:
+        return host(name, found=[result("HP041", Status.WARN, "/", message)])
+
+    def said(*hosts: HostReport) -> list[str]:
+        text = fleet_text(fleet_document(hosts, unix_seconds=0, seconds=0))
+        return [line.strip() for line in text.splitlines() if "HP041  " in line or " on " in line]
+
+    one = "WARN    HP041  /: it is full."
+    other = "WARN    HP041  /: it is nearly full."
+    many = [full(f"n{number:02}") for number in range(50)]
+    assert said(*many) == [one, "on all 50 hosts"]
+    assert said(*many[:2], full("z", "it is nearly full."), host("ok")) == [
+        *(one, "on lab-n00, lab-n01"),
+        *(other, "on lab-z"),
+    ]
 
 
 def test_every_host_is_in_every_format() -> None:
