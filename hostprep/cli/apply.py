@@ -44,10 +44,6 @@ def apply(
     from hostprep.converging.apply import apply_plan
     from hostprep.converging.plan import look_and_plan
 
-    if not (yes or dry_run) and (as_json or not sys.stdin.isatty()):
-        raise UsageError(
-            "there is nobody to ask here; nothing was changed.", "give --yes, or --dry-run to look"
-        )
     wanted, options = wanted_spec(spec), converging_options(prune=prune, reserve=reserve)
     with ProgressReporter() as reporter:
 
@@ -75,6 +71,11 @@ def apply(
             if plan.refusals:
                 raise refused_exit(plan, "apply", as_json=as_json)
             return
+        if not yes and (as_json or not sys.stdin.isatty()):
+            raise UsageError(
+                "there is nobody to ask here; nothing was changed.",
+                "give --yes, or --dry-run to look",
+            )
         if not yes and not typer.confirm("Do this?", err=True):
             raise HostprepError("the plan was not agreed to; nothing was changed.")
         applied = apply_plan(plan, look, reporter)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
@@ -111,11 +111,14 @@ def look_for_leftovers(
         and not any(_lies_in(record.target, source) for source in sources)
     ]
     needed = (*targets, *volumes, *sources)
-    paths = [
-        status.path
-        for status in volume_statuses()
-        if not any(_lies_in(path, status.path) for path in needed)
-    ]
+    paths = sorted(
+        (
+            status.path
+            for status in volume_statuses()
+            if not any(_lies_in(path, status.path) for path in needed)
+        ),
+        key=lambda path: (-path.count("/"), path),  # one inside another has to go before it
+    )
     damaged = _damaged(targets, volumes)
     if not prune:
         return Leftovers(
@@ -127,8 +130,7 @@ def look_for_leftovers(
     going = [
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
-    unmountings = tuple((path, _look_at_unmounting(path, going)) for path in paths)
-    return Leftovers(datasets, unmountings, damaged, prune=True)
+    return Leftovers(datasets, _look_at_volumes(paths, going), damaged, prune=True)
 
 
 def _damaged(
@@ -179,17 +181,56 @@ def _look_at_unstaging(record: Record) -> UnstagePlan | HostprepError:
         return problem
 
 
-def _look_at_unmounting(path: str, going: Collection[Record]) -> UnmountPlan | HostprepError:
-    """Plan as if the data sets of ``going`` were gone already."""
+def _look_at_volumes(
+    paths: Iterable[str], records: Collection[Record]
+) -> tuple[tuple[str, UnmountPlan | HostprepError], ...]:
+    """Plan the unmounting of each, those inside others first, as if the data sets were gone."""
+    found: dict[str, UnmountPlan | HostprepError] = {}
+    going = _Going({record.target for record in records}, set(), set())
+    going.entries.update(
+        f"{os.path.dirname(record.target)}/{private_name(record.name)}" for record in records
+    )
+    for path in paths:
+        plan = found[path] = _look_at_unmounting(path, going)
+        if isinstance(plan, UnmountPlan) and plan.refusal is None:
+            going.volumes.add(path)
+            going.directories.update(plan.remove_dirs)
+    return tuple(found.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """What will be gone: data sets with their private directories, volumes, and directories that
+    hostprep made for those and removes if they are empty."""
+
+    entries: set[str]
+    volumes: set[str]
+    directories: set[str]
+
+    def leaves(self, path: str) -> bool:
+        """Whether what lies at ``path`` will still be there."""
+        if path in self.entries:
+            return False
+        if path not in self.directories:
+            return True
+        return path not in self.volumes and any(
+            self.leaves(f"{path}/{name}") for name in os.listdir(path)
+        )
+
+
+def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError:
+    """Plan as if all of ``going`` were gone already."""
     try:
         facts = gather(path)
         users = users_of(facts.path) if facts.is_ours else ()
     except HostprepError as problem:
         return problem
-    if facts.live is not None and os.access(path, os.R_OK):
-        gone = {record.name for record in going if record.target == f"{path}/{record.name}"}
-        gone |= {private_name(name) for name in gone}
-        entries = tuple(name for name in sorted(os.listdir(path)) if name not in gone)
+    below = tuple(each for each in facts.mounts_below if each not in going.volumes)
+    facts = replace(facts, mounts_below=below)
+    # What lies in a mount that stays is not looked into: that may hang, and it is refused for it.
+    if facts.live is not None and not below and os.access(path, os.R_OK):
+        names = sorted(os.listdir(path))
+        entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
     return plan_unmount(UnmountRequest(path, fstab=True), facts, users)
 
@@ -240,7 +281,12 @@ def _plan_volume(
         plan = plan.refusal
     if isinstance(plan, HostprepError):
         return ObjectPlan(Kind.VOLUME, path, refusal=Problem.of(Kind.VOLUME, path, plan))
-    inside = [record.target for record, _ in leftovers.datasets if record.volume == path]
+    inside = [
+        (Kind.DATASET, record.target)
+        for record, _ in leftovers.datasets
+        if record.volume is not None and _lies_in(record.volume, path)
+    ]
+    inside += [(Kind.VOLUME, other) for other, _ in leftovers.volumes if _lies_in(other, path)]
     changes = tuple(replace(change_of(step, path), reason=_WHY) for step in plan.changes)
     return ObjectPlan(
         Kind.VOLUME,
@@ -248,5 +294,5 @@ def _plan_volume(
         changes=changes,
         warnings=plan.warnings,
         task=UnmountTask(path) if changes else None,
-        after=tuple((Kind.DATASET, target) for target in inside),
+        after=tuple(key for key in inside if key != (Kind.VOLUME, path)),
     )

@@ -220,6 +220,46 @@ def test_a_volume_in_which_one_of_the_spec_lies_stays(spec: Path, safe_dir: Path
     assert apply(spec, "--prune")["changed"] is False
 
 
+def nest(spec: Path, safe_dir: Path) -> Path:
+    """Have a volume inside another, in a directory of its own; return the outer."""
+    inner = safe_dir / "a" / "deep" / "inner"
+    volumes = [{"path": path, "size": "32M"} for path in (safe_dir / "a", inner)]
+    datasets = [{"source": "one", "volume": inner}, {"source": "two", "volume": safe_dir / "a"}]
+    apply(write_spec(spec, volumes=volumes, datasets=datasets), "--prune")
+    spec.write_text("{}")
+    return safe_dir / "a"
+
+
+def test_volumes_inside_others_go_before_them(spec: Path, safe_dir: Path, own_state: Path) -> None:
+    outer = nest(spec, safe_dir)
+    planned = plan(spec, "--prune")
+    order = keys(planned["changes"])
+    wanted = [("volume", str(path)) for path in (outer / "deep" / "inner", outer)]
+    assert [order.index(key) for key in wanted] == sorted(order.index(key) for key in wanted)
+    assert apply(spec, "--prune")["done"] == planned["changes"]
+    assert not outer.exists() and str(outer) not in (own_state / "fstab").read_text()
+    assert apply(spec, "--prune")["changed"] is False
+
+
+@pytest.mark.parametrize("where", ["deep", "deep/inner", "mount"])
+def test_what_lies_beside_a_volume_inside_another_keeps_both(
+    spec: Path, safe_dir: Path, where: str
+) -> None:
+    outer = nest(spec, safe_dir)
+    if where == "mount":
+        (outer / "theirs").mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "theirs", outer / "theirs"], check=True)
+    else:
+        (outer / where / "note").write_text("mine")
+    before = snapshot(outer)
+    refused = {each["subject"]: each for each in plan(spec, "--prune", expect=5)["refusals"]}
+    assert str(outer) in refused
+    named = {"deep": "deep", "deep/inner": "is mounted inside", "mount": "theirs is mounted inside"}
+    assert named[where] in refused[str(outer)]["message"]
+    apply(spec, "--prune", expect=5)
+    assert snapshot(outer) == before
+
+
 def test_one_name_in_two_places_is_two_data_sets(spec: Path, safe_dir: Path) -> None:
     write_spec(
         spec, datasets=[{"source": "one", "to": safe_dir / place} for place in ("disk", "other")]
