@@ -85,8 +85,6 @@ def test_a_refusal_is_5_for_both_and_is_told_with_its_hint(
 @pytest.mark.parametrize(
     "words",
     [
-        ("apply",),
-        ("apply", "--json"),
         ("plan", "missing.yml"),
         ("apply", "--yes", "missing.yml"),
         ("plan", "--reserve", "lots"),
@@ -222,6 +220,26 @@ def test_what_a_careless_parent_closes_counts_where_a_result_is_lost(
     assert done.returncode == code, done.stderr
     assert words in done.stdout + done.stderr
     assert "Traceback" not in done.stderr and "bug" not in done.stderr
+
+
+def test_where_nobody_can_be_asked_the_spec_and_the_plan_come_first(home: Path) -> None:
+    def apply(*words: str) -> tuple[int, str, str]:
+        done = sh(f'"$0" -m hostprep apply {" ".join(words)} </dev/null', home)
+        return done.returncode, done.stdout, done.stderr
+
+    assert "there is no spec file" in apply()[2]
+    spec = write(home, "datasets: [{sauce: data}]\n")
+    code, _, said = apply()
+    assert code == 2 and "sauce" in said and "nobody" not in said
+    write(home, f"datasets: [{{source: data, to: {home}/fast}}]\n")
+    code, shown, said = apply()
+    assert code == 2 and "would: dataset data: " in shown
+    assert "there is nobody to ask here; nothing was changed.\n  -> give --yes" in said
+    code, shown, _ = apply("--json")
+    assert code == 2 and json.loads(shown)["error"]["message"].startswith("there is nobody to ask")
+    assert not (home / "fast").exists()
+    spec.write_text("volumes: []\n")
+    assert apply()[:2] == (0, "nothing to do\n"), "nothing is to be asked then"
 
 
 @pytest.mark.parametrize("umask", ["0", "077"])
