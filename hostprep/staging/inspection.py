@@ -31,8 +31,8 @@ class Inspected:
     """What a comparison by lstat found, in entries (files, links, directories).
 
     ``compared`` of the ``known`` entries on record were looked at; ``whole`` says whether that was
-    all. ``changed``, ``missing`` and ``added`` are against the record; ``examples`` are paths of
-    these, those of ``added`` last.
+    all. ``changed``, ``missing`` and ``added`` are against the record; ``examples`` are some of
+    each, as (one of these words, path).
     """
 
     known: int
@@ -41,7 +41,7 @@ class Inspected:
     changed: int
     missing: int
     added: int
-    examples: tuple[str, ...]
+    examples: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _inspect(
         changed=tally.changed,
         missing=tally.missing,
         added=tally.added,
-        examples=tuple((tally.examples + tally.extra)[:_MOST_NAMED]),
+        examples=tuple(tally.examples),
     )
 
 
@@ -164,8 +164,7 @@ class _Tally:
     missing: int = 0
     added: int = 0
     late: bool = False
-    examples: list[str] = field(default_factory=list)
-    extra: list[str] = field(default_factory=list)
+    examples: list[tuple[str, str]] = field(default_factory=list)
 
     def compare(
         self,
@@ -187,7 +186,7 @@ class _Tally:
                 continue
             if not stands(recorded, entry_of(name, status)):
                 self.changed += 1
-                _note(self.examples, join(directory, name))
+                self.note("changed", join(directory, name))
 
     def over(self) -> bool:
         """Whether the time is over."""
@@ -196,7 +195,12 @@ class _Tally:
     def lacks(self, path: str) -> None:
         """Count an entry that is on record and not there."""
         self.missing += 1
-        _note(self.examples, path)
+        self.note("missing", path)
+
+    def note(self, what: str, path: str) -> None:
+        """Keep the first few of a kind as examples."""
+        if sum(kind == what for kind, _ in self.examples) < _MOST_NAMED:
+            self.examples.append((what, path))
 
     def look_for_more(
         self,
@@ -216,7 +220,7 @@ class _Tally:
                 continue  # it went while we looked
             if kind_of(status.st_mode) != "?":
                 self.added += 1
-                _note(self.extra, path)
+                self.note("added", path)
 
 
 def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorded]]:
@@ -225,11 +229,6 @@ def _from_anywhere(known: Mapping[str, Recorded]) -> Iterator[tuple[str, Recorde
     start = random.randrange(len(items)) if items else 0
     yield from items[start:]
     yield from items[:start]
-
-
-def _note(examples: list[str], path: str) -> None:
-    if len(examples) < _MOST_NAMED:
-        examples.append(path)
 
 
 def _open_target(record: Record) -> int:

@@ -220,7 +220,8 @@ def compared(
         )
     except CannotTell as error:
         return Compared(dataset, None, error.message)
-    return Compared(dataset, Inspected(**{**answer, "examples": tuple(answer["examples"])}))
+    examples = tuple((what, path) for what, path in answer["examples"])
+    return Compared(dataset, Inspected(**{**answer, "examples": examples}))
 
 
 def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
@@ -249,19 +250,19 @@ def comparison(
 def extent(found: Inspected) -> str:
     """Say how much was compared."""
     if found.whole:
-        return f"all {found.compared:,} entries"
+        return "its only entry" if found.compared == 1 else f"all {found.compared:,} entries"
     return f"{found.compared:,} of {found.known:,} entries (what the time allowed; --full: more)"
 
 
 def difference(found: Inspected) -> str:
-    """Say what differs, with examples."""
-    parts = [
-        f"{count:,} {word}"
-        for count, word in (
-            (found.changed, "changed"),
-            (found.missing, "missing"),
-            (found.added, "new"),
-        )
-        if count
-    ]
-    return f"{', '.join(parts)} ({', '.join(found.examples)})"
+    """Say what differs, with examples of each kind."""
+    parts = []
+    for count, what, word in (
+        (found.changed, "changed", "changed"),
+        (found.missing, "missing", "missing"),
+        (found.added, "added", "new"),
+    ):
+        paths = ", ".join(path for kind, path in found.examples if kind == what)
+        if count:
+            parts.append(f"{count:,} {word} ({paths})" if paths else f"{count:,} {word}")
+    return ", ".join(parts)

@@ -20,6 +20,7 @@ from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Severity, Status
 from hostprep.staging.inspection import Inspected, inspect_target
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ def _judge_one(each: Compared, found: Inspected) -> Finding:
     wrong = found.changed + found.missing
     message = f"{each.dataset.target} is as it was staged: {extent(found)} compared."
     if found.added:
-        message += f" {found.added:,} that hostprep did not stage lie beside them."
+        others = format_count(found.added, "entry")
+        message += f" Beside that there is what hostprep did not stage: {others}."
     if wrong:
         message = f"{each.dataset.target} is not as it was staged: {difference(found)}."
     names = "the manifest: names, sizes and times of modification"

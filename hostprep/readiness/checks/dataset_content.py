@@ -19,7 +19,7 @@ from hostprep.readiness.model import (
     Status,
 )
 from hostprep.staging.inspection import ReadThrough, read_through
-from hostprep.units import format_bytes, format_seconds
+from hostprep.units import format_bytes, format_count, format_seconds
 
 _SECONDS = 90.0
 _OVERHEAD_SECONDS = 20.0
@@ -96,11 +96,11 @@ def _judge_one(each: Read, found: ReadThrough) -> Finding:
     extent = f"{format_bytes(found.bytes)} of {format_bytes(each.size_bytes)}"
     if wrong:
         named = ", ".join(f"{path} {reason}" for path, reason in found.wrong[:_MOST_NAMED])
-        message = f"{wrong:,} of the files of {dataset.target} are not what was staged: {named}."
+        files = f"{format_count(wrong, 'file')} of {dataset.target}"
+        message = f"{files} {'is' if wrong == 1 else 'are'} not what was staged: {named}."
     elif found.whole:
-        message = (
-            f"all {found.files:,} files of {dataset.target} were read: they are what was staged."
-        )
+        files = format_count(found.files, "file")
+        message = f"{dataset.target} was read through, and is what was staged: {files}."
     else:
         message = (
             f"{extent} of {dataset.target} were read within the time, none of it is damaged; the"

@@ -47,8 +47,19 @@ def test_what_differs_is_counted_and_named(
     (root / "class-2" / "new.bin").touch()
     found = inspect(staged, seconds=60)
     assert differing(found) == (1, 1, 1)
-    assert set(found.examples) == {FILE, "class-0/images/000.bin", "class-2/new.bin"}
-    assert found.examples[-1] == "class-2/new.bin"
+    assert set(found.examples) == {
+        ("changed", FILE),
+        ("missing", "class-0/images/000.bin"),
+        ("added", "class-2/new.bin"),
+    }
+
+
+def test_a_few_of_each_kind_are_named(staged: Record) -> None:
+    for number in range(5):
+        (Path(staged.target) / f"new-{number}").touch()
+    (Path(staged.target) / "class-0" / "images" / "000.bin").unlink()
+    found = inspect_target(staged, seconds=60)
+    assert sorted(kind for kind, _ in found.examples) == ["added"] * 3 + ["missing"]
 
 
 @pytest.mark.parametrize("inspect", [inspect_target, inspect_source])
