@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hostprep.host.gpu import Nvml
     from hostprep.spec.model import Spec
     from hostprep.staging.status import DatasetStatus
+    from hostprep.system.mounting import TmpfsSupport
     from hostprep.volumes.fstab import FstabEntry
     from hostprep.volumes.model import LiveVolume
     from hostprep.volumes.status import VolumeStatus
@@ -57,10 +58,10 @@ class Context:
     """The host that is judged. Readers are lazy, and each is asked once, whoever asks first.
 
     ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``damaged``,
-    ``live``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``, ``answers``,
-    ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``. ``live``,
-    ``last``, ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from what is
-    asked.
+    ``live``, ``tmpfs``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``,
+    ``answers``, ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``.
+    ``live``, ``last``, ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from
+    what is asked.
     """
 
     def __init__(
@@ -158,6 +159,13 @@ class Context:
                 return None
 
         return self._answers.each("live", path, ask)
+
+    @property
+    def tmpfs(self) -> TmpfsSupport:
+        """Return which options this kernel takes for a tmpfs; only root may ask it."""
+        from hostprep.system.mounting import tmpfs_support
+
+        return self._answers.once("tmpfs", tmpfs_support)
 
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:

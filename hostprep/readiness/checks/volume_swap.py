@@ -18,13 +18,15 @@ _SINCE = (6, 4)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The volumes, whether swap is active, the kernel's release, and what cures each volume.
+    """The volumes, whether swap is active, what the kernel says, and what cures each volume.
 
-    ``cures`` has the lines by the volume's path.
+    ``known``: whether the kernel takes noswap, None where this user may not ask it. ``cures`` has
+    the lines by the volume's path.
     """
 
     volumes: tuple[VolumeLook, ...] | None
     swap_active: bool
+    known: bool | None
     release: str
     cures: dict[str, tuple[str, ...]]
 
@@ -33,8 +35,10 @@ def look(context: Context) -> Facts:
     """Read whether swap is active, and what lies in each volume."""
     volumes = look_at_volumes(context)
     if not any(volume.live for volume in volumes or ()):
-        return Facts(volumes, False, "", {})
+        return Facts(volumes, False, None, "", {})
     swap_active = context.headroom.swap_active
+    lacking = [each for each in volumes or () if _lacks(each)]
+    known = context.tmpfs.noswap if swap_active and lacking else None
     release = (context.read("proc/sys/kernel/osrelease") or "").strip()
     cures: dict[str, tuple[str, ...]] = {}
     if swap_active and context.spec is not None:
@@ -49,7 +53,12 @@ def look(context: Context) -> Facts:
                     mount_line(volume),
                     *lines,
                 )
-    return Facts(volumes, swap_active, release, cures)
+    return Facts(volumes, swap_active, known, release, cures)
+
+
+def _lacks(volume: VolumeLook) -> bool:
+    """Whether it can be swapped out, and should not."""
+    return volume.live is not None and not volume.live.noswap and not volume.spec.swap
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -68,9 +77,16 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
         status, message = Status.PASS, f"{path} is never swapped out."
     elif volume.spec.swap:
         status, message = Status.PASS, f"{path} may be swapped out, as the spec allows."
-    elif _version(facts.release) < _SINCE:
+    elif facts.known is False:
         status = Status.SKIP
-        message = f"Linux {facts.release} knows no noswap for {path} (6.4 brought it)."
+        message = f"this kernel (Linux {facts.release}) takes no noswap for {path}."
+    # From then on each has it. Earlier ones may have it ported back: versions do not tell.
+    elif facts.known is None and _version(facts.release) < _SINCE:
+        status = Status.SKIP
+        message = (
+            f"only root can ask whether Linux {facts.release} takes noswap for {path}: Linux 6.4"
+            " brought it, and some ported it back."
+        )
     else:
         status = Status.WARN
         message = (
@@ -101,11 +117,12 @@ CHECK = Check(
     judge=judge,
     page="""\
 What lies in a tmpfs is swapped out like any memory, and then a read from "RAM" comes from the swap
-disk. hostprep mounts its volumes with `noswap` where the kernel knows it (since 6.4). This looks at
-volumes that lack it while swap is active (SwapTotal in `/proc/meminfo`).
+disk. hostprep mounts its volumes with `noswap` where the kernel takes it: Linux 6.4 does, and
+earlier ones that had it ported back, so the kernel itself is asked. This looks at volumes that lack
+it while swap is active (SwapTotal in `/proc/meminfo`).
 
-**WARN** swap is active, the kernel knows `noswap`, the volume lacks it, and the spec does not say
-`swap: true`.
+**WARN** swap is active, the kernel takes `noswap`, the volume lacks it, and the spec does not say
+`swap: true`. **SKIP** the kernel does not take it; or it is older than 6.4, and only root may ask.
 
 The kernel takes the option only at a mount. The remedy unstages what hostprep staged there,
 unmounts the volume (refused where something else is still in it), mounts it anew and stages again.

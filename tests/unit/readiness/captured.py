@@ -2,9 +2,9 @@
 
 ``given.yml`` may hold, beside ``spec`` (a spec file's content) and ``level`` (quick or full):
 
-* ``volumes``, ``datasets``, ``live`` (path: fields or null), ``headroom``, ``cpu``, ``nvml``:
-  dataclasses of hostprep as mappings. A field that is left out takes its default, null where it may
-  be unknown, else an empty or plain value of its type.
+* ``volumes``, ``datasets``, ``live`` (path: fields or null), ``tmpfs``, ``headroom``, ``cpu``,
+  ``nvml``: dataclasses of hostprep as mappings. A field that is left out takes its default, null
+  where it may be unknown, else an empty or plain value of its type.
 * ``damaged`` (folder of a record that cannot be read: what is wrong); there is none, if not given.
 * ``probes`` (documents, newest first), ``last`` (``recommend``: document or null).
 * ``statvfs`` (path: ``size_bytes``, ``free_bytes``, ``inodes``, ``free_inodes``), ``answers``
@@ -36,6 +36,7 @@ from hostprep.readiness.model import CannotTell, Level
 from hostprep.spec.loading import parse_spec
 from hostprep.spec.model import Spec
 from hostprep.staging.status import DatasetStatus
+from hostprep.system.mounting import TmpfsSupport
 from hostprep.system.run import Completed
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.status import VolumeStatus
@@ -142,6 +143,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "volumes": lambda said: build(tuple[VolumeStatus, ...], said),
     "datasets": lambda said: build(tuple[DatasetStatus, ...], said),
     "damaged": _damaged,
+    "tmpfs": lambda said: build(TmpfsSupport, said),
     "live": _each(LiveVolume),
     "headroom": lambda said: build(Headroom, said),
     "cpu": lambda said: build(CpuFacts, said),
