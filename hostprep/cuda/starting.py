@@ -15,6 +15,7 @@ from hostprep.host.gpu import (
     Nvml,
 )
 from hostprep.host.gpu_driver import DriverFacts
+from hostprep.system.python import pip_line
 
 _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
@@ -74,7 +75,7 @@ def judge_start(survey: Survey) -> Check:
         )
     if torch.version is None:
         why = torch.problem or "torch is not installed in the Python that runs hostprep"
-        return _skip(why, "pip install 'hostprep[torch]', in the environment that training uses")
+        return _skip(why, f"{pip_line('torch')}, or run hostprep in your training's environment")
     if torch.hip_version is not None:
         return _skip(
             f"torch {torch.version} is built for ROCm, which this test does not know", None

@@ -17,6 +17,7 @@ from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none
 from hostprep.fleet.model import FleetRun
+from hostprep.system.python import pip_line
 from hostprep.system.resources import data_path
 from hostprep.system.run import Running, start
 
@@ -148,7 +149,7 @@ def _need_ansible() -> None:
     if importlib.util.find_spec("ansible") is None:
         raise HostprepError(
             "ansible-core is not installed beside hostprep; it reaches the hosts.",
-            "install hostprep with it: pip install 'hostprep[fleet]'",
+            f"install it there: {pip_line('ansible-core')}",
         )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.files import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
+from hostprep.system.python import pip_line
 
 
 class TorchMissing(HostprepError):
@@ -31,7 +32,7 @@ class TorchMissing(HostprepError):
     def __init__(self) -> None:
         super().__init__(
             "torch is not installed in the Python that runs hostprep; DataLoaders cannot be timed.",
-            "pip install 'hostprep[torch]', or run hostprep in your training's environment",
+            f"{pip_line('torch')}, or run hostprep in your training's environment",
         )
 
 

@@ -23,6 +23,7 @@ from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
+from hostprep.system.python import pip_line
 from hostprep.units import format_count
 
 _STAGES_SHARE = 0.12
@@ -148,7 +149,8 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
         if fitting:
             return "image", fitting[0], notes
         words = "neither Pillow nor OpenCV is installed: files are read, not decoded"
-        return "bytes", None, [*notes, f"{words} (pip install 'hostprep[images]')"]
+        cure = pip_line("numpy", "pillow", "opencv-python-headless")
+        return "bytes", None, [*notes, f"{words} ({cure})"]
     if listing.kind == "npy" and importlib.util.find_spec("numpy") is None:
         return "bytes", None, [*notes, "numpy is not installed: files are read, not parsed"]
     return listing.kind, None, notes

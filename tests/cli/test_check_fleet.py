@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.test_check import ENOUGH, TOO_MUCH, Done, hostprep
 
-pytest.importorskip("ansible", reason="needs ansible-core: pip install 'hostprep[fleet]'")
+pytest.importorskip("ansible", reason="needs ansible-core: pip install '.[fleet]'")
 
 _VARIABLES = f"""
 [all:vars]

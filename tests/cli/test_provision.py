@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -334,7 +335,7 @@ def test_without_a_spec_it_is_said_how_to_name_one(
     assert "provision -i INVENTORY SPEC" in capsys.readouterr().err
 
 
-def test_without_ansible_the_extra_is_named(
+def test_without_ansible_it_is_said_how_to_get_it(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = importlib.util.find_spec
@@ -342,7 +343,7 @@ def test_without_ansible_the_extra_is_named(
         importlib.util, "find_spec", lambda name: None if name == "ansible" else real(name)
     )
     assert run(["provision", "-i", "hosts.yml"]) == 1
-    assert "pip install 'hostprep[fleet]'" in capsys.readouterr().err
+    assert f"{sys.executable} -m pip install ansible-core" in capsys.readouterr().err
 
 
 def test_hosts_that_no_inventory_has_are_a_mistake(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -202,11 +203,11 @@ def arrays(tmp_path: Path) -> Path:
     return folder
 
 
-def test_without_torch_the_loader_mode_names_the_extra(without_torch: dict[str, str]) -> None:
+def test_without_torch_the_loader_mode_says_how_to_get_it(without_torch: dict[str, str]) -> None:
     done = recommend("--loader", "tests.cli.recommend_loaders:Ready", env=without_torch)
     assert done.returncode == 1
     assert "torch is not installed" in done.stderr
-    assert "hostprep[torch]" in done.stderr
+    assert f"{sys.executable} -m pip install torch" in done.stderr
 
 
 def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays: Path) -> None:
