@@ -67,7 +67,7 @@ def recommend(
 
     Without --dataset and --loader it is a starting point, from the host alone.
     """
-    from hostprep.host.gpu_bounded import ask_gpus
+    from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.host.gpu_driver import read_driver
     from hostprep.loading.bounds import ranks_here, read_share, visible_gpus
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
@@ -83,8 +83,8 @@ def recommend(
         raise UsageError(f"--seconds {seconds:g} is no time to measure for.")
     if gpu_rate is not None and not 0 < gpu_rate < math.inf:
         raise UsageError(f"--gpu-rate {gpu_rate:g}: that is no rate of samples a second.")
-    gpus = ask_gpus()
-    count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(gpus.count)
+    nvml = ask_nvml()
+    count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(len(nvml.gpus))
     host = read_share(count, count_from)
     wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
     if dataset is not None:
@@ -92,10 +92,10 @@ def recommend(
     elif loader is not None:
         report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
     else:
-        report = from_host(host, wish, gpus=visible_gpus(gpus.count))
-    if gpus.problem is not None and read_driver().has_gpu:  # else there are none to be asked
+        report = from_host(host, wish, gpus=visible_gpus(len(nvml.gpus)))
+    if nvml.problem is not None and read_driver().has_gpu:  # else there are none to be asked
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
-        report = replace(report, notes=(*report.notes, f"{words} ({gpus.problem})"))
+        report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
     fields = report_fields(report)
     if report.points:
         keep("recommend", fields)

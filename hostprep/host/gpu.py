@@ -36,19 +36,6 @@ _CLOCK_REASONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """The GPUs' names in NVML's order; ``problem`` says why there are none, or fewer, to see."""
-
-    names: tuple[str, ...]
-    problem: str | None
-
-    @property
-    def count(self) -> int:
-        """Return how many GPUs there are."""
-        return len(self.names)
-
-
-@dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that computes on a GPU; its memory there where NVML may say so."""
 
@@ -103,32 +90,10 @@ class Nvml:
     lost: int = 0
 
 
-def read_gpus() -> GpuFacts:
-    """Ask NVML for the GPUs; without a driver or the library there are none, and the reason.
-
-    A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be left.
-    """
-    try:
-        import pynvml
-    except ImportError:
-        return GpuFacts((), "nvidia-ml-py is not installed")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return GpuFacts((), f"NVML does not start: {error}")
-    try:
-        opened = _open_devices()
-        names = [_ask(pynvml.nvmlDeviceGetName, handle) for _, handle in opened.handles]
-        return GpuFacts(
-            tuple("unknown GPU" if name is None else _text(name) for name in names), opened.problem
-        )
-    finally:
-        pynvml.nvmlShutdown()
-
-
 def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
     """Ask NVML for all that it says; never raises for what it does not say.
 
+    A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be left.
     A GPU that seems busy while no process is seen on it is looked at again, for at most
     ``settle_seconds``: the driver that starts for us, with ECC, keeps it busy for a moment too
     (NVML's manual, nvmlDeviceGetUtilizationRates), and what has just ended still counts.

@@ -16,7 +16,7 @@ import pytest
 
 from hostprep.cli.main import run as run_cli
 from hostprep.host import gpu_bounded, gpu_driver
-from hostprep.host.gpu import GpuFacts
+from hostprep.host.gpu import TIMEOUT, Nvml
 from tests.kit.recommending import (
     CONTRACT,
     MARK,
@@ -66,8 +66,9 @@ def test_gpus_that_cannot_be_asked_are_noted_where_there_are_any(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = GpuFacts((), "NVML has not answered for 17 s: the driver hangs")
-    monkeypatch.setattr(gpu_bounded, "ask_gpus", lambda: asked)
+    said = "NVML has not answered for 17 s: the driver hangs"
+    asked = Nvml(TIMEOUT, said, None, None, None, ())
+    monkeypatch.setattr(gpu_bounded, "ask_nvml", lambda: asked)
     driver = gpu_driver.DriverFacts("570.1", devices, (), ())
     monkeypatch.setattr(gpu_driver, "read_driver", lambda: driver)
     assert run_cli(["recommend"]) == 0

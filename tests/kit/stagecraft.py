@@ -12,7 +12,6 @@ import random
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -155,11 +154,3 @@ def processes_with(word: str) -> list[int]:
         if os.fsencode(word) in line:
             found.append(int(name))
     return found
-
-
-def wait_for_no_process(word: str, seconds: float = 5.0) -> list[int]:
-    """Wait until no process has ``word`` on its command line; return those that stay."""
-    deadline = time.monotonic() + seconds
-    while (left := processes_with(word)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return left

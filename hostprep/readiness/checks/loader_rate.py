@@ -55,7 +55,7 @@ class _Silent:
 
 
 def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
-    from hostprep.host.gpu_bounded import ask_gpus
+    from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.loading.bounds import ranks_here, read_share
     from hostprep.loading.recommend import from_dataset
     from hostprep.loading.report import Wish, report_fields
@@ -67,7 +67,7 @@ def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
     if path is None:
         return {"absent": f"neither {dataset.target} nor {dataset.source} can be read."}
     try:
-        host = read_share(*ranks_here(ask_gpus().count))
+        host = read_share(*ranks_here(len(ask_nvml().gpus)))
         each = None if rate is None else rate / host.ranks
         wish = Wish(None, each, _SECONDS, 224, measure=True, compare=False)
         fields = report_fields(from_dataset(path, host, wish, _Silent()))

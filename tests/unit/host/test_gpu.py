@@ -19,8 +19,8 @@ from tests.kit import fake_nvml
 _ASK = """
 import json
 from dataclasses import asdict
-from hostprep.host.gpu import read_gpus, read_nvml
-print(json.dumps({**asdict(read_nvml()), "short": asdict(read_gpus())}))
+from hostprep.host.gpu import read_nvml
+print(json.dumps(asdict(read_nvml())))
 """
 _SETTLE = """
 import json
@@ -35,7 +35,7 @@ print(json.dumps(lasting_reasons(watch_gpu(0, 5))))
 _HOLD = """
 import json
 import pynvml
-from hostprep.host.gpu import nvml_held, read_gpus, read_nvml
+from hostprep.host.gpu import nvml_held, read_nvml
 
 def answers():
     try:
@@ -45,7 +45,6 @@ def answers():
 
 with nvml_held():
     read_nvml()
-    read_gpus()
     held = answers()
 print(json.dumps([held, answers()]))
 """
@@ -88,7 +87,6 @@ def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
     # What a device has not is unknown, not zero.
     assert (first["ecc"], first["ecc_uncorrected"]) == (True, 2)
     assert (second["ecc"], second["ecc_uncorrected"]) == (None, None)
-    assert found["short"] == {"names": ["Fake GPU 0", "Fake GPU 1"], "problem": None}
 
 
 def test_a_throttled_one(tmp_path: Path) -> None:
@@ -121,7 +119,6 @@ def test_devices_that_are_left_to_other_jobs_are_counted_apart(tmp_path: Path) -
     assert found["code"] is None and found["problem"] is None and found["closed"] == 3
     (gpu,) = found["gpus"]
     assert (gpu["index"], gpu["name"]) == (2, "Fake GPU 2")
-    assert found["short"] == {"names": ["Fake GPU 2"], "problem": None}
 
 
 def test_a_lost_device_hides_none_after_it(tmp_path: Path) -> None:
@@ -129,14 +126,12 @@ def test_a_lost_device_hides_none_after_it(tmp_path: Path) -> None:
     assert found["code"] == 15 and "GPU 1" in found["problem"] and "GPU 0" not in found["problem"]
     assert [gpu["index"] for gpu in found["gpus"]] == [2, 3]
     assert (found["closed"], found["lost"]) == (1, 1)
-    assert found["short"]["names"] == ["Fake GPU 2", "Fake GPU 3"]
-    assert found["short"]["problem"] == found["problem"]
 
 
 def test_a_user_who_may_open_none_is_told_so(tmp_path: Path) -> None:
     found = ask(fake_nvml.build(tmp_path, DEVICES=2, CLOSED=0b11))
     assert found["code"] == 4 and found["gpus"] == [] and found["closed"] == 2
-    assert "GPU 0" in found["short"]["problem"] and "GPU 1" in found["short"]["problem"]
+    assert "GPU 0" in found["problem"] and "GPU 1" in found["problem"]
 
 
 def test_a_driver_without_a_device(tmp_path: Path) -> None:
@@ -155,7 +150,6 @@ def test_why_it_does_not_start(tmp_path: Path, code: int, words: str) -> None:
     assert found["gpus"] == [] and found["driver_version"] is None
     # The library says which one it is even so: that is half of a mismatch.
     assert found["library_version"] == "550.54.14"
-    assert words in found["short"]["problem"]
 
 
 def test_no_library_at_all(tmp_path: Path) -> None:
