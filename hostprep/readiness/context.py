@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -204,12 +205,10 @@ class Context:
         if "unix_seconds" in document:
             return self.now - float(document["unix_seconds"])
         try:
-            made = time.strptime(str(document.get("time")) + "+0000", "%Y%m%dT%H%M%SZ%z")
+            made = datetime.strptime(str(document.get("time")), "%Y%m%dT%H%M%SZ")
         except ValueError:
             return None
-        import calendar
-
-        return self.now - calendar.timegm(made)
+        return self.now - made.replace(tzinfo=UTC).timestamp()
 
     # -- devices, users, time ------------------------------------------------------------------
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from hostprep.host.cgroups import read_cpu_quotas
+from hostprep.host.cgroups import read_cpu_quotas, read_cpu_throttling
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
@@ -33,14 +32,18 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read the quotas and how often each was felt."""
+    felt = {each.group: each for each in read_cpu_throttling(context.root)}
     found = []
     for quota in read_cpu_quotas(context.root):
-        folder = Path(quota.group)
-        stat = _numbers(context.read(str(folder / "cpu.stat")) or "")
-        version = 2 if context.read(str(folder / "cpu.max")) is not None else 1
+        version = 2 if context.read(f"{quota.group}/cpu.max") is not None else 1
+        counts = felt.get(quota.group)
         found.append(
             Quota(
-                quota.group, quota.cpus, version, stat.get("nr_periods"), stat.get("nr_throttled")
+                quota.group,
+                quota.cpus,
+                version,
+                None if counts is None else counts.periods,
+                None if counts is None else counts.throttled,
             )
         )
     return Facts(tuple(found), context.cpu.affinity)
@@ -84,11 +87,6 @@ def _lift(quota: Quota) -> str:
     if quota.version == 2:
         return f"echo max > {quote(quota.group + '/cpu.max')}"
     return f"echo -1 > {quote(quota.group + '/cpu.cfs_quota_us')}"
-
-
-def _numbers(text: str) -> dict[str, int]:
-    pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 CHECK = Check(
