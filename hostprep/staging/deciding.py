@@ -48,6 +48,7 @@ from hostprep.staging.target import (
 )
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.staging.update import plan_update
+from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
 from hostprep.volumes.plan import plan_volume
@@ -211,8 +212,8 @@ def _empty_refusal(
             f"is its file system mounted? `findmnt -T {shlex.quote(request.source)}` shows it",
         )
     return Refused(
-        f"the source {request.source} is empty, and {previous.files:,} files were staged from it:"
-        f" {request.target} would be emptied too; nothing was changed.",
+        f"the source {request.source} is empty, and {format_count(previous.files, 'file')} had been"
+        f" staged from it: {request.target} would be emptied too; nothing was changed.",
         "mount the source again; if nothing is meant to be left of it: "
         f"hostprep unstage {request.name}",
     )
