@@ -12,6 +12,8 @@ class HostprepError(Exception):
     """An operation failed.
 
     ``message`` says what happened and what was not touched; ``hint`` says what to do about it.
+    ``beside`` are fields that the document of ``--json`` has beside the error: what was done before
+    it, where that was something.
     """
 
     exit_code = 1
@@ -21,6 +23,7 @@ class HostprepError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.beside: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Between processes a subclass travels without its constructor, whatever that takes.

@@ -83,7 +83,7 @@ def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     if error.hint:
         say(f"  -> {printable(error.hint, lines=True)}")
     if as_json:
-        emit_json(command, {"error": error_fields(error)}, ok=False)
+        emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
 
 
 def error_fields(error: HostprepError) -> dict[str, str | None]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json
-from hostprep.errors import HostprepError, Interrupted, Refused, UsageError
+from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
     from hostprep.staging.model import StageRequest
@@ -91,6 +87,7 @@ def stage(
     Run it again to update. The source is only ever read. A reader sees the whole data set or none
     of it.
     """
+    from hostprep.cli.stage_run import stage_all
     from hostprep.staging.model import StageRequest, Verify
     from hostprep.staging.source import check_name, real_source
 
@@ -121,7 +118,7 @@ def stage(
             raise UsageError("--name goes with one data set; the spec file names several.")
     else:
         found = [(source, None)]
-    outcomes = []
+    requests = []
     for path, spec_name in found:
         real = real_source(path)
         given = name if name is not None else spec_name
@@ -144,35 +141,22 @@ def stage(
             order=order,
             gentle=gentle,
         )
-        outcomes.append(_stage_one(request, dry_run=dry_run, as_json=as_json, no_wait=no_wait))
-    if as_json:
-        fields, ok = _one_document(outcomes)
-        emit_json("stage", fields, ok=ok)
-    refusal = next((outcome.refusal for outcome in outcomes if outcome.refusal), None)
-    if refusal is not None:
-        if as_json:
-            raise typer.Exit(refusal.exit_code)  # the document has told of it
-        raise refusal
-    if any(outcome.failed for outcome in outcomes):
-        raise typer.Exit(1)
+        requests.append(request)
+    _check_distinct(requests)
+    stage_all(requests, dry_run=dry_run, as_json=as_json, no_wait=no_wait)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """One data set: its JSON fields, whether entries failed, and the refusal of a dry run."""
-
-    fields: dict[str, Any]
-    ok: bool
-    failed: bool
-    refusal: Refused | None = None
-
-
-def _one_document(outcomes: list[_Outcome]) -> tuple[dict[str, Any], bool]:
-    """Return the fields of the one JSON document, and whether all went well."""
-    ok = all(outcome.ok for outcome in outcomes)
-    if len(outcomes) == 1:
-        return outcomes[0].fields, ok
-    return {"datasets": [{**outcome.fields, "ok": outcome.ok} for outcome in outcomes]}, ok
+def _check_distinct(requests: list[StageRequest]) -> None:
+    """Raise where two would lie in one place: a spec may give a name twice, for two places."""
+    known: dict[str, str] = {}
+    for request in requests:
+        if request.target in known:
+            raise UsageError(
+                f"{known[request.target]} and {request.source} would both be staged to"
+                f" {request.target}; nothing was changed.",
+                "`hostprep apply` stages each where the spec says; or name one SOURCE",
+            )
+        known[request.target] = request.source
 
 
 def _ways() -> str:
@@ -204,56 +188,3 @@ def _sources_of_spec() -> list[tuple[str, str | None]]:
     if not spec.datasets:
         raise UsageError(f"{path} names no data sets.", "name a SOURCE, or add `datasets:` to it")
     return [(dataset.source, dataset.name) for dataset in spec.datasets]
-
-
-def _stage_one(request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool) -> _Outcome:
-    from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.planning import cores, plan_stage, stage_lock
-    from hostprep.staging.source import open_source
-    from hostprep.system.locks import lock
-
-    with ExitStack() as stack:
-        reporter = stack.enter_context(ProgressReporter())
-        if not dry_run:
-            # A lock's file stays for good: none for a word that names no data set.
-            with open_source(request.source):
-                pass
-            stack.enter_context(
-                lock(
-                    stage_lock(request),
-                    purpose=f"hostprep stage {request.source}",
-                    wait_seconds=0 if no_wait else None,
-                    on_wait=reporter.note,
-                )
-            )
-        plan = stack.enter_context(plan_stage(request, reporter))
-        # Imported by now, while the source was scanned.
-        from hostprep.cli.stage_text import (
-            announce,
-            conclude,
-            plan_fields,
-            result_fields,
-            show_stage_plan,
-        )
-        from hostprep.staging.bound import bound_of
-        from hostprep.staging.shortfall import shortfall_of
-        from hostprep.staging.stage import carry_out
-
-        if dry_run:
-            if not as_json:
-                show_stage_plan(plan)
-            return _Outcome(plan_fields(plan), plan.refusal is None, False, plan.refusal)
-        if not as_json:
-            announce(plan)
-        try:
-            result = carry_out(plan, reporter)
-        except KeyboardInterrupt:
-            hint = "the same command goes on with what was copied"
-            if not plan.published:  # else unstage would remove what is published as well
-                hint += f"; to remove that: hostprep unstage {shlex.quote(request.target)}"
-            raise Interrupted("interrupted.", hint) from None
-        bound = bound_of(result, plan, cores())
-    shortfall = shortfall_of(result, partial=request.partial)
-    conclude(result, bound, shortfall, as_json=as_json)
-    failed = shortfall is not None
-    return _Outcome(result_fields(result, bound, shortfall), not failed, failed)

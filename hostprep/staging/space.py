@@ -137,14 +137,18 @@ def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> S
     )
 
 
+def larger_volume(request: StageRequest, lacking_bytes: int) -> str:
+    """Return the hint where so much room is missing."""
+    if request.volume_size_bytes is None:
+        return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
+    size = -(-(request.volume_size_bytes + lacking_bytes) // GIB)
+    return f"ask for a larger volume: --to-tmpfs {size}G"
+
+
 def check_space(request: StageRequest, space: Space) -> Refused | None:
     """Return a refusal with the arithmetic where the plan does not fit, else None."""
     if space.needed_bytes > space.free_bytes:
         lacking = space.needed_bytes - space.free_bytes
-        hint = f"free {format_bytes(lacking)} there, or choose another --to"
-        if request.volume_size_bytes is not None:
-            size = -(-(request.volume_size_bytes + lacking) // GIB)
-            hint = f"ask for a larger volume: --to-tmpfs {size}G"
         reserved = ""
         if space.reserved_bytes:
             reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for root)"
@@ -152,7 +156,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
-            hint,
+            larger_volume(request, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
         return Refused(

@@ -1,0 +1,191 @@
+"""Carrying out ``stage``: of several data sets, none is begun before all of them are checked."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hostprep.cli.output import emit_json, error_fields
+from hostprep.errors import HostprepError, Interrupted
+
+if TYPE_CHECKING:
+    from hostprep.staging.model import StageRequest
+    from hostprep.staging.together import Share
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """One data set: its JSON fields, and what keeps a run from it or was left undone by this one.
+
+    ``share`` is the room that it takes, where it is one of several that were only looked at.
+    """
+
+    fields: dict[str, Any]
+    error: HostprepError | None = None
+    share: Share | None = None
+
+
+def stage_all(
+    requests: Sequence[StageRequest], *, dry_run: bool, as_json: bool, no_wait: bool
+) -> None:
+    """Stage the data sets in turn, or show what that would do, and print what came of each.
+
+    What forbids one of several, the room for all of them included, is raised before anything is
+    changed. Where one fails later the others stay as they are by then: the error that is raised
+    says so, and has what was done beside it.
+    """
+    several = len(requests) > 1
+    if several and not dry_run:
+        _check_all(requests)
+    outcomes: list[_Outcome] = []
+    for request in requests:
+        try:
+            outcome = _stage_one(
+                request, dry_run=dry_run, as_json=as_json, no_wait=no_wait, several=several
+            )
+        except (HostprepError, KeyboardInterrupt) as end:
+            if not several:
+                raise
+            raise _cut_short(end, requests, outcomes) from None
+        outcomes.append(outcome)
+    error = next((outcome.error for outcome in outcomes if outcome.error), None)
+    if error is None and (shares := [outcome.share for outcome in outcomes if outcome.share]):
+        from hostprep.staging.together import room_for_all
+
+        error = room_for_all(shares)
+    if as_json:
+        emit_json("stage", _document(outcomes, error), ok=error is None)
+    if error is not None:
+        if dry_run and not as_json:
+            raise error
+        raise typer.Exit(error.exit_code)  # the document, or the end of the run, has told of it
+
+
+def _document(outcomes: Sequence[_Outcome], error: HostprepError | None) -> dict[str, Any]:
+    """Return the fields of the one JSON document."""
+    if len(outcomes) == 1:
+        return outcomes[0].fields
+    return {**_datasets(outcomes), **({} if error is None else {"error": error_fields(error)})}
+
+
+def _datasets(outcomes: Sequence[_Outcome]) -> dict[str, Any]:
+    return {
+        "datasets": [{**outcome.fields, "ok": outcome.error is None} for outcome in outcomes],
+    }
+
+
+@contextmanager
+def _named(request: StageRequest) -> Iterator[None]:
+    """Have an error say which of several data sets it is about."""
+    try:
+        yield
+    except HostprepError as error:
+        error.message = f"{request.name}: {error.message}"
+        raise
+
+
+def _check_all(requests: Sequence[StageRequest]) -> None:
+    """Raise what forbids one of the runs, or all of them together; changes nothing.
+
+    Each is planned again before it is carried out, since those before it change the volume. What
+    a full check reads it reads then: twice would be for nothing.
+    """
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.staging.planning import plan_stage
+    from hostprep.staging.together import room_for_all, share_of
+
+    shares = []
+    with ProgressReporter() as reporter:
+        for request in requests:
+            with _named(request), plan_stage(replace(request, full_check=False), reporter) as plan:
+                if plan.refusal is not None:
+                    raise plan.refusal
+                shares.append(share_of(plan))
+    if refusal := room_for_all(shares):
+        raise refusal
+
+
+def _cut_short(
+    end: HostprepError | KeyboardInterrupt,
+    requests: Sequence[StageRequest],
+    outcomes: Sequence[_Outcome],
+) -> HostprepError:
+    """Return what ended a run over several as an error of the whole run."""
+    error = end if isinstance(end, HostprepError) else Interrupted("interrupted.")
+    request, *later = requests[len(outcomes) :]
+    words = [f"{request.name}: {error.message}"]
+    changed = [outcome.fields for outcome in outcomes if outcome.fields["changed"]]
+    if done := [fields["dataset"] for fields in changed if fields["published"]]:
+        words.append(f"What was done before stays: {', '.join(done)}.")
+    if later and changed:
+        words.append(f"Not begun: {', '.join(each.name for each in later)}.")
+    error.message = " ".join(words)
+    error.beside = _datasets(outcomes)
+    if changed and not isinstance(error, Interrupted) and error.exit_code != 1:
+        # A refusal's own code would say that nothing was changed.
+        error.exit_code, error.code = HostprepError.exit_code, HostprepError.code
+    return error
+
+
+def _stage_one(
+    request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool, several: bool
+) -> _Outcome:
+    from hostprep.cli.progress import ProgressReporter
+    from hostprep.staging.planning import cores, plan_stage, stage_lock
+    from hostprep.staging.source import open_source
+    from hostprep.system.locks import lock
+
+    with ExitStack() as stack:
+        reporter = stack.enter_context(ProgressReporter())
+        if not dry_run:
+            # A lock's file stays for good: none for a word that names no data set.
+            with open_source(request.source):
+                pass
+            stack.enter_context(
+                lock(
+                    stage_lock(request),
+                    purpose=f"hostprep stage {request.source}",
+                    wait_seconds=0 if no_wait else None,
+                    on_wait=reporter.note,
+                )
+            )
+        plan = stack.enter_context(plan_stage(request, reporter))
+        # Imported by now, while the source was scanned.
+        from hostprep.cli.stage_text import (
+            announce,
+            conclude,
+            plan_fields,
+            result_fields,
+            show_stage_plan,
+        )
+        from hostprep.staging.bound import bound_of
+        from hostprep.staging.shortfall import shortfall_of
+        from hostprep.staging.stage import carry_out
+
+        if dry_run:
+            if not as_json:
+                show_stage_plan(plan)
+            share = None
+            if several and plan.refusal is None:
+                from hostprep.staging.together import share_of
+
+                share = share_of(plan)
+            return _Outcome(plan_fields(plan), plan.refusal, share)
+        if not as_json:
+            announce(plan)
+        try:
+            result = carry_out(plan, reporter)
+        except KeyboardInterrupt:
+            hint = "the same command goes on with what was copied"
+            if not plan.published:  # else unstage would remove what is published as well
+                hint += f"; to remove that: hostprep unstage {shlex.quote(request.target)}"
+            raise Interrupted("interrupted.", hint) from None
+        bound = bound_of(result, plan, cores())
+    shortfall = shortfall_of(result, partial=request.partial)
+    conclude(result, bound, shortfall, as_json=as_json)
+    return _Outcome(result_fields(result, bound, shortfall), shortfall)

@@ -1,0 +1,123 @@
+"""Whether several data sets fit into one place, one after the other: before the first is begun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.staging.model import StageRequest
+from hostprep.staging.planning import StagePlan
+from hostprep.staging.private import footprint
+from hostprep.staging.space import (
+    directory_space,
+    larger_volume,
+    reclaiming,
+    volume_space,
+)
+from hostprep.staging.target import open_parent
+from hostprep.units import PAGE_BYTES, format_bytes, format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one data set takes of the place that it shares with others, in bytes and inodes.
+
+    ``needed_*`` is what a run takes at its height, ``lasting_*`` the least that it leaves taken of
+    ``free_*``; it may be negative, where the run first clears away what an earlier one left.
+    ``free_*`` is what there is now for this one alone; ``free_inodes`` of None is no limit.
+    """
+
+    request: StageRequest
+    where: str
+    needed_bytes: int
+    lasting_bytes: int
+    free_bytes: int
+    needed_inodes: int
+    lasting_inodes: int
+    free_inodes: int | None
+
+
+def share_of(plan: StagePlan) -> Share:
+    """Return what a data set takes, from its plan.
+
+    What an update replaces or deletes it gives back only at its end, to those that come after it.
+    How much that is, the record does not say to the page: so less is counted than it may be, for a
+    run that would succeed must not be refused.
+    """
+    request, files, previous = plan.request, plan.files, plan.previous
+    if plan.volume is None:
+        space = directory_space(request, files)
+    else:
+        space = volume_space(files, plan.volume)
+    lasting_bytes = files.copied.space_bytes
+    lasting_inodes = files.copied.files + len(files.make_directories)
+    if plan.published:
+        before = 0 if previous is None else previous.bytes + previous.files * PAGE_BYTES
+        after = files.copied.bytes + files.kept.bytes + files.resumed.bytes
+        lasting_bytes, lasting_inodes = min(lasting_bytes, max(0, after - before)), 0
+    alone = reclaiming(space, *_left_behind(plan), files)
+    free_inodes = None
+    if plan.volume is None and alone.free_inodes is not None and space.free_inodes is not None:
+        free_inodes = alone.free_inodes
+        lasting_inodes -= alone.free_inodes - space.free_inodes
+    return Share(
+        request,
+        alone.where,
+        alone.needed_bytes,
+        lasting_bytes - (alone.free_bytes - space.free_bytes),
+        alone.free_bytes,
+        alone.needed_inodes,
+        lasting_inodes,
+        free_inodes,  # of a volume None: each run allows it as many more as it needs
+    )
+
+
+def _left_behind(plan: StagePlan) -> tuple[int, int]:
+    """Return what an interrupted run left in the place: (bytes, inodes)."""
+    if plan.volume is not None and plan.volume.live is None:
+        return 0, 0
+    try:
+        parent_fd = open_parent(plan.request.parent)
+    except FileNotFoundError:
+        return 0, 0
+    try:
+        return footprint(parent_fd, plan.request.name)
+    finally:
+        os.close(parent_fd)
+
+
+def room_for_all(shares: Sequence[Share]) -> Refused | None:
+    """Return a refusal with the arithmetic where they do not all fit, in this order. Pure.
+
+    That each fits by itself is its own plan's to say.
+    """
+    taken_bytes = taken_inodes = 0
+    for index, share in enumerate(shares):
+        names = ", ".join(each.request.name for each in shares[:index])
+        lacking = share.needed_bytes + taken_bytes - share.free_bytes
+        if taken_bytes > 0 and lacking > 0:
+            return Refused(
+                f"the data sets do not fit together: {share.request.name} needs"
+                f" {format_bytes(share.needed_bytes)}, and of the"
+                f" {format_bytes(share.free_bytes)} free in {share.where}"
+                f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are missing."
+                " Nothing was changed.",
+                larger_volume(share.request, lacking),
+            )
+        if (
+            share.free_inodes is not None
+            and taken_inodes > 0
+            and share.needed_inodes + taken_inodes > share.free_inodes
+        ):
+            return Refused(
+                f"too few inodes for the data sets together: {share.request.name} needs"
+                f" {format_count(share.needed_inodes)}, and of the"
+                f" {format_count(share.free_inodes)} free in {share.where}"
+                f" {format_count(taken_inodes)} go to {names}. Nothing was changed.",
+                "choose a target with more inodes, or pack the data sets into fewer files",
+            )
+        taken_bytes += share.lasting_bytes
+        taken_inodes += share.lasting_inodes
+    return None
