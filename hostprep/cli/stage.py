@@ -11,6 +11,9 @@ from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hostprep.spec import DatasetSpec
     from hostprep.staging.model import StageRequest
 
 DEFAULT_VOLUME = "/mnt/hostprep"
@@ -32,7 +35,9 @@ def stage(
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help=f"The volume's mount point; {DEFAULT_VOLUME} if not given."
+            metavar="PATH",
+            help=f"The volume's mount point; {DEFAULT_VOLUME} if not given, without SOURCE the"
+            " spec's.",
         ),
     ] = None,
     to: Annotated[
@@ -110,14 +115,14 @@ def stage(
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
     size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
-    parent = os.path.realpath(to) if to is not None else os.path.abspath(at or DEFAULT_VOLUME)
-
-    if source is None:
-        found = _sources_of_spec()
-        if name is not None and len(found) > 1:
-            raise UsageError("--name goes with one data set; the spec file names several.")
-    else:
-        found = [(source, None)]
+    declared = _datasets_of_spec() if source is None else ()
+    if name is not None and len(declared) > 1:
+        raise UsageError("--name goes with one data set; the spec file names several.")
+    volume = "" if to is not None else os.path.abspath(at or _volume_of(declared))
+    parent = volume if to is None else os.path.realpath(to)
+    found: list[tuple[str, str | None]] = [(each.source, each.name) for each in declared]
+    if not found:
+        found = [(os.getcwd() if source is None else source, None)]
     requests = []
     for path, spec_name in found:
         real = real_source(path)
@@ -178,13 +183,35 @@ def need_root_for_tmpfs() -> None:
         )
 
 
-def _sources_of_spec() -> list[tuple[str, str | None]]:
+def _datasets_of_spec() -> tuple[DatasetSpec, ...]:
+    """Return what the spec file names, () where there is none."""
     from hostprep.spec import find_spec, load_spec
 
     path = find_spec()
     if path is None:
-        return [(os.getcwd(), None)]
+        return ()
     spec = load_spec(path)
     if not spec.datasets:
         raise UsageError(f"{path} names no data sets.", "name a SOURCE, or add `datasets:` to it")
-    return [(dataset.source, dataset.name) for dataset in spec.datasets]
+    return spec.datasets
+
+
+def _volume_of(declared: Sequence[DatasetSpec]) -> str:
+    """Return the volume for data sets where no ``--at`` names one: the spec's own, if it has one.
+
+    Raises ``UsageError`` where the spec wants one of them elsewhere: what lies in another place
+    than it says, ``apply``, ``status`` and ``check`` would not take for what it names.
+    """
+    places = sorted({each.parent for each in declared})
+    if not places:
+        return DEFAULT_VOLUME
+    if len(places) == 1 and declared[0].volume is not None:
+        return declared[0].volume
+    named = f"a directory, {places[0]}"
+    if len(places) > 1:
+        named = f"several places: {', '.join(places)}"
+    raise UsageError(
+        "without --at the data sets go to the volume that the spec names for them, and it names"
+        f" {named}; nothing was changed.",
+        "name the volume: --at PATH; or `hostprep apply`, which stages each where the spec says",
+    )

@@ -132,6 +132,49 @@ def test_two_for_one_place_are_refused(
     assert "would both be staged to" in error["message"]
 
 
+# -- where to, without --at
+
+
+def test_without_at_the_volume_is_that_of_the_spec(sources: Path, volume: Path) -> None:
+    found = hostprep("stage", "--to-tmpfs", "64M", "--reserve", "0")
+    assert {each["target"] for each in found["datasets"]} == {f"{volume}/d1", f"{volume}/d2"}
+    assert {each["volume"]["path"] for each in found["datasets"]} == {str(volume)}
+    assert mount_at("/mnt/hostprep", read_mounts()) is None
+
+
+@pytest.mark.parametrize("kind", ["two volumes", "a volume and a directory", "a directory"])
+def test_another_place_than_the_spec_says_is_only_taken_by_name(
+    kind: str, safe_dir: Path, sources: Path
+) -> None:
+    one, two = safe_dir / "vol-one", safe_dir / "two"
+    places = {"two volumes": (one, two), "a volume and a directory": (one, two)}.get(
+        kind, (two, two)
+    )
+    write_spec(
+        safe_dir,
+        *((name, sources / name, place) for name, place in zip(("d1", "d2"), places, strict=True)),
+        disk=None if kind == "two volumes" else two,
+    )
+    words = ("--to-tmpfs", "64M", "--reserve", "0")
+    error = refused_whole(safe_dir, *words, code=2)
+    assert all(str(place) in error["message"] for place in places)
+    assert "--at PATH" in error["hint"] and "hostprep apply" in error["hint"]
+    third = safe_dir / "third"
+    found = hostprep("stage", *words, "--at", third)
+    assert {each["target"] for each in found["datasets"]} == {f"{third}/d1", f"{third}/d2"}
+
+
+def test_a_directory_that_is_named_is_taken_whatever_the_spec_says(safe_dir: Path) -> None:
+    found = hostprep("stage", "--to", safe_dir / "fast")
+    assert {each["target"] for each in found["datasets"]} == {
+        f"{safe_dir}/fast/d1",
+        f"{safe_dir}/fast/d2",
+    }
+
+
+# -- where one fails after others were done
+
+
 @contextlib.contextmanager
 def lock_of(target: Path) -> Iterator[None]:
     """Hold the lock of the data set at ``target``, as another run does."""
