@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_fields, check_lines, some
 from hostprep.cli.output import emit_text, error_fields, printable, say
 from hostprep.cli.plans import volume_fields
 from hostprep.errors import HostprepError
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from hostprep.staging.model import Skipped, StageResult
     from hostprep.staging.planning import StagePlan
 
-_MOST_LISTED = 10
-
 
 def announce(plan: StagePlan) -> None:
     _warn(plan)
-    if plan.refusal is None:
-        for line in _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan):
-            say(printable(line))
+    lines = _more_than_asked(plan) if plan.nothing_to_do else _plan_lines(plan)
+    if plan.refusal is not None:
+        lines = check_lines(plan.files.differing)  # what was found stays true
+    for line in lines:
+        say(printable(line))
 
 
 def _warn(plan: StagePlan) -> None:
@@ -53,6 +54,7 @@ def _plan_lines(plan: StagePlan) -> list[str]:
     lines.append(
         f"  copy: {format_count(files.copied.files, 'file')}, {format_bytes(files.copied.bytes)}"
     )
+    lines += check_lines(files.differing)
     unverified = plan.previous is not None and plan.previous.verified_at is None
     if unverified and plan.published and files.copied.files and request.verify.value != "none":
         lines.append("  what was staged without verification is copied again")
@@ -73,10 +75,10 @@ def _plan_lines(plan: StagePlan) -> list[str]:
         )
     left_out = [item for item in files.skipped if not item.failed]
     if left_out:
-        lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
+        lines.append(f"  left out: {some([f'{item.path} ({item.reason})' for item in left_out])}")
     lacking = [item for item in files.skipped if item.failed]
     if lacking:
-        named = _some([f"{item.path} ({item.reason})" for item in lacking])
+        named = some([f"{item.path} ({item.reason})" for item in lacking])
         lines.append(f"  cannot be staged: {named}")
     return lines
 
@@ -130,6 +132,7 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "resume_files": files.resumed.files,
         "delete_files": len(files.delete),
         "skipped": _skipped_fields(files.skipped),
+        **check_fields(files),
         "needed_bytes": space.needed_bytes,
         "free_bytes": space.free_bytes,
         "needed_inodes": space.needed_inodes,
@@ -165,7 +168,8 @@ def show_stage_plan(plan: StagePlan) -> None:
     budget = plan.budget
     _warn(plan)
     if plan.nothing_to_do and plan.refusal is None:
-        emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh"))
+        read = READ_AGAIN if plan.files.full_check else ""
+        emit_text(printable(f"nothing to do: {plan.request.target} is whole and fresh{read}"))
         for line in _more_than_asked(plan):
             emit_text(printable(line))
         _show_rights(plan)
@@ -223,12 +227,12 @@ def conclude(
             " what they lead to was not staged"
         )
         say("  -> stage the directory that holds both, or copy with what they lead to: `cp -rL`")
-    for path in result.left[:_MOST_LISTED]:
+    for path in result.left[:MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
-    for item in failed[:_MOST_LISTED]:
+    for item in failed[:MOST_LISTED]:
         say(f"hostprep: not staged: {printable(item.path)}: {item.reason}")
-    if len(failed) > _MOST_LISTED:
-        say(f"hostprep: ... and {format_count(len(failed) - _MOST_LISTED)} more (--json has all)")
+    if len(failed) > MOST_LISTED:
+        say(f"hostprep: ... and {format_count(len(failed) - MOST_LISTED)} more (--json has all)")
     if shortfall is not None:
         say(f"hostprep: {printable(shortfall.message)}")
         say(f"  -> {shortfall.hint}")
@@ -237,7 +241,8 @@ def conclude(
 def _summary(result: StageResult) -> list[str]:
     if not result.changed:
         digest = "not verified" if result.digest is None else f"digest {result.digest}"
-        return [f"nothing to do: {result.target} is whole and fresh; {digest}"]
+        read = READ_AGAIN if result.full_check else ""
+        return [f"nothing to do: {result.target} is whole and fresh{read}; {digest}"]
     lines = [
         f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",
         f"  {_copied(result)}; {format_seconds(result.seconds)} in all",
@@ -253,10 +258,11 @@ def _summary(result: StageResult) -> list[str]:
     ]
     if also:
         lines.append(f"  {', '.join(also)}")
+    lines += check_lines(result.differing)
     lines.append(f"  {_digest(result)}")
     left_out = [item for item in result.skipped if not item.failed]
     if left_out:
-        lines.append(f"  left out: {_some([f'{item.path} ({item.reason})' for item in left_out])}")
+        lines.append(f"  left out: {some([f'{item.path} ({item.reason})' for item in left_out])}")
     return lines
 
 
@@ -276,16 +282,14 @@ def _digest(result: StageResult) -> str:
     if result.digest is None:
         return "not verified"
     if not result.copied_files:
-        return f"verified (when it was copied), digest {result.digest}"
+        again = " and again now" if result.full_check else ""
+        return f"verified (when it was copied{again}), digest {result.digest}"
     kept = "; what was kept, when it was copied" if result.kept_files else ""
+    if kept and result.full_check:
+        kept = "; what was kept, read again here and in the source"
     if result.verify.value == "readback":
         return f"verified (read back and compared{kept}), digest {result.digest}"
     return f"hashed in flight, not read back{kept}; digest {result.digest}"
-
-
-def _some(words: list[str]) -> str:
-    shown = ", ".join(words[:_MOST_LISTED])
-    return shown if len(words) <= _MOST_LISTED else f"{shown} and {len(words) - _MOST_LISTED} more"
 
 
 def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
@@ -313,6 +317,7 @@ def result_fields(
         "resumed_files": result.resumed_files,
         "deleted_files": result.deleted_files,
         "skipped": _skipped_fields(result.skipped),
+        **check_fields(result),
         "left": list(result.left),
         "lost_attributes": result.lost_attributes,
         "outward_links": result.outward_links,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from hostprep.staging import digest
 from hostprep.staging.batches import pack_batches
 from hostprep.staging.manifest import ManifestIndex, decode_line, encode_line
-from hostprep.staging.model import Recorded, Skipped, Totals
+from hostprep.staging.model import Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.pool import OnResult, Pool
@@ -23,12 +24,12 @@ _TASK_FILES = 64
 
 def check_kept(
     plan: CopyPlan, source_fd: int, published_fd: int, processes: int, observer: Observer
-) -> frozenset[str]:
+) -> tuple[Differing, ...]:
     """Read all that would be kept, in the source and in the target; return what differs."""
     observer.phase("check", files=2 * plan.kept.files, size_bytes=2 * plan.kept.bytes)
     lines = [decode_line(line) for line in plan.keep_lines]
     wrong = _check(Job(source_fd, published_fd), lines, ("source", "target"), processes, observer)
-    return frozenset(path for path, _ in wrong)
+    return tuple(sorted(wrong, key=lambda each: (each.place, each.path)))
 
 
 def check_published(
@@ -38,7 +39,8 @@ def check_published(
     observer: Observer,
 ) -> list[tuple[str, str]]:
     """Read the files of ``lines`` below ``published_fd``; return those that differ, with how."""
-    return _check(Job(published_fd, published_fd), lines, ("target",), processes, observer)
+    wrong = _check(Job(published_fd, published_fd), lines, ("target",), processes, observer)
+    return [(each.path, each.reason) for each in wrong]
 
 
 def check_written(
@@ -90,7 +92,7 @@ def _check_private(
     finally:
         journal.close()
     job = Job(private.tree_fd, private.tree_fd)
-    return _check(job, lines, ("target",), processes, observer)
+    return [(e.path, e.reason) for e in _check(job, lines, ("target",), processes, observer)]
 
 
 def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> None:
@@ -124,8 +126,8 @@ def _check(
     places: tuple[str, ...],
     processes: int,
     observer: Observer,
-) -> list[tuple[str, str]]:
-    wrong: list[tuple[str, str]] = []
+) -> list[Differing]:
+    wrong: list[Differing] = []
     files = size_bytes = 0
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
@@ -138,6 +140,7 @@ def _check(
 
                 def done(
                     result: Any,
+                    place: str,
                     directory: str = directory,
                     count: int = len(some),
                     total: int = total,
@@ -145,10 +148,12 @@ def _check(
                     nonlocal files, size_bytes
                     files += count
                     size_bytes += total
-                    wrong.extend((join(directory, name), reason) for name, reason in result)
+                    wrong.extend(
+                        Differing(join(directory, name), place, reason) for name, reason in result
+                    )
 
                 for place in places:
-                    yield "check", (directory, payload, place), done
+                    yield "check", (directory, payload, place), partial(done, place=place)
 
     with Pool(job, processes=processes, threads=4) as pool:
         pool.run(tasks(), lambda: observer.progress(files, size_bytes))

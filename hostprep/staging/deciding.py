@@ -290,9 +290,10 @@ def _plan_files(
 
         found = plan()
         if request.full_check and published_fd is not None:
-            suspect = check_kept(found, source_fd, published_fd, cores(), observer)
-            if suspect:
-                found = plan(suspect)
+            differing = check_kept(found, source_fd, published_fd, cores(), observer)
+            if differing:
+                found = plan(frozenset(each.path for each in differing))
+            found.full_check, found.differing = True, differing
         return found
 
 

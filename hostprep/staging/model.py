@@ -174,6 +174,21 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
     return " and ".join(cures)
 
 
+OTHER_CONTENT = "has other content"
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """A file that a full check found other than it was staged, and how.
+
+    ``place`` is ``source`` or ``target``. By lstat it was as staged when it was looked at.
+    """
+
+    path: str
+    place: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Sums over a set of entries; ``space_bytes`` is what they take on the target."""
@@ -227,6 +242,8 @@ class StageResult:
     ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold,
     ``outward_links`` the symlinks that were copied and lead out of the data set: what they lead to
     is not in it. ``outward_named`` are some of these.
+    ``full_check``: all that was published before was read again, and ``differing`` is what that
+    found.
     """
 
     dataset: str
@@ -253,3 +270,5 @@ class StageResult:
     outward_named: tuple[str, ...] = ()
     cpu_seconds: float | None = None
     volume: LiveVolume | None = None
+    full_check: bool = False
+    differing: tuple[Differing, ...] = ()

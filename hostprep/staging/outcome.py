@@ -91,4 +91,6 @@ def result_of(
         outward_links=copied.outward,
         outward_named=tuple(copied.outward_named),
         volume=live,
+        full_check=files.full_check,
+        differing=files.differing,
     )

@@ -10,6 +10,7 @@ from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.manifest import encode_line
 from hostprep.staging.model import (
     RANGE_BYTES,
+    Differing,
     Entry,
     Recorded,
     Skipped,
@@ -45,6 +46,7 @@ class CopyPlan:
     ``digest_sum`` is the sum of their terms, which leaves out what was staged without
     verification and so makes the plan ``unverified``. ``make_directories`` are missing or differ.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
+    ``full_check``: what is published was read, and ``differing`` is what that found.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -61,6 +63,8 @@ class CopyPlan:
     done_lines: list[bytes] = field(default_factory=list)
     digest_sum: int = 0
     unverified: bool = False
+    full_check: bool = False
+    differing: tuple[Differing, ...] = ()
     copied: Totals = field(default_factory=Totals)
     kept: Totals = field(default_factory=Totals)
     resumed: Totals = field(default_factory=Totals)

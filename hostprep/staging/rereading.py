@@ -7,6 +7,7 @@ from stat import S_ISREG
 
 from hostprep.staging import transfer
 from hostprep.staging.metadata import SOURCE_FLAGS
+from hostprep.staging.model import OTHER_CONTENT
 from hostprep.staging.tree import DirCache
 
 
@@ -30,7 +31,7 @@ def difference(
             if st.st_size != size:
                 return "has another size"
             same = transfer.hash_file(descriptor, size, buffer) == content
-            return None if same else "has other content"
+            return None if same else OTHER_CONTENT
         finally:
             os.close(descriptor)
     except OSError as error:

@@ -1,0 +1,90 @@
+"""``stage --full-check`` names what it finds, in the source and in the copies, and counts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.kit.compare import differences
+from tests.kit.failing_fs import Rule, failing_fs, unavailable
+from tests.kit.stagecraft import flip_bit, hostprep, rewrite, run_hostprep
+
+pytestmark = pytest.mark.usefixtures("state")
+
+_OTHER = "has other content"
+
+
+def test_what_differs_is_named_by_its_side(source: Path, target: Path) -> None:
+    stage = ("stage", source, "--to", target)
+    assert hostprep(*stage, "--full-check")["full_check"] is False  # nothing was there
+    flip_bit(target / "data/class-1/images/003.bin", 7)
+    flip_bit(source / "class-2/images/004.bin")
+    flip_bit(source / "class-3/images/005.bin")
+    rewrite(source / "class-4/images/006.bin", b"an edit that lstat sees")
+    found = [
+        {"path": "class-2/images/004.bin", "place": "source", "reason": _OTHER},
+        {"path": "class-3/images/005.bin", "place": "source", "reason": _OTHER},
+        {"path": "class-1/images/003.bin", "place": "target", "reason": _OTHER},
+    ]
+    lines = (
+        "  full check: 2 source files with other content than was staged, size and time as they"
+        " were (an edit that put the time back, or a damaged disk): class-2/images/004.bin,"
+        " class-3/images/005.bin\n",
+        "  full check: 1 copy with other content than was staged, size and time as they were"
+        " (damaged memory or a damaged disk, or somebody wrote to it): class-1/images/003.bin\n",
+    )
+    assert hostprep(*stage, "--dry-run")["differing"] == []
+    planned = hostprep(*stage, "--full-check", "--dry-run")
+    assert (planned["full_check"], planned["differing"]) == (True, found)
+    said = run_hostprep(*stage, "--full-check", "--dry-run").stdout
+    assert all(line in said for line in lines), said
+    done = run_hostprep(*stage, "--full-check")
+    assert done.returncode == 0
+    for stream in (done.stderr, done.stdout):  # the plan, and what came of it
+        assert all(line in stream for line in lines), stream
+    assert "(read back and compared; what was kept, read again here and in the source)" in (
+        done.stdout
+    )
+    assert differences(source, target / "data", owners=True) == []
+    flip_bit(target / "data/class-1/images/003.bin", 7)
+    mended = hostprep(*stage, "--full-check")
+    assert (mended["full_check"], mended["differing"]) == (True, found[2:])
+
+
+def test_where_nothing_differs_it_says_what_was_read(source: Path, target: Path) -> None:
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    for extra in ((), ("--dry-run",)):
+        done = run_hostprep(*stage, "--full-check", *extra)
+        assert "whole and fresh, by the content of every file here and in the source" in done.stdout
+        assert "by the content" not in run_hostprep(*stage, *extra).stdout
+    (source / "class-1/images/003.bin").unlink()
+    done = run_hostprep(*stage, "--full-check")
+    assert "verified (when it was copied and again now), digest" in done.stdout
+
+
+def test_of_many_some_are_named_and_the_others_counted(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    for number in range(12):
+        rewrite(target / f"data/class-0/images/{number:03}.bin", b"", keep_times=True)
+    for number in range(1, 13):
+        flip_bit(target / f"data/class-3/images/{number:03}.bin")
+    done = run_hostprep("stage", source, "--to", target, "--full-check")
+    assert "full check: 12 copies with other content" in done.stdout
+    assert "class-3/images/010.bin and 2 more\n" in done.stdout
+    assert "class-0" not in done.stdout  # of another size, as lstat saw
+
+
+def test_what_cannot_be_read_is_no_other_content(
+    source: Path, target: Path, safe_dir: Path
+) -> None:
+    if reason := unavailable():
+        pytest.skip(reason)
+    with failing_fs(source, where=safe_dir) as fs:
+        hostprep("stage", fs.mount, "--to", target, "--name", "data")
+        fs.tell(Rule("/class-1/images/003.bin", "read"))
+        done = run_hostprep("stage", fs.mount, "--to", target, "--name", "data", "--full-check")
+    assert done.returncode == 1
+    words = "full check: not to be compared: class-1/images/003.bin in the source (Input/output"
+    assert words in done.stderr
