@@ -55,7 +55,6 @@ def check_written(
 
     What differs again is removed and added to the problems.
     """
-    observer.phase("verify", files=copied.files, size_bytes=copied.bytes)
     wrong = dict(_check_private(private, processes, observer))
     if not wrong:
         return
@@ -72,27 +71,51 @@ def check_written(
                 continue
             again.batches.extend(pack_batches(parent, [entry]))
             again.copied += Totals(1, entry.size, 0, 1)
+    observer.phase("copy", files=again.copied.files, size_bytes=again.copied.bytes)
     copied.add(copy_again(again))
-    still = {
-        path: reason
-        for path, reason in _check_private(private, processes, observer)
-        if path in wrong
-    }
+    still = dict(_check_private(private, processes, observer, only=wrong))
     _withdraw(still, private, copied)
     for path, reason in still.items():
         copied.problems.append(Skipped(path, f"read back, it {reason}, twice", failed=True))
 
 
 def _check_private(
-    private: PrivateDir, processes: int, observer: Observer
+    private: PrivateDir, processes: int, observer: Observer, only: Iterable[str] | None = None
 ) -> list[tuple[str, str]]:
+    """Read what was copied, or ``only`` these paths of it; return what differs, with how."""
     journal = ManifestIndex(private.journals())
+    wanted = None if only is None else _by_directory(only)
     try:
-        lines = [(path, list(journal.records(path).values())) for path in journal.directories()]
+        lines = [
+            (
+                path,
+                [
+                    record
+                    for name, record in journal.records(path).items()
+                    if wanted is None or name in wanted[path]
+                ],
+            )
+            for path in (journal.directories() if wanted is None else wanted)
+        ]
     finally:
         journal.close()
+    # From the journals, which have what an interrupted run copied and did not read back too.
+    sizes = [record.size for _, records in lines for record in records if _is_hashed(record)]
+    observer.phase("verify", files=len(sizes), size_bytes=sum(sizes))
     job = Job(private.tree_fd, private.tree_fd)
     return [(e.path, e.reason) for e in _check(job, lines, ("target",), processes, observer)]
+
+
+def _is_hashed(record: Recorded) -> bool:
+    return record.kind == "f" and bool(record.content)
+
+
+def _by_directory(paths: Iterable[str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        directory, _, name = path.rpartition("/")
+        found.setdefault(directory, set()).add(name)
+    return found
 
 
 def _withdraw(paths: Container[str], private: PrivateDir, copied: Copied) -> None:
@@ -132,7 +155,7 @@ def _check(
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for directory, records in lines:
-            known = [record for record in records if record.kind == "f" and record.content]
+            known = [record for record in records if _is_hashed(record)]
             for start in range(0, len(known), _TASK_FILES):
                 some = known[start : start + _TASK_FILES]
                 payload = [(record.name, record.size, record.content) for record in some]

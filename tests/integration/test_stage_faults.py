@@ -581,14 +581,26 @@ def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
 
 
 class Vandal(Silent):
-    """An observer that changes a bit of a copy when it is about to be read back."""
+    """An observer that changes a bit of a copy when it is first about to be read back.
+
+    ``read`` has for each time how many files were to be read and how many were.
+    """
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
         self.done = 0
+        self.phases: list[str] = []
+        self.read: list[tuple[int | None, int]] = []
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        if self.phases and self.phases[-1] == "verify":
+            self.read[-1] = self.read[-1][0], files
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        self.phases.append(name)
         if name == "verify":
+            self.read.append((files, 0))
+        if name == "verify" and not self.done:
             for file in ("class-1/images/003.bin", "large", "hard"):
                 flip_bit(self.tree / file)
                 self.done += 1
@@ -607,6 +619,10 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         with plan_stage(request, Silent()) as plan:
             result = carry_out(plan, vandal)
         assert vandal.done == 3
+        files = sum(path.is_file() and not path.is_symlink() for path in source.rglob("*"))
+        # One of two hard links is copied and read; the second time only what was copied again is.
+        assert vandal.read == [(files - 1, files - 1), (3, 3)]
+        assert vandal.phases[-4:] == ["verify", "copy", "verify", "publish"]
         assert result.published and result.verified and failures(result) == {}
         assert differences(source, disk / "fast/data", owners=True) == []
         assert (result.files, result.bytes) == visible(disk / "fast/data")
