@@ -59,12 +59,14 @@ def decide(
     source_fd: int,
     scan: Scan,
     storage: PathStorage,
+    started: float,
     seconds: dict[str, float],
     observer: Observer,
     stack: ExitStack,
 ) -> StagePlan:
     """Return the plan for a scanned source; ``stack`` closes what it holds open.
 
+    ``started`` is when planning began, on the monotonic clock, and ``seconds`` has the phases.
     A rule that forbids the run is the plan's ``refusal``.
     """
     previous = load_record(request.name, request.target)
@@ -136,6 +138,7 @@ def decide(
         previous=previous,
         published=published,
         in_ram=volume is not None or _in_ram(request.parent),
+        started=started,
         seconds=seconds,
         refusal=refusal,
     )

@@ -239,6 +239,8 @@ class StageRequest:
 class StageResult:
     """What a run of ``stage`` achieved; the fields that scripts rely on are in the contract.
 
+    ``seconds`` is the whole run, from the first look at the source on, but not what it waited for
+    another run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
     ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold,
     ``outward_links`` the symlinks that were copied and lead out of the data set: what they lead to
     is not in it. ``outward_named`` are some of these.

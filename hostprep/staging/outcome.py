@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from dataclasses import replace
 
+from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.staging.manifest import Record
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.tasks import Copied
+from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
 
 
@@ -60,12 +64,13 @@ def result_of(
     *,
     changed: bool,
     published: bool,
-    phases: dict[str, float] | None = None,
 ) -> StageResult:
-    """Return what a run tells: of all that is there, and of what it did itself."""
+    """Return what a run tells: of all that is there, and of what it did itself.
+
+    What only its end shows, ``concluded`` adds.
+    """
     request, files = plan.request, plan.files
     skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
-    phases = dict(phases or plan.seconds)
     return StageResult(
         dataset=request.name,
         source=request.source,
@@ -84,8 +89,7 @@ def result_of(
         verify=request.verify,
         published=published,
         changed=changed or bool(plan.volume is not None and plan.volume.changes),
-        seconds=sum(phases.values()),
-        phases=phases,
+        seconds=0.0,
         cpu_seconds=copied.cpu_seconds or None,
         lost_attributes=copied.lost_xattrs,
         outward_links=copied.outward,
@@ -94,3 +98,18 @@ def result_of(
         full_check=files.full_check,
         differing=files.differing,
     )
+
+
+def concluded(plan: StagePlan, result: StageResult) -> StageResult:
+    """Return the result of a run that has let go of all that it held open: time and volume.
+
+    A directory that is removed takes its inode until it is closed.
+    """
+    volume = result.volume
+    if volume is not None:
+        # Hidden by a later mount, it is left as it was: the data set is where it was staged.
+        with contextlib.suppress(HostprepError):
+            volume = read_live(volume.path) or volume
+    seconds = time.monotonic() - plan.started
+    phases = {**plan.seconds, "total": seconds}
+    return replace(result, volume=volume, seconds=seconds, phases=phases)

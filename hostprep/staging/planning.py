@@ -45,6 +45,8 @@ class StagePlan:
     """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``.
 
     ``budget`` is what the run's volume, or its copies on a tmpfs that is there, take of the memory.
+    ``started`` is when planning began, on the monotonic clock; ``seconds`` are those of the phases
+    that are over.
     """
 
     request: StageRequest
@@ -60,6 +62,7 @@ class StagePlan:
     previous: Record | None
     published: bool
     in_ram: bool
+    started: float
     seconds: dict[str, float]
     refusal: Refused | None
 
@@ -92,6 +95,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     Raises ``HostprepError`` where planning itself is impossible. Rules that forbid the run are the
     plan's ``refusal``, so that a dry run can show both.
     """
+    began = time.monotonic()
     check_bare(request.target)
     check_apart(request.source, request.target)
     with ExitStack() as stack:
@@ -120,7 +124,17 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
 
         from hostprep.staging.deciding import decide
 
-        yield decide(request, source_fd, scan, storage, seconds, observer, stack)
+        with timed(seconds, "plan"):
+            plan = decide(request, source_fd, scan, storage, began, seconds, observer, stack)
+        yield plan
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Put down how long the body took."""
+    started = time.monotonic()
+    yield
+    seconds[name] = time.monotonic() - started
 
 
 def cores() -> int:

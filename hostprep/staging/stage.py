@@ -6,9 +6,8 @@ import dataclasses
 import errno
 import itertools
 import os
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
 from hostprep.errors import HostprepError
 from hostprep.staging import digest
@@ -26,9 +25,9 @@ from hostprep.staging.manifest import (
 from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
-from hostprep.staging.outcome import record_of, result_of
+from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.plan import CopyPlan, keep
-from hostprep.staging.planning import StagePlan, purpose_of
+from hostprep.staging.planning import StagePlan, purpose_of, timed
 from hostprep.staging.private import PrivateDir, prepare, sweep
 from hostprep.staging.publish import (
     check_places,
@@ -56,11 +55,11 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     """
     if plan.refusal is not None:
         raise plan.refusal
-    started = time.monotonic()
     request = plan.request
     live = None
     if plan.volume is not None:
-        live = apply_volume(plan.volume, on_wait=observer.note)
+        with timed(plan.seconds, "volume"):
+            live = apply_volume(plan.volume, on_wait=observer.note)
     if plan.nothing_to_do:
         parent_fd = open_parent(request.parent)
         try:
@@ -69,13 +68,12 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
                 sweep(parent_fd, request.name)
         finally:
             os.close(parent_fd)
-        return result_of(plan, Copied(), plan.previous, [], live, changed=False, published=True)
+        there = result_of(plan, Copied(), plan.previous, [], live, changed=False, published=True)
+        return concluded(plan, there)
     try:
-        result = _carry_out(plan, live, observer)
+        return concluded(plan, _carry_out(plan, live, observer))
     except OSError as error:
         raise _failed(error, request) from error
-    result.phases["total"] = time.monotonic() - started + sum(plan.seconds.values())
-    return result
 
 
 def _failed(error: OSError, request: StageRequest) -> HostprepError:
@@ -126,7 +124,6 @@ class _Work:
         self.parent_fd = parent_fd
         self.private = private
         self.published_fd = published_fd
-        self.seconds = dict(plan.seconds)
         mount = mount_below(plan.request.parent)
         self.target_mount = None if mount is None else mount.target
 
@@ -164,9 +161,7 @@ class _Work:
             with self._timed("publish"):
                 self.observer.phase("publish")
                 record, left = self._publish(copied, link_lines, bool(failed), manifest)
-        return result_of(
-            plan, copied, record, left, live, changed=True, published=True, phases=self.seconds
-        )
+        return result_of(plan, copied, record, left, live, changed=True, published=True)
 
     def _copy(self, files: CopyPlan) -> Copied:
         plan = self.plan
@@ -284,8 +279,5 @@ class _Work:
         durable = not self.plan.in_ram
         save_record(dataclasses.replace(record, phase=phase), durable=durable)
 
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        started = time.monotonic()
-        yield
-        self.seconds[name] = time.monotonic() - started
+    def _timed(self, name: str) -> AbstractContextManager[None]:
+        return timed(self.plan.seconds, name)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -266,6 +268,37 @@ def test_a_target_without_acls_gets_modes_that_let_nobody_in(source: Path, safe_
         assert done.returncode == 0 and "without theirs: 3 entries" in done.stderr
         for name in ("", "class-1", "hard"):
             assert (fs.mount / "data" / name).stat().st_mode & 0o777 == 0o700
+
+
+def test_the_time_and_the_room_are_those_of_the_whole_run(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(module: str, name: str) -> None:
+        real = getattr(importlib.import_module(module), name)
+
+        def late(*args: object, **options: object) -> object:
+            time.sleep(0.2)
+            return real(*args, **options)
+
+        monkeypatch.setattr(f"{module}.{name}", late)
+
+    slowly("hostprep.staging.deciding", "gather")
+    slowly("hostprep.staging.stage", "apply_volume")
+    volume = safe_dir / "v"
+    stage = ("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    for changed in (True, False):
+        started = time.monotonic()
+        found = hostprep(*stage)
+        elapsed = time.monotonic() - started
+        assert found["changed"] is changed
+        phases = dict(found["phases"])
+        assert 0.4 <= found["seconds"] == phases.pop("total") <= elapsed
+        assert phases["volume"] >= 0.2 <= phases["plan"]
+        assert sum(phases.values()) <= found["seconds"] + 0.0001 * len(phases)  # each is rounded
+        now = os.statvfs(volume)
+        used = (now.f_blocks - now.f_bfree) * now.f_frsize
+        assert found["volume"]["used_bytes"] == used > found["bytes"]
+        assert found["volume"]["used_inodes"] == now.f_files - now.f_ffree > found["files"] - 2
 
 
 def test_a_run_that_copies_nothing_does_not_say_that_it_read_back(
