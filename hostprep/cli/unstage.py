@@ -173,8 +173,9 @@ def _conclude(
 
 
 def _left_behind(result: UnstageResult) -> HostprepError:
+    volume = "" if result.record.volume is None else ", and the volume with it"
     error = HostprepError(
-        "what is not as it was staged was left, and the volume with it:"
+        f"what is not as it was staged was left{volume}:"
         f" {format_count(len(result.foreign), 'entry')}.",
         "move these away and run the same command again",
     )

@@ -212,8 +212,9 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
         finally:
             os.close(parent_fd)
     if foreign:
-        unmounted = None if record.volume is None else False
-        return UnstageResult(record, plan.files, foreign, unmounted, "it holds files of others")
+        if record.volume is None:
+            return UnstageResult(record, plan.files, foreign, None, None)
+        return UnstageResult(record, plan.files, foreign, False, "it holds files of others")
     unmounted, kept_because = None, None
     if release_volume:
         unmounted, kept_because = _release_volume(plan, observer)

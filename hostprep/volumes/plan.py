@@ -158,7 +158,8 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     assert live is not None
     unchanged: list[Unchanged] = []
     size_bytes = new_size(request, facts, live, unchanged)
-    inodes = new_inodes(request, live, size_bytes)
+    inodes = new_inodes(request, live, size_bytes, unchanged)
+    more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode
     owner = (
@@ -194,7 +195,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         changes.append(Change(live.path, action, f"it is {live.uid}:{live.gid}"))
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
-    if not changes and noswap_wanted == live.noswap:
+    if not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
         unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
     fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
     return VolumePlan(

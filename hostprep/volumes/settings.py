@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostprep.errors import Refused
-from hostprep.units import KIB, format_bytes
+from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import Huge, LiveVolume, Unchanged, VolumeRequest
 
@@ -45,9 +45,12 @@ def new_size(
     return size_bytes
 
 
-def new_inodes(request: VolumeRequest, live: LiveVolume, size_bytes: int) -> int:
+def new_inodes(
+    request: VolumeRequest, live: LiveVolume, size_bytes: int, unchanged: list[Unchanged]
+) -> int:
     """Return the inodes of a volume that is mounted already: never fewer than it has.
 
+    Notes where it has more than were asked for, which are the least that must fit.
     Raises ``Refused`` where it has no limit, which a remount cannot set.
     """
     if live.inodes is None:
@@ -56,6 +59,13 @@ def new_inodes(request: VolumeRequest, live: LiveVolume, size_bytes: int) -> int
             " kernel does not set one at a remount; nothing was changed.",
             "unmount it and mount it again",
         )
+    if request.inodes is not None and request.inodes < live.inodes:
+        reason = (
+            f"{format_count(live.inodes)} are allowed, more than the"
+            f" {format_count(request.inodes)} that must fit at least; hostprep takes none away."
+            " Unmount the volume and mount it again for fewer"
+        )
+        unchanged.append(Unchanged(f"inodes of {live.path}", reason))
     least = request.inodes or (default_inodes(size_bytes) if size_bytes > live.size_bytes else 0)
     return max(live.inodes, least)
 

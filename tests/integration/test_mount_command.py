@@ -104,6 +104,17 @@ def test_too_large_is_refused_with_the_arithmetic_and_force_overrides_it(safe_di
     hostprep("unmount", point)
 
 
+def test_fewer_inodes_than_it_has_are_not_what_was_wanted(safe_dir: Path) -> None:
+    mount = ("mount", str(safe_dir / "v"), "--size", "4M", "--reserve", "0", "--inodes")
+    hostprep(*mount, "100")
+    found = hostprep(*mount, "50")
+    (left,) = found["unchanged"]
+    assert left["subject"] == f"inodes of {safe_dir}/v" and found["volume"]["inodes"] == 100
+    assert left["reason"].startswith("100 are allowed, more than the 50 that must fit at least;")
+    (same,) = hostprep(*mount, "100")["unchanged"]
+    assert same["reason"] == "it is mounted as wanted"
+
+
 def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> None:
     point = str(safe_dir / "v")
     state = {"HOSTPREP_STATE_DIR": "/nonexistent", "HOSTPREP_RUN_DIR": "/nonexistent"}

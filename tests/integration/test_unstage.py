@@ -95,6 +95,8 @@ def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: P
     before = len(list(staged.rglob("*")))
     found = hostprep("unstage", "data", expect=1)
     assert set(found["left"]) == kept
+    assert found["error"]["message"] == "what is not as it was staged was left: 4 entries."
+    assert (found["volume"], found["volume_kept_because"]) == (None, None)
     removed = before - len(list(staged.rglob("*")))  # not the directories around what stays
     assert found["removed_entries"] == removed and found["changed"] is True
     assert planned["changes"][0]["action"] == f"remove {removed} entries"
@@ -142,6 +144,15 @@ def test_a_volume_with_a_file_of_others_stays(source: Path, volume: Path) -> Non
     assert found["unmounted"] is False and "somebody's" in found["volume_kept_because"]
     assert (volume / "somebody's").read_bytes() == b"precious"
     assert os.listdir(volume) == ["somebody's"]
+
+
+def test_a_volume_stays_with_what_others_added_to_a_data_set(source: Path, volume: Path) -> None:
+    hostprep("stage", source, *into(volume))
+    (volume / "data/notes").write_bytes(b"somebody's")
+    found = hostprep("unstage", "data", expect=1)
+    assert found["unmounted"] is False and "others" in found["volume_kept_because"]
+    said = "what is not as it was staged was left, and the volume with it: 1 entry."
+    assert found["error"]["message"] == said
 
 
 def test_a_volume_that_hostprep_did_not_mount_stays(source: Path, safe_dir: Path) -> None:

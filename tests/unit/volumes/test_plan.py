@@ -224,6 +224,9 @@ def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
 
 def test_more_inodes_alone_are_a_remount_and_fewer_are_left() -> None:
     assert actions(replace(REQUEST, inodes=10), MOUNTED) == []
+    (left,) = plan_volume(replace(REQUEST, inodes=10), MOUNTED).unchanged  # nor is it "as wanted"
+    assert left.subject == f"inodes of {PATH}"
+    assert left.reason.startswith("524,288 are allowed, more than the 10 that must fit at least")
     assert actions(replace(REQUEST, inodes=600_000), MOUNTED) == [
         "allow 600,000 inodes by a remount"
     ]
