@@ -26,6 +26,7 @@ from hostprep.probing.model import (
     SmallRun,
 )
 from hostprep.probing.probe import Target
+from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
 SCHEMA = "hostprep.probe/1"
@@ -181,13 +182,8 @@ def keep(fields: dict[str, Any]) -> str:
     fields["time"] = moment
     folder = state_dir() / _FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{fields['id']}.tmp"
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=1)
-    with open(temporary, "x") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(folder / f"{fields['id']}.json")
+    write_atomically(folder / f"{fields['id']}.json", [f"{text}\n".encode()], durable=True)
     return str(fields["id"])
 
 

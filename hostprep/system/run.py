@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 import shlex
@@ -68,7 +69,8 @@ def run(
     """Run a command to its end and return what it left.
 
     ``wanted_for`` completes the sentence "it is needed to ..." when the command is not installed;
-    ``package`` is the Debian package that has it. A status outside ``ok`` raises ``CommandFailed``,
+    ``package`` is the Debian package that has it. One that is there and cannot be started raises
+    ``HostprepError``. A status outside ``ok`` raises ``CommandFailed``,
     as does running past ``timeout_seconds``; the process is killed then, unless that is None.
     ``env`` is added to the clean environment.
     """
@@ -81,8 +83,8 @@ def run(
             stderr=subprocess.PIPE,
             env={**clean_environment(), **(env or {})},
         )
-    except FileNotFoundError:
-        raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+    except OSError as error:
+        raise _not_started(error, argv[0], wanted_for, package) from None
     try:
         stdout, stderr = process.communicate(stdin, timeout_seconds)
     except subprocess.TimeoutExpired as error:
@@ -122,8 +124,8 @@ def run_undisturbed(
                 start_new_session=True,
             )
             process.wait()
-        except FileNotFoundError:
-            raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+        except OSError as error:
+            raise _not_started(error, argv[0], wanted_for, package) from None
         finally:
             held.release()
         output.seek(0)
@@ -132,6 +134,27 @@ def run_undisturbed(
             tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
         )
     return _checked(completed, ok)
+
+
+def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None) -> HostprepError:
+    """Return what to say of a command that is not there, or is there and cannot be started."""
+    if isinstance(error, FileNotFoundError):
+        return MissingTool(tool, wanted_for=wanted_for, package=package)
+    # The kernel names no file, and the PATH may have several of the name.
+    places = [os.path.join(folder, tool) for folder in os.get_exec_path()]
+    file = next((place for place in places if os.path.isfile(place)), tool)
+    hint = None
+    if error.errno in (errno.EACCES, errno.ENOEXEC, errno.EPERM):
+        hint = (
+            f"`ls -l {shlex.quote(file)}` and `findmnt -T {shlex.quote(file)}` show its mode and"
+            " whether its file system is mounted noexec"
+        )
+        if package is not None:
+            hint += f"; or have it anew: apt-get install --reinstall {package}"
+    return HostprepError(
+        f"{file} could not be started: {error.strerror or error}; it is needed to {wanted_for}.",
+        hint,
+    )
 
 
 def _checked(completed: Completed, ok: Sequence[int]) -> Completed:
@@ -234,8 +257,8 @@ def start(
             )
         except BaseException as error:
             held.release()
-            if isinstance(error, FileNotFoundError):
-                raise MissingTool(argv[0], wanted_for=wanted_for, package=package) from None
+            if isinstance(error, OSError):
+                raise _not_started(error, argv[0], wanted_for, package) from None
             raise
         try:
             held.release()

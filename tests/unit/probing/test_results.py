@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_kept_and_found_again_by_id_by_path_and_by_file() -> None:
     file = state_dir() / "probes" / f"{second_id}.json"
     assert results.load(str(file))["id"] == second_id
     assert {entry.suffix for entry in file.parent.iterdir()} == {".json"}
+
+
+def test_what_cannot_be_written_leaves_nothing() -> None:
+    kept = results.keep(made())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            results.keep(made())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in (state_dir() / "probes").iterdir()] == [f"{kept}.json"]
 
 
 def test_of_each_path_the_newest_valid_one_or_else_the_newest(monkeypatch: Any) -> None:

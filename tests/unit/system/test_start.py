@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hostprep.errors import MissingTool
-from hostprep.system.run import CommandFailed, run, start
+from hostprep.errors import HostprepError, MissingTool
+from hostprep.system.run import CommandFailed, run, run_undisturbed, start
 from hostprep.system.systemd import start_unit
 
 
@@ -26,6 +26,37 @@ def test_starting_a_unit_may_take_longer_than_other_commands(
     monkeypatch.setitem(run.__kwdefaults__, "timeout_seconds", 0.2)
     start_unit("some.service")
     assert (tmp_path / "started").exists()
+
+
+def started(way: str) -> None:
+    if way == "start":
+        with start(["fio"], wanted_for="measure", package="fio"):
+            return
+    {"run": run, "run_undisturbed": run_undisturbed}[way](
+        ["fio"], wanted_for="measure", package="fio"
+    )
+
+
+@pytest.mark.parametrize("way", ["run", "run_undisturbed", "start"])
+def test_a_command_that_is_there_and_cannot_be_started_is_named(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("PATH", f"{tmp_path}/none:{tmp_path}")
+    with pytest.raises(MissingTool):
+        started(way)
+    (tmp_path / "fio").write_text("#!/bin/sh\n")  # mode 0644
+    with pytest.raises(HostprepError) as caught:
+        started(way)
+    error = caught.value
+    said = f"{tmp_path}/fio could not be started: Permission denied; it is needed to measure."
+    assert (error.code, error.message) == ("failed", said)
+    assert error.hint is not None and f"ls -l {tmp_path}/fio" in error.hint
+    (tmp_path / "fio").chmod(0o755)
+    (tmp_path / "fio").write_bytes(b"\0\0 no program")
+    with pytest.raises(HostprepError, match="could not be started: Exec format error"):
+        started(way)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def alive(pid: int) -> bool:
