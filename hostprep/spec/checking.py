@@ -17,7 +17,6 @@ from typing import Any, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from hostprep.spec.document import Document, Value, shown, shown_key
-from hostprep.spec.fields import name_problem
 from hostprep.spec.model import (
     DatasetSpec,
     RequirementSpec,
@@ -25,6 +24,7 @@ from hostprep.spec.model import (
     SpecError,
     VolumeSpec,
 )
+from hostprep.spec.names import name_problem
 from hostprep.spec.schema import (
     DatasetEntry,
     Package,

@@ -6,11 +6,11 @@ Pure text: nothing is looked up on the machine, since the file may be meant for 
 from __future__ import annotations
 
 import math
-import os
 import re
 
 from hostprep.errors import UsageError
 from hostprep.spec.document import shown
+from hostprep.spec.names import name_problem
 from hostprep.units import SIZE_FORMS, parse_size
 
 SIZE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?|%)?$"
@@ -19,7 +19,6 @@ MODE_PATTERN = r"^(0o)?[0-7]{3,4}$"
 # To apt-get a name that ends in a minus says: remove it.
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9+._-]*[A-Za-z0-9+])?$"
 HUGE_VALUES = ("never", "within_size", "advise", "always")
-_LONGEST_NAME_BYTES = 200
 
 
 def text(value: object) -> str:
@@ -161,24 +160,9 @@ def _leading_ups(parts: list[str]) -> int:
 
 
 def name(value: object) -> str:
-    """Return what a data set may be called: the rules of ``hostprep stage --name``."""
+    """Return what a data set may be called, see ``names``."""
     written = text(value)
     problem = name_problem(written)
     if problem:
         raise ValueError(f"{shown(written)} cannot name a data set: it {problem}")
     return written
-
-
-def name_problem(written: str) -> str | None:
-    """Say why a data set cannot be called so, None where it can."""
-    if not written or written in (".", ".."):
-        return "is no name"
-    if "/" in written:
-        return "holds a slash"
-    if not written.isprintable():
-        return "holds control characters or such as cannot be shown"
-    if written[0] in "-.":
-        return f"begins with {written[0]!r}"
-    if len(os.fsencode(written)) > _LONGEST_NAME_BYTES:
-        return f"is longer than {_LONGEST_NAME_BYTES} bytes"
-    return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.staging.private import PREFIX
+from hostprep.spec.names import name_problem
 from hostprep.staging.tree import DIRECTORY_FLAGS
 
 
@@ -40,17 +40,7 @@ def real_source(path: str) -> str:
 
 def check_name(name: str) -> str:
     """Return ``name`` if a data set may be called so, else raise ``UsageError``."""
-    problem = None
-    if not name or name in (".", ".."):
-        problem = "is no name"
-    elif "/" in name:
-        problem = "holds a slash"
-    elif not name.isprintable():
-        problem = "holds control characters or bytes that are not UTF-8"
-    elif name.startswith((PREFIX, "-", ".")):
-        problem = f"begins with {name[0]!r}"
-    elif len(os.fsencode(name)) > 200:
-        problem = "is longer than 200 bytes"
+    problem = name_problem(name)
     if problem:
         raise UsageError(
             f"{name!r} cannot name a data set: it {problem}.", "give another by --name NAME"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused, UsageError
+from hostprep.spec.names import name_problem
 from hostprep.staging.source import check_name, open_source
 from hostprep.staging.target import check_apart
 
@@ -24,6 +25,8 @@ def test_names_that_are_fine(name: str) -> None:
 def test_names_that_are_not(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_name(name)
+    problem = name_problem(name)  # which a spec says too
+    assert problem is not None and f": it {problem}." in caught.value.message
     assert caught.value.hint is not None and "--name" in caught.value.hint
 
 
