@@ -89,8 +89,9 @@ def stage(
 ) -> None:
     """Stage a data set: copy, verify and publish it in one go.
 
-    Run it again to update. The source is only ever read. A reader sees the whole data set or none
-    of it.
+    The source is only ever read. The first time a reader sees the whole data set or none of it.
+    Run it again to update: files are replaced one by one, each whole. That needs room for what it
+    copies beside what is there; where room is short, unstage first.
     """
     from hostprep.cli.stage_run import stage_all
     from hostprep.staging.model import StageRequest, Verify
