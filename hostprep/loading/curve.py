@@ -2,8 +2,7 @@
 
 Sources: the curve was fitted to the public grid of ternaus/imread_benchmark (five processors, ten
 decoders, 0 to 8 workers), where it predicts within 7 to 8 %, against 149 % too much for a straight
-line. Waiting follows Little's law. Cache hits: an LRU cache of a share x of the data, read in a new
-random order each epoch, answers x + (1 - x) ln(1 - x) of the reads.
+line. Waiting follows Little's law.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from hostprep.loading.model import SampleCost, Stage, Stages, Transport
+from hostprep.system.page_cache import lru_hit_rate
 
 KNEE = 3.5
 # Of the curve's ceiling: beyond it, further workers add less than the stop of the search.
@@ -84,10 +84,8 @@ def hit_rates(cached_share: float) -> tuple[float, float]:
     The lower is plain LRU under a new random order each epoch, the higher a pinned subset; the
     kernel's page cache lies between.
     """
-    x = min(max(cached_share, 0.0), 1.0)
-    if x == 1.0:
-        return 1.0, 1.0
-    return x + (1 - x) * math.log(1 - x), x
+    share = min(max(cached_share, 0.0), 1.0)
+    return lru_hit_rate(share), share
 
 
 def prefetch_factor(p99_over_mean: float, wanted: float | None, reached: float) -> int:

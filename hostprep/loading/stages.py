@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ from hostprep.errors import HostprepError, Inconclusive
 from hostprep.host.block import locate
 from hostprep.loading.files import FileSamples, collate_arrays, read_whole
 from hostprep.loading.model import Stage, Stages
+from hostprep.system import page_cache
 
 # So many that cannot be read, with none that can, and there is no point in going on.
 _ENOUGH_UNREADABLE = 16
@@ -41,7 +41,8 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
     """Time reading (cold, warm, and as it is), decoding, resizing and collating of some files.
 
     Takes files from position ``first`` on, for about ``seconds``, one at least. Files are taken out
-    of the page cache one by one to be read cold; nobody else's. Raises ``Inconclusive`` where none
+    of the page cache one by one to be read cold; nobody else's. What was only just written is
+    written out for that. Raises ``Inconclusive`` where none
     is readable.
     """
     begin = time.perf_counter()
@@ -61,7 +62,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         other = samples.names[(2 * number + 1) % len(samples)]
         try:
             watches["read_as_is"].run(read_whole, other)
-            evict(name)
+            page_cache.evict(name)
             data = watches["read_cold"].run(read_whole, name)
             data = watches["read_warm"].run(read_whole, name)
             image = watches["decode"].run(samples.unpack, data)
@@ -98,17 +99,6 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         storage=storage,
         storage_reason=reason,
     )
-
-
-def evict(name: str) -> None:
-    """Take a file's pages out of the page cache, where its file system has one."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError:
-        pass  # then it stays, and cold is as warm as the storage has it
-    finally:
-        os.close(descriptor)
 
 
 def _size_bytes(sample: Any) -> int:

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles
-
-
-def lru_hit_rate(share: float) -> float:
-    """Return the hit rate of plain LRU where ``share`` of a data set fits, shuffled every epoch.
-
-    ``x + (1 - x) ln(1 - x)``: a file read again after a random share of the others is still there
-    if those were few enough. A pinned subset would give ``x`` (DS-Analyzer's assumption). Linux is
-    between the two.
-    """
-    if share >= 1:
-        return 1.0
-    if share <= 0:
-        return 0.0
-    return share + (1 - share) * math.log1p(-share)
+from hostprep.system.page_cache import lru_hit_rate
 
 
 def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, read_mounts
-from hostprep.probing import page_cache
 from hostprep.probing.counters import Meter
 from hostprep.probing.folder import own_folder
 from hostprep.probing.model import SmallFiles, SmallRun
 from hostprep.probing.readers import Pass, line_through, percentiles, read_whole_files
+from hostprep.system import page_cache
 from hostprep.units import KIB, MIB
 
 # Half of them are for each of two passes, of which a rate wants 20.

@@ -18,6 +18,7 @@ from PIL import Image
 
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading import decoders, files
+from hostprep.loading import stages as stages_module
 from hostprep.loading.building import ProbeJob, build
 from hostprep.loading.files import (
     FileSamples,
@@ -25,9 +26,11 @@ from hostprep.loading.files import (
     collate_tensors,
     in_memory,
     list_samples,
+    read_whole,
 )
 from hostprep.loading.opening import open_source
 from hostprep.loading.stages import time_stages
+from hostprep.system.page_cache import resident_share
 
 
 def picture(seed: int = 0) -> Image.Image:
@@ -232,6 +235,28 @@ def test_stages_of_images_are_all_timed(images: Path) -> None:
     assert all(stage.seconds > 0 for stage in stages.stages)
     # On one core the processor's time is part of the time; clocks differ by their resolution.
     assert all(stage.cpu_seconds <= stage.seconds * 1.5 + 1e-3 for stage in stages.stages)
+
+
+def test_cold_is_cold_also_of_files_that_were_only_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(tmp_path / f"{number}.bin") for number in range(6)]
+    for name in names:
+        Path(name).write_bytes(os.urandom(1 << 20))
+    if resident_share(names[:1]) is None:
+        pytest.skip("residency is not told here")
+    seen: list[float | None] = []
+
+    def reading(name: str) -> bytes:
+        seen.append(resident_share([name]))
+        return read_whole(name)
+
+    monkeypatch.setattr(stages_module, "read_whole", reading)
+    timed = time_stages(FileSamples(names, "bytes", None, 32), 4, 5.0, 0)
+    # As it is, cold, warm: of each sample in turn.
+    assert len(seen) == 3 * timed.samples >= 9
+    assert all(share is not None and share < 0.05 for share in seen[1::3])
+    assert set(seen[2::3]) == {1.0}
 
 
 def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections import OrderedDict
-
 import pytest
 
-from hostprep.probing.epoch import lru_hit_rate, predict
+from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
 from hostprep.probing.readers import line_through, percentiles
 from tests.unit.probing.made import small_files, small_run
-
-
-@pytest.mark.parametrize(("share", "rate"), [(0.5, 0.15), (0.8, 0.48), (0, 0), (1, 1), (2, 1)])
-def test_known_points_of_the_lru_curve(share: float, rate: float) -> None:
-    assert lru_hit_rate(share) == pytest.approx(rate, abs=0.005)
-
-
-@pytest.mark.parametrize("share", [0.25, 0.6, 0.9])
-def test_the_curve_is_what_an_lru_cache_does_under_shuffling(share: float) -> None:
-    chance, files = random.Random(5), 3000
-    room, cache = int(files * share), OrderedDict[int, None]()
-    hits = 0
-    for epoch in range(6):
-        order = list(range(files))
-        chance.shuffle(order)
-        for name in order:
-            if name in cache:
-                cache.move_to_end(name)
-                hits += epoch > 0
-            else:
-                cache[name] = None
-                if len(cache) > room:
-                    cache.popitem(last=False)
-    assert hits / (5 * files) == pytest.approx(lru_hit_rate(share), abs=0.015)
 
 
 def test_an_epoch_in_three_states_and_the_band() -> None:

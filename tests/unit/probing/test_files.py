@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.probing import page_cache, small_files
+from hostprep.probing import small_files
 from hostprep.probing.alive import NoAnswer, look
 from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import largest, measure_size, scan
@@ -27,6 +27,7 @@ from hostprep.probing.model import Settings, Silent
 from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
+from hostprep.system import page_cache
 from hostprep.units import KIB, MIB
 
 BUDGET = Budget(evict=1, one_reader=0.5, several=0.5, warm=0.1)
@@ -249,19 +250,6 @@ def test_time_ends_the_reading(tmp_path: Path) -> None:
     done = read_whole_files(names, 2, 0.3)
     assert 0 < len(done.names) < len(names)
     assert done.wall_seconds < 2
-
-
-def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
-    names = [str(file) for file in tree(tmp_path)]
-    read_whole_files(names, 1, 10)
-    share = page_cache.resident_share(names)
-    if share is None:
-        pytest.skip("residency is not told here")
-    assert share == 1
-    for name in names:
-        page_cache.evict(name)
-    after = page_cache.resident_share(names)
-    assert after is not None and after < 0.05
 
 
 def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None:

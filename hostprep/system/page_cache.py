@@ -1,11 +1,13 @@
-"""Whether a file is in memory, and getting it out: mincore(2) and posix_fadvise(2).
+"""The page cache: whether a file is in it, getting it out, and what share of reads it answers.
 
-Only ever for single files: emptying the whole machine's caches would slow everybody on it.
+By mincore(2) and posix_fadvise(2), only ever for single files: emptying the whole machine's caches
+would slow everybody on it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 from collections.abc import Iterable
@@ -82,3 +84,17 @@ def evict(path: str) -> None:
         pass  # a file system without either: the residency that is sampled later tells
     finally:
         os.close(fd)
+
+
+def lru_hit_rate(share: float) -> float:
+    """Return the hit rate of plain LRU where ``share`` of a data set fits, shuffled every epoch.
+
+    ``x + (1 - x) ln(1 - x)``: a file read again after a random share of the others is still there
+    if those were few enough. A pinned subset would give ``x`` (DS-Analyzer's assumption). Linux is
+    between the two.
+    """
+    if share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    return share + (1 - share) * math.log1p(-share)

@@ -1,0 +1,58 @@
+"""What is in the page cache, getting it out, and what share of reads it answers."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import OrderedDict
+from pathlib import Path
+
+import pytest
+
+from hostprep.system.page_cache import evict, lru_hit_rate, resident_share
+from hostprep.units import MIB
+
+
+def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
+    """Also those of which nothing is on the disk yet, which the kernel alone would keep."""
+    names = [str(tmp_path / str(number)) for number in range(20)]
+    for name in names:
+        Path(name).write_bytes(os.urandom(MIB // 10))
+    if resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    assert resident_share(names) == 1
+    for name in names:
+        evict(name)
+    after = resident_share(names)
+    assert after is not None and after < 0.05
+    for name in names:
+        Path(name).read_bytes()
+    assert resident_share(names) == 1
+
+
+def test_a_file_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    evict(str(tmp_path / "gone"))
+
+
+@pytest.mark.parametrize(("share", "rate"), [(0.5, 0.15), (0.8, 0.48), (0, 0), (1, 1), (2, 1)])
+def test_known_points_of_the_lru_curve(share: float, rate: float) -> None:
+    assert lru_hit_rate(share) == pytest.approx(rate, abs=0.005)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.6, 0.9])
+def test_the_curve_is_what_an_lru_cache_does_under_shuffling(share: float) -> None:
+    chance, files = random.Random(5), 3000
+    room, cache = int(files * share), OrderedDict[int, None]()
+    hits = 0
+    for epoch in range(6):
+        order = list(range(files))
+        chance.shuffle(order)
+        for name in order:
+            if name in cache:
+                cache.move_to_end(name)
+                hits += epoch > 0
+            else:
+                cache[name] = None
+                if len(cache) > room:
+                    cache.popitem(last=False)
+    assert hits / (5 * files) == pytest.approx(lru_hit_rate(share), abs=0.015)
