@@ -21,6 +21,7 @@ from typing import Any
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.files import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
+from hostprep.loading.naming import parts_of
 from hostprep.system.python import pip_line
 
 
@@ -105,9 +106,7 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
 
 
 def _named(spec: str) -> Any:
-    module_name, _, name = spec.partition(":")
-    if not module_name or not name:
-        raise UsageError(f"{spec!r} names no loader.", "accepted: package.module:name")
+    module_name, name = parts_of(spec)
     sys.path.insert(0, os.getcwd())  # as `python train.py` has it
     try:
         module = importlib.import_module(module_name)

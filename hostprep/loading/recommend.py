@@ -20,6 +20,7 @@ from hostprep.loading.files import Listing, list_samples
 from hostprep.loading.judging import report_of
 from hostprep.loading.measure import Measurer, Observer
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
+from hostprep.loading.naming import parts_of
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
@@ -95,6 +96,7 @@ def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> R
     Raises ``LoaderFailed`` where it raises or hangs, ``Inconclusive`` where it is too short to be
     timed or needs a GPU that is not here, ``UsageError`` where there is no such thing.
     """
+    parts_of(name)  # what cannot be one is no reason to begin
     began = time.monotonic()
     run = Run(_measurer({"loader": name}, name, host, wish, observer, began), wish, began)
     run.measure()

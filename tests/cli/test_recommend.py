@@ -162,6 +162,15 @@ def test_names_of_nothing(spec: str, words: str) -> None:
     assert words in done.stderr
 
 
+def test_a_file_instead_of_a_module_is_told_before_anything_is_timed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_cli(["recommend", "--loader", "./mydata.py:ds"]) == 2
+    said = capsys.readouterr().err
+    assert "accepted: MODULE:NAME" in said and "here mydata:ds" in said
+    assert "timing" not in said and "Error" not in said
+
+
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_no_worker_outlives_hostprep_however_it_ends(ending: signal.Signals) -> None:
     mark = uuid.uuid4().hex

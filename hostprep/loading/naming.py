@@ -1,0 +1,37 @@
+"""The user's loader by its name, ``MODULE:NAME``; pure, so that it is judged before any child."""
+
+from __future__ import annotations
+
+import os
+
+from hostprep.errors import UsageError
+
+FORM = "MODULE:NAME, the module as `import` takes it"
+
+
+def parts_of(spec: str) -> tuple[str, str]:
+    """Return module and name of ``MODULE:NAME``.
+
+    Raises ``UsageError`` for anything else; for the path of a file it says what to write instead.
+    """
+    module, _, name = spec.partition(":")
+    if not module or not name:
+        raise UsageError(f"{spec!r} names no loader.", f"accepted: {FORM}")
+    if "/" in module or module.endswith(".py"):
+        raise UsageError(
+            f"{spec!r} names a file, not a module.", f"accepted: {FORM}; here {_instead(spec)}"
+        )
+    if not all(module.split(".")):
+        raise UsageError(f"{module!r} is not the name of a module.", f"accepted: {FORM}")
+    return module, name
+
+
+def _instead(spec: str) -> str:
+    """Return what is meant by a file's path: relative to here, or to a folder that is named."""
+    path, _, name = spec.partition(":")
+    path = os.path.normpath(path).removesuffix(".py")
+    folder = ""
+    if os.path.isabs(path) or path.startswith("../"):
+        folder, path = os.path.split(path)
+    told = f"{path.replace('/', '.')}:{name}"
+    return f"{told}, run in {folder}" if folder else told

@@ -1,0 +1,45 @@
+"""``MODULE:NAME``, and what people write instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.errors import UsageError
+from hostprep.loading.naming import parts_of
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("mydata:ds", ("mydata", "ds")),
+        ("package.module:thing.loader", ("package.module", "thing.loader")),
+        ("my-data:ds", ("my-data", "ds")),  # import_module takes it, and so do we
+    ],
+)
+def test_a_module_and_a_name(spec: str, parts: tuple[str, str]) -> None:
+    assert parts_of(spec) == parts
+
+
+@pytest.mark.parametrize(
+    ("spec", "instead"),
+    [
+        ("./mydata.py:ds", "here mydata:ds"),
+        ("mydata.py:ds", "here mydata:ds"),
+        ("./mydata:ds", "here mydata:ds"),
+        ("data/sets.py:make", "here data.sets:make"),
+        ("../lab/mydata.py:ds", "here mydata:ds, run in ../lab"),
+        ("/srv/lab/mydata.py:ds", "here mydata:ds, run in /srv/lab"),
+    ],
+)
+def test_a_file_is_told_what_to_write_instead(spec: str, instead: str) -> None:
+    with pytest.raises(UsageError, match="names a file, not a module") as caught:
+        parts_of(spec)
+    assert caught.value.hint is not None and caught.value.hint.startswith("accepted: MODULE:NAME")
+    assert caught.value.hint.endswith(instead)
+
+
+@pytest.mark.parametrize("spec", ["", ":", "mydata", "mydata:", ":ds", ".mydata:ds", "a..b:ds"])
+def test_what_is_no_name_at_all(spec: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parts_of(spec)
+    assert caught.value.hint is not None and "MODULE:NAME" in caught.value.hint
