@@ -80,8 +80,11 @@ def _stage_or_cpu(known: Known) -> Binding:
 
 def remedy(known: Known, binding: Binding) -> str | None:
     """Return what would raise the rate, since more workers do not."""
-    if binding in (Binding.READ, Binding.WAITING):
+    if binding is Binding.READ:
         return _staging(known)
+    if binding is Binding.WAITING:
+        # Nobody saw what the user's own code waits for.
+        return f"if it waits for storage, {_staging(known)}"
     return {
         Binding.GPU: None,
         Binding.DECODE: "store images at the size you train on (resize once, then JPEG again), or"

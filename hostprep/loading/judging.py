@@ -41,6 +41,7 @@ def report_of(run: Run, mode: str) -> Report:
         gpu_rate=run.gpu_rate,
         cuda=subject is not None and subject.cuda,
         data_bytes=_data_bytes(run),
+        untried=run.better_untried,
     )
     candidates = run.search.borne() if run.search else ()
     if not any(point.workers for point in candidates):

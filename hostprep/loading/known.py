@@ -11,7 +11,11 @@ from hostprep.loading.search import Point
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Everything that a verdict is made from. ``points`` is empty where the model stands alone."""
+    """Everything that a verdict is made from. ``points`` is empty where the model stands alone.
+
+    ``untried`` workers give clearly more than all that was measured, by the model; there was no
+    time for them.
+    """
 
     host: HostShare
     subject: Subject | None
@@ -25,3 +29,4 @@ class Known:
     gpu_rate: float | None
     cuda: bool
     data_bytes: float | None
+    untried: int | None = None

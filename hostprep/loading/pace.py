@@ -14,10 +14,11 @@ from hostprep.loading.rounds import discarded_batches, least_batches
 
 # How many times longer than likely a probe may take.
 _NEWS = 3.0
-# Of the time left: what the first probe with workers may take, as it may come to nothing, and the
-# rest is for fewer workers then.
+# Of the time left: what a leap to many workers may take, as it may come to nothing, and the rest is
+# for fewer workers then.
 _FIRST_SHARE = 0.5
 _LEAST_PATIENCE_SECONDS = 4.0
+_LEAP = 8
 # So few are never in each other's way for long.
 _FEW = 4
 # Of the batches that are discarded: those of many workers come in bursts.
@@ -42,6 +43,10 @@ class Pace:
         """Whether no probe with workers has succeeded yet."""
         return not any(probe.workers for probe in self.probes)
 
+    def is_leap(self, workers: int) -> bool:
+        """Whether no probe with even an eighth as many has succeeded yet: fewer tell little."""
+        return not any(probe.workers and _LEAP * probe.workers >= workers for probe in self.probes)
+
     def limit_seconds(self, workers: int) -> float | None:
         """Return how long a probe may take; None where there is no time for it."""
         left, needed = self.measurer.left(), self.likely_seconds(workers)
@@ -50,16 +55,16 @@ class Pace:
         # A rate that is a third of the likely one would be news, and takes so much longer.
         once = self.once_seconds()
         limit = once + _NEWS * (needed - once)
-        return min(limit, max(needed, _FIRST_SHARE * left)) if self.is_first else limit
+        return min(limit, max(needed, _FIRST_SHARE * left)) if self.is_leap(workers) else limit
 
     def first_batch_seconds(self, workers: int) -> float:
-        """Return how long to wait for the first batch of the first probe, if that is of many.
+        """Return how long to wait for the first batch of a leap to many workers.
 
         All of them make theirs at the same time. Where they wait for the same arm, the last one's
         is ready when all are, and the time that this takes is better spent on fewer. These have as
         long as their whole probe: what only workers do before they begin is not known yet.
         """
-        if not self.is_first or workers <= _FEW:
+        if not self.is_leap(workers) or workers <= _FEW:
             return math.inf
         batches_seconds = workers * self.batch_size / self.likely_rate(workers)
         if not self.measurer.forks():

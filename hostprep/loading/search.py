@@ -67,15 +67,18 @@ class Search:
     cpus: float = math.inf
     untried: int | None = None
 
-    def run(self, current: int | None, most_at_first: int | None = None) -> None:
+    def run(self, current: int | None, most_at_first: Callable[[], int] | None = None) -> None:
         """Probe until the best is known, or there is no more time; ``current`` is set already.
 
-        The model's word stands for nothing yet: no more than ``most_at_first`` are staked on it.
+        That comes first: that no change is needed, or what one gains, rests on it. The model's word
+        stands for nothing yet: no more than ``most_at_first`` are staked on it.
         """
+        if current is not None and current <= self._top():
+            self._at(current)
         start = min(self.curve.proposal(self.gpu_rate), self._top())
         self.untried = start
         if most_at_first is not None:
-            start = min(start, most_at_first)
+            start = min(start, most_at_first())
         first = None
         while start >= 1 and (first := self._at(start)) is None:
             # They failed, or were so much slower than the model says that the time ran out.
@@ -83,9 +86,9 @@ class Search:
             start = max(fewer, 1) if start > 1 else 0
         if first is None:
             return
-        self.go_on(start, current)
+        self.go_on(start)
 
-    def go_on(self, start: int, current: int | None) -> None:
+    def go_on(self, start: int) -> None:
         """Go on from ``start`` workers, which were probed."""
         self.untried = None
         first = self._known(start)
@@ -100,8 +103,6 @@ class Search:
         if (not self.agreed or more) and not self._in_line(start):
             self._climb(start)
         self._descend()
-        if current is not None and current <= self._top():
-            self._at(current)
         self._between()
 
     def repeat(self, workers: Iterable[int]) -> None:

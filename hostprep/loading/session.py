@@ -37,6 +37,9 @@ from hostprep.units import format_count, format_number
 DEFAULT_BATCH = 32
 # Whatever is wrong with many workers, so many should work.
 _FEW = 2
+# Of its opening and its window: what a probe takes with its workers' start and end, and with the
+# batches that are discarded.
+_WHOLE_PROBE = 1.7
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Run:
     iterable: dict[str, Any] | None = None
     failures: list[FailedProbe] = field(default_factory=list)
     came_to_nothing: set[int] = field(default_factory=set)
+    better_untried: int | None = None
     ceiling: float = math.inf
     notes: list[str] = field(default_factory=list)
 
@@ -92,14 +96,12 @@ class Run:
         )
         self.search.cpus = measurer.host.processors_per_rank
         self.search.failures += self.failures
-        subject = measurer.subject
         if self.is_stream():
             # Two workers tell whether they share it out. Where they do not, more are of no use.
             self.search.repeat((2,))
-        current = None if subject is None else subject.current_workers
-        self.search.run(current, self._pace().affordable_at_first())
+        self.search.run(self._current(), lambda: self._pace().affordable_at_first())
         if self.came_to_nothing and self._pace().is_first and self.search.unfailed():
-            self._ask_few(current)
+            self._ask_few()
         if not self._pace().is_first or not self.search.unfailed():
             self.search.repeat(contenders(self.search.borne(), self.gpu_rate))
             # Processes differ by their luck with memory: what is promised should rest on several.
@@ -117,7 +119,7 @@ class Run:
             )
 
     def _note_untried(self) -> None:
-        """Note that more workers may be better than all that there was time for."""
+        """Find and note more workers that may be better than all that there was time for."""
         assert self.search is not None and self.curve is not None
         more = min(self.search.untried or 0, self.search.unfailed())
         chosen, rate = self.search.chosen(), self._pace().likely_rate(more)
@@ -125,6 +127,7 @@ class Run:
         if tried or feeds(chosen, self.gpu_rate):
             return
         if rate > (1 + STOP_GAIN) * chosen.rate:
+            self.better_untried = more
             self.notes.append(
                 f"there was no time to try {format_count(more, 'worker')}, which give"
                 f" {format_number(rate)} samples/s by the model: --seconds gives more"
@@ -135,11 +138,20 @@ class Run:
         if rate.note is not None:
             self.notes.append(rate.note)
 
+    def _current(self) -> int | None:
+        """Return the workers that are set now, None where nobody knows."""
+        subject = self.measurer.subject
+        return None if subject is None else subject.current_workers
+
     def _measure_transport(self) -> None:
-        """Time the way from workers to the main process; the search can do without."""
+        """Time the way from workers to the main process; the search can do without.
+
+        It cannot do without what is set now, nor without the model's proposal to hold it against.
+        """
         measurer = self.measurer
         workers = min(max(1, math.ceil(measurer.host.capacity_per_rank)), self._most())
-        needed = 2 * (measurer.opening_seconds + measurer.window_seconds)
+        each = measurer.opening_seconds + measurer.window_seconds
+        needed = 3 * _WHOLE_PROBE * each if self._current() else 2 * each
         if not workers or measurer.left() <= needed:
             return
         try:
@@ -180,7 +192,7 @@ class Run:
             self.ceiling = min(self.ceiling, error.batches_per_s * self.cost.batch_size)
         self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
 
-    def _ask_few(self, current: int | None) -> None:
+    def _ask_few(self) -> None:
         """Probe with few workers, whatever the time; raise ``Hung`` where these hang, too.
 
         Many may only have been more than a busy host can start, which is no fault of the loader.
@@ -194,7 +206,7 @@ class Run:
             return
         if isinstance(result, Probe):
             self.search.probes.append(result)
-            self.search.go_on(workers, current)
+            self.search.go_on(workers)
         else:
             self.search.failures.append(result)
 

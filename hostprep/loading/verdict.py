@@ -114,8 +114,10 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     allowed = min((bound.workers for bound in known.bounds), default=current)
     if point is None or current > max(allowed, 0):
         return chosen.workers, current != chosen.workers, f"{current} now"
+    # The best that was measured is no word on what there was no time for.
+    unneeded = None if known.untried else False
     if current == chosen.workers:
-        return current, False, f"{current} now"
+        return current, unneeded, f"{current} now"
     # What is chosen by the model, as nothing was measured with workers, is none of these points.
     borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
     best = max(delivered(p, known.gpu_rate) for p in borne)
@@ -124,7 +126,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         return chosen.workers, True, "0 now, when the GPU waits while a batch is made"
     if good or feeds(point, known.gpu_rate):
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
-        return current, False, f"{current} now{fewer}"
+        return current, unneeded, f"{current} now{fewer}"
     if not chosen.probes:
         return chosen.workers, True, f"{current} now"
     gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
@@ -194,8 +196,8 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
             f"{with_words}; what binds is {binding}"
         )
     # Without the GPU's rate nobody knows what is enough.
-    useful = f"{workers} most useful: {rate}{with_words}"
-    return f"{useful}; what binds is {binding}"
+    best = "the best that there was time to try" if known.untried else "most useful"
+    return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
 
 
 def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:

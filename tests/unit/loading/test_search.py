@@ -221,13 +221,30 @@ def test_fewer_than_the_model_says_are_tried_first_and_then_more() -> None:
 
     curve = Curve(43, 43, 5000, True)
     made = Search(curve, None, measure, lambda: 64, lambda: 4, [probe(0, 43)])
-    made.run(None, 16)
+    made.run(None, lambda: 16)
     assert asked[:3] == [16, 32, 64]
 
 
-def test_the_current_number_is_measured_too() -> None:
-    made = search(cpu_bound, Curve(557, 530, 1050, True), current=7)
-    assert 7 in {p.workers for p in made.probes}
+def test_the_current_number_is_measured_first() -> None:
+    """What one gains by a change rests on it, however little time there is."""
+    for probes in (1, 2, 99):
+        made = search(cpu_bound, Curve(557, 530, 1050, True), current=7, probes=probes)
+        assert [p.workers for p in made.probes][:2] == [0, 7]
+
+
+def test_a_current_number_that_comes_to_nothing_is_not_asked_again() -> None:
+    asked = []
+
+    def measure(workers: int) -> Probe | None:
+        asked.append(workers)
+        return probe(workers, cpu_bound(workers)) if workers != 7 else None
+
+    made = Search(
+        Curve(557, 530, 1050, True), None, measure, lambda: 64, lambda: 4, [probe(0, 557)]
+    )
+    made.run(7)
+    assert asked[0] == 7 and asked.count(7) == 1
+    assert made.chosen().workers == 2
 
 
 def test_without_workers_the_gpu_waits_for_every_batch() -> None:

@@ -281,7 +281,7 @@ def test_the_first_workers_that_come_to_nothing_leave_time_for_fewer() -> None:
     run.measurer.limits = []
     run.measurer.window_seconds = 0.8
     assert run.curve is not None and run.curve.proposal(None) >= 64
-    run.search.run(None, run._pace().affordable_at_first())
+    run.search.run(None, run._pace().affordable_at_first)
     (failed, *_), (_, probe, *_) = run.search.failures, run.search.probes
     assert 4 < failed.workers < 20
     assert probe.workers in (2, 3, 4)
@@ -433,3 +433,30 @@ def test_the_model_promises_no_more_than_a_probe_that_was_too_slow_had_shown() -
     run._take_note(64, failures.TooSlow("too slow.", None, 5))
     assert run._pace().likely_rate(16) == pytest.approx(5 * 32)
     assert max(point.rate for point in modelled_points(run, [])) == pytest.approx(5 * 32)
+
+
+@pytest.mark.parametrize(
+    ("current", "left", "timed"), [(2, 15, False), (2, 25, True), (0, 15, True)]
+)
+def test_what_is_set_now_and_the_proposal_come_before_the_transport(
+    current: int, left: float, timed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    run = searching(Slow)
+    run.measurer.subject = making.subject(current_workers=current)
+    run.measurer.opening_seconds, run.measurer.window_seconds = 2.5, 1.0
+    monkeypatch.setattr(Slow, "left", lambda self: left)
+    monkeypatch.setattr(Slow, "transport", lambda self, workers: asked.append(workers))
+    run._measure_transport()
+    assert bool(asked) is timed
+
+
+def test_a_leap_to_many_workers_leaves_time_for_fewer_and_a_step_has_its_own() -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    run.search.probes.append(making.probe(2, 214))
+    assert [run._pace().is_leap(workers) for workers in (2, 4, 16, 17, 64)] == [False] * 3 + [
+        True
+    ] * 2
+    assert run._pace().first_batch_seconds(16) == math.inf
+    assert run._pace().first_batch_seconds(64) == 4.0

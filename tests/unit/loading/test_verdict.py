@@ -62,6 +62,7 @@ def judged(
     cuda: bool = False,
     data_bytes: float | None = None,
     chosen: int | Point | None = None,
+    untried: int | None = None,
 ) -> Recommendation:
     host, sample = host or share(), sample or cost()
     points = points_of(probes)
@@ -87,6 +88,7 @@ def judged(
         gpu_rate=gpu,
         cuda=cuda,
         data_bytes=data_bytes,
+        untried=untried,
     )
     point = chosen if isinstance(chosen, Point) else choose(points, gpu)
     if isinstance(chosen, int):
@@ -113,9 +115,13 @@ def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     made = judged(probes, data_bytes=64 * GIB)
     assert made.binding is Binding.WAITING
     assert made.num_workers == 16
+    # What the user's own code waits for nobody has seen.
+    assert (made.remedy or "").startswith("if it waits for storage, ")
     assert "hostprep stage" in (made.remedy or "")
     assert "25% fit into memory" in (made.remedy or "")
-    assert judged(probes, staged=stages(read_as_is=0.02)).binding is Binding.READ
+    seen = judged(probes, staged=stages(read_as_is=0.02))
+    assert seen.binding is Binding.READ
+    assert (seen.remedy or "").startswith("bring the data nearer: hostprep stage")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +201,15 @@ def test_no_change_where_what_is_set_does_as_well(current: int, needed: bool, wo
     made = judged(probes, current=current)
     assert (made.change_needed, made.num_workers) == (needed, workers)
     assert ("no change needed" in made.verdict) is not needed
+
+
+@pytest.mark.parametrize("current", [4, 8])
+def test_no_change_is_not_said_where_there_was_no_time_for_what_may_be_better(current: int) -> None:
+    probes = [probe(0, 500), probe(4, 2000), probe(8, 1990)]
+    made = judged(probes, current=current, untried=32)
+    assert (made.change_needed, made.num_workers) == (None, current)
+    assert "the best that there was time to try" in made.verdict
+    assert f"({current} now" in made.verdict and "no change" not in made.verdict
 
 
 def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
