@@ -219,7 +219,6 @@ class Stage:
     name: str
     seconds: float
     cpu_seconds: float
-    p99_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class Point:
 
     workers: int
     rate: float
-    clock_rate: float
     relative_error: float
     probes: int
 
@@ -235,8 +234,7 @@ def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
         rate = statistics.median(probe.undisturbed_samples_per_s for probe in some)
         inner = statistics.fmean(probe.relative_error for probe in some)
         outer = _mean_error(some) * math.sqrt(len(some) + 1)
-        clock = statistics.median(probe.samples_per_s for probe in some)
-        points.append(Point(workers, rate, clock, max(inner, outer), len(some)))
+        points.append(Point(workers, rate, max(inner, outer), len(some)))
     return tuple(points)
 
 

@@ -21,20 +21,20 @@ class _Watch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.seconds: list[float] = []
+        self.runs = 0
+        self.seconds = 0.0
         self.cpu_seconds = 0.0
 
     def run(self, work: Callable[[Any], Any], on: Any) -> Any:
         wall, cpu = time.perf_counter(), time.process_time()
         result = work(on)
-        self.seconds.append(time.perf_counter() - wall)
+        self.runs += 1
+        self.seconds += time.perf_counter() - wall
         self.cpu_seconds += time.process_time() - cpu
         return result
 
     def stage(self, samples: int) -> Stage:
-        ordered = sorted(self.seconds)
-        p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else 0.0
-        return Stage(self.name, sum(ordered) / samples, self.cpu_seconds / samples, p99)
+        return Stage(self.name, self.seconds / samples, self.cpu_seconds / samples)
 
 
 def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: int) -> Stages:
@@ -93,7 +93,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         mean_file_bytes=read_bytes / done,
         sample_bytes=_size_bytes(ready),
         stages=tuple(
-            watch.stage(collated if watch.name == "collate" else max(1, len(watch.seconds)))
+            watch.stage(collated if watch.name == "collate" else max(1, watch.runs))
             for watch in watches.values()
         ),
         storage=storage,

@@ -40,4 +40,4 @@ def modelled(
     top = max(0, min(most, curve.proposal(gpu_rate)))
     most_rate = max(ceiling, curve.alone)
     rates = [(workers, min(curve.rate(workers), most_rate)) for workers in range(top + 1)]
-    return [Point(workers, rate, rate, MODEL_ERROR, 0) for workers, rate in rates]
+    return [Point(workers, rate, MODEL_ERROR, 0) for workers, rate in rates]

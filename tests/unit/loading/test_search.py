@@ -248,17 +248,17 @@ def test_a_current_number_that_comes_to_nothing_is_not_asked_again() -> None:
 
 
 def test_without_workers_the_gpu_waits_for_every_batch() -> None:
-    as_fast = Point(0, 1000.0, 1000.0, 0.0, 1)
+    as_fast = Point(0, 1000.0, 0.0, 1)
     assert delivered(as_fast, 1000.0) == pytest.approx(500)
     assert not feeds(as_fast, 1000.0)
-    assert feeds(Point(0, 50_000.0, 50_000.0, 0.0, 1), 1000.0)
-    assert delivered(Point(2, 900.0, 900.0, 0.0, 1), 1000.0) == 900
+    assert feeds(Point(0, 50_000.0, 0.0, 1), 1000.0)
+    assert delivered(Point(2, 900.0, 0.0, 1), 1000.0) == 900
 
 
 @pytest.mark.parametrize("error", [0.001, 0.04])
 def test_a_tie_is_three_percent_however_noisy(error: float) -> None:
     def chosen(fewer: float) -> int:
-        points = [Point(2, fewer, fewer, error, 1), Point(4, 1000.0, 1000.0, error, 1)]
+        points = [Point(2, fewer, error, 1), Point(4, 1000.0, error, 1)]
         return choose(points, None).workers
 
     assert chosen(975.0) == 2

@@ -47,7 +47,7 @@ def subject(current: int | None) -> Subject:
 
 def stages(**seconds: float) -> Stages:
     names = ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
-    made = [Stage(name, seconds.get(name, 1e-5), seconds.get(name, 1e-5), 1e-5) for name in names]
+    made = [Stage(name, seconds.get(name, 1e-5), seconds.get(name, 1e-5)) for name in names]
     return Stages("image", "pillow", 100, 0, "", 1e5, 600_000, tuple(made), "arm", "sda rotates")
 
 
@@ -179,13 +179,13 @@ def test_enough_for_the_gpu_is_an_answer() -> None:
 
 def test_unconfirmed_workers_that_wait_are_not_said_to_be_short_of_processors() -> None:
     far = cost(seconds=3.0, worker_seconds=3.0, cpu_seconds=0.001, waiting_seconds=2.999)
-    few = Point(16, 5.3, 5.3, 0.08, 0)
+    few = Point(16, 5.3, 0.08, 0)
     made = judged([probe(0, 0.33)], sample=far, chosen=few)
     assert made.binding is Binding.WAITING
     assert "stage" in str(made.remedy)
     made = judged([probe(0, 0.33)], sample=far, chosen=few, staged=stages())
     assert made.binding is Binding.READ
-    busy = Point(16, 4100, 4100, 0.08, 0)
+    busy = Point(16, 4100, 0.08, 0)
     assert judged([probe(0, 500)], chosen=busy).binding is Binding.CPU
 
 
@@ -229,9 +229,9 @@ def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
 
 
 def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> None:
-    made = judged([probe(0, 0.3)], current=0, chosen=Point(16, 4.8, 4.8, 0.08, 0))
+    made = judged([probe(0, 0.3)], current=0, chosen=Point(16, 4.8, 0.08, 0))
     assert (made.num_workers, made.change_needed, made.confirmed) == (16, True, False)
-    made = judged([probe(0, 0.3)], current=0, chosen=Point(1, 0.3, 0.3, 0.08, 0))
+    made = judged([probe(0, 0.3)], current=0, chosen=Point(1, 0.3, 0.08, 0))
     assert (made.num_workers, made.change_needed) == (0, False)
 
 
@@ -266,7 +266,7 @@ def test_memory_is_counted_for_all_ranks() -> None:
 
 
 def test_memory_of_workers_that_nobody_has_seen_is_unknown_and_not_nothing() -> None:
-    made = judged([probe(0, 500)], chosen=Point(4, 2000, 2000, 0.08, 0))
+    made = judged([probe(0, 500)], chosen=Point(4, 2000, 0.08, 0))
     assert (made.num_workers, made.memory_bytes) == (4, None)
     assert made.shm_bytes
 
