@@ -146,7 +146,7 @@ def _long_enough(opened: Opened) -> None:
 
 def _stages(job: dict[str, Any], events: _Events) -> None:
     from hostprep.loading import decoders
-    from hostprep.loading.files import FileSamples
+    from hostprep.loading.samples import FileSamples
     from hostprep.loading.stages import time_stages
 
     decoders.quiet_threads()

@@ -19,9 +19,9 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
-from hostprep.loading.files import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
+from hostprep.loading.samples import FileSamples, collate_tensors, in_memory
 from hostprep.system.python import pip_line
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from hostprep.loading import decoders, hazards, verdict
 from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
 from hostprep.loading.failures import LoaderFailed
-from hostprep.loading.files import Listing, list_samples
 from hostprep.loading.judging import report_of
+from hostprep.loading.listing import Listing, list_samples
 from hostprep.loading.measure import Measurer, Observer
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.naming import parts_of

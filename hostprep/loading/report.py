@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hostprep.loading.curve import Curve
-from hostprep.loading.files import Listing
+from hostprep.loading.listing import Listing
 from hostprep.loading.model import (
     Bound,
     FailedProbe,

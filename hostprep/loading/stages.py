@@ -8,8 +8,8 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.host.block import locate
-from hostprep.loading.files import FileSamples, collate_arrays, read_whole
 from hostprep.loading.model import Stage, Stages
+from hostprep.loading.samples import FileSamples, collate_arrays, read_whole
 from hostprep.system import page_cache
 
 # So many that cannot be read, with none that can, and there is no point in going on.

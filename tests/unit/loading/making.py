@@ -1,8 +1,11 @@
-"""Probes, costs and hosts for tests of what is pure."""
+"""Probes, costs and hosts for tests of what is pure, and a picture."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from hostprep.loading.model import HostShare, Probe, SampleCost, Subject
 from hostprep.units import GIB
@@ -90,3 +93,9 @@ def subject(**changed: Any) -> Subject:
         "cuda_error": None,
     }
     return Subject(**{**fields, **changed})
+
+
+def picture(seed: int = 0) -> Image.Image:
+    dice = np.random.default_rng(seed)
+    small = dice.integers(0, 255, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((80, 60), Image.Resampling.BICUBIC)

@@ -1,0 +1,95 @@
+"""Which files are samples."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hostprep.errors import Inconclusive, UsageError
+from hostprep.loading import listing as listing_module
+from hostprep.loading.listing import list_samples
+
+
+def test_images_are_samples_and_labels_are_not(images: Path) -> None:
+    listing = list_samples(str(images))
+    assert (listing.kind, len(listing.names), listing.others) == ("image", 20, 0)
+    assert listing.jpeg
+    assert listing.whole
+    assert listing.mean_bytes > 100
+
+
+def test_the_kind_of_most_files_wins_and_the_rest_is_counted(images: Path) -> None:
+    for number in range(5):
+        np.save(images / f"{number}.npy", np.zeros(3))
+    (images / "a.webp").write_bytes(b"x")
+    listing = list_samples(str(images))
+    assert (listing.kind, listing.others, listing.jpeg) == ("image", 5, False)
+
+
+def test_odd_directories(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        list_samples(str(tmp_path / "absent"))
+    with pytest.raises(Inconclusive, match="no files"):
+        list_samples(str(tmp_path))
+    with open(tmp_path / "shard.tar", "wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(Inconclusive, match=r"1\.00 GiB on the mean"):
+        list_samples(str(tmp_path))
+
+
+def test_text_alone_is_samples(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    assert list_samples(str(tmp_path)).kind == "bytes"
+
+
+def test_linked_folders_are_listed_once_also_in_a_circle(images: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "links"
+    elsewhere.mkdir()
+    for number in range(3):
+        (elsewhere / f"class{number}").symlink_to(images / f"class{number}")
+        (images / f"class{number}" / "up").symlink_to(elsewhere)
+    (elsewhere / "nowhere").symlink_to(tmp_path / "absent")
+    assert len(list_samples(str(elsewhere)).names) == 20
+    assert len(list_samples(str(images)).names) == 20
+
+
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    for number in range(2000):
+        (tmp_path / f"{number}.bin").touch()
+    assert list_samples(str(tmp_path)).whole
+    return tmp_path
+
+
+def test_a_flat_folder_is_listed_as_far_as_wanted(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing_module, "_MOST_FILES", 7)
+    listing = list_samples(str(flat))
+    assert not listing.whole
+    assert len(listing.names) == 7
+
+
+def test_a_flat_folder_is_listed_as_far_as_there_is_time(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:
+        time.sleep(0.001)
+        names.append(entry.path)
+
+    monkeypatch.setattr(listing_module, "_sort_in", slowly)
+    monkeypatch.setattr(listing_module, "_LISTING_SECONDS", 0.3)
+    listing = list_samples(str(flat))
+    assert not listing.whole
+    assert 0 < len(listing.names) < 400
+
+
+def test_names_of_any_bytes_are_listed(tmp_path: Path) -> None:
+    name = b"\xff\xe9.bin"
+    (Path(str(tmp_path)) / name.decode(errors="surrogateescape")).touch()
+    (found,) = list_samples(str(tmp_path)).names
+    assert found.encode(errors="surrogateescape").endswith(name)

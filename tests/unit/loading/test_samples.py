@@ -1,0 +1,131 @@
+"""How files become arrays and batches, and where probes go on in the list of them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hostprep.loading import decoders
+from hostprep.loading.building import ProbeJob, build
+from hostprep.loading.listing import list_samples
+from hostprep.loading.opening import open_source
+from hostprep.loading.samples import (
+    FileSamples,
+    collate_arrays,
+    collate_tensors,
+    in_memory,
+)
+from tests.unit.loading.making import picture
+
+
+@pytest.mark.parametrize("decoder", decoders.installed())
+def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
+    target = io.BytesIO()
+    picture().save(target, "jpeg", quality=95)
+    image = decoders.decode(target.getvalue(), decoder)
+    reference = np.asarray(picture()).astype(int)
+    assert image.shape == reference.shape
+    assert np.abs(image - reference).mean() < 8
+    ready = decoders.resize(image, 32, decoder)
+    assert (ready.shape, ready.dtype) == ((3, 32, 32), np.float32)
+    assert 0 <= ready.min() < ready.max() <= 1
+
+
+@pytest.mark.parametrize("decoder", decoders.installed())
+def test_what_is_no_image_is_an_error(decoder: str) -> None:
+    with pytest.raises((ValueError, OSError)):
+        decoders.decode(b"no image at all", decoder)
+
+
+@pytest.mark.parametrize("form", ["jpeg", "png", "npy"])
+def test_forms_hold_the_same_picture(images: Path, form: str) -> None:
+    listing = list_samples(str(images))
+    files = FileSamples(listing.names, "image", "pillow", 32)
+    kept = in_memory(files, form, "pillow")
+    assert len(kept) == 20_000
+    assert np.abs(kept[3] - files[3]).mean() < 0.02
+
+
+def test_batches_of_arrays_and_of_bytes() -> None:
+    same = [np.zeros((2, 2)), np.ones((2, 2))]
+    assert collate_arrays(same).shape == (2, 2, 2)
+    assert tuple(collate_tensors(same).shape) == (2, 2, 2)
+    odd = [np.zeros(3, np.uint8), np.ones(4, np.uint8)]
+    assert tuple(collate_tensors(odd).shape) == (7,)
+    assert collate_tensors([b"abc", b"de"]).tolist() == [97, 98, 99, 100, 101]
+    assert collate_tensors([b"", b""]).numel() == 0
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(10, dtype=[("x", "f4"), ("t", "i8")]),
+        np.array(["some", "words"]),
+        np.array(["", ""]),
+        np.zeros(3, "M8[s]"),
+        np.zeros(3, np.longdouble),
+        np.zeros((2, 3), ">f4"),
+        np.zeros((0, 3)),
+    ],
+)
+def test_arrays_that_torch_does_not_take_are_measured_all_the_same(
+    array: np.ndarray[Any, Any], tmp_path: Path
+) -> None:
+    np.save(tmp_path / "0.npy", array)
+    samples = FileSamples([str(tmp_path / "0.npy")], "npy", None, 32)
+    batch = collate_tensors([samples[0], samples[0]])
+    assert batch.shape[0] == 2
+    assert batch.nbytes == 2 * array.nbytes
+
+
+def test_an_image_too_large_for_pillow_is_one_that_cannot_be_decoded(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match="pixels"):
+        decoders.decode((images / "class0" / "0.jpg").read_bytes(), "pillow")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(*, side: int = 8, between: bytes = b"") -> bytes:
+    rows = zlib.compress(bytes(3 * 8 + 1) * 8, 0)
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
+    data = chunk(b"IDAT", rows[:99]) + between + chunk(b"IDAT", rows[99:])
+    return b"\x89PNG\r\n\x1a\n" + header + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("decoder", [name for name in decoders.installed() if name != "simplejpeg"])
+def test_whatever_a_decoder_raises_of_a_broken_image_it_cannot_be_decoded(decoder: str) -> None:
+    decoders.decode(png(), decoder)
+    for broken in (b"", png(side=40_000), png(between=b"\0\0\0\0~U\xec\xd9....")):
+        with pytest.raises((OSError, ValueError)):
+            decoders.decode(broken, decoder)
+
+
+def test_probes_go_on_in_the_list_where_the_stages_ended(images: Path, tmp_path: Path) -> None:
+    listing = list_samples(str(images))
+    told = {
+        "names": listing.names,
+        "kind": "image",
+        "decoder": "pillow",
+        "side": 32,
+        "directory": str(images),
+    }
+    (tmp_path / "told.json").write_text(json.dumps(told))
+    of = open_source({"files": str(tmp_path / "told.json")}, 4)
+    order = build(of, ProbeJob(0, 2, 4, 14, 0.1, 1.0)).order
+    assert order is not None
+    assert list(itertools.islice(order, 8)) == [*range(14, 20), 0, 1]
+    assert order.seen_before

@@ -1,0 +1,94 @@
+"""What a file takes, stage by stage."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hostprep.errors import Inconclusive
+from hostprep.loading import stages as stages_module
+from hostprep.loading.listing import list_samples
+from hostprep.loading.samples import (
+    FileSamples,
+    read_whole,
+)
+from hostprep.loading.stages import time_stages
+from hostprep.system.page_cache import resident_share
+
+
+def test_stages_of_images_are_all_timed(images: Path) -> None:
+    (images / "class0" / "broken.jpg").write_bytes(b"no image")
+    listing = list_samples(str(images))
+    stages = time_stages(FileSamples(listing.names, "image", "pillow", 32), 4, 0.2, 0)
+    assert stages.samples >= 10
+    assert stages.sample_bytes == 3 * 32 * 32 * 4
+    assert {stage.name for stage in stages.stages} == {
+        "read_as_is",
+        "read_cold",
+        "read_warm",
+        "decode",
+        "resize",
+        "collate",
+    }
+    assert all(stage.seconds > 0 for stage in stages.stages)
+    # On one core the processor's time is part of the time; clocks differ by their resolution.
+    assert all(stage.cpu_seconds <= stage.seconds * 1.5 + 1e-3 for stage in stages.stages)
+
+
+def test_cold_is_cold_also_of_files_that_were_only_just_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(tmp_path / f"{number}.bin") for number in range(6)]
+    for name in names:
+        Path(name).write_bytes(os.urandom(1 << 20))
+    if resident_share(names[:1]) is None:
+        pytest.skip("residency is not told here")
+    seen: list[float | None] = []
+
+    def reading(name: str) -> bytes:
+        seen.append(resident_share([name]))
+        return read_whole(name)
+
+    monkeypatch.setattr(stages_module, "read_whole", reading)
+    timed = time_stages(FileSamples(names, "bytes", None, 32), 4, 5.0, 0)
+    # As it is, cold, warm: of each sample in turn.
+    assert len(seen) == 3 * timed.samples >= 9
+    assert all(share is not None and share < 0.05 for share in seen[1::3])
+    assert set(seen[2::3]) == {1.0}
+
+
+def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.jpg").write_bytes(b"no image")
+    names = [str(path) for path in tmp_path.iterdir()]
+    with pytest.raises(Inconclusive, match="no file could be read"):
+        time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2, 0)
+
+
+class Slow(FileSamples):
+    """As of images that take long to decode."""
+
+    def unpack(self, data: bytes) -> np.ndarray:
+        time.sleep(0.2)
+        return super().unpack(data)  # type: ignore[no-any-return]
+
+
+def test_one_slow_file_is_enough_for_the_stages(images: Path) -> None:
+    listing = list_samples(str(images))
+    began = time.monotonic()
+    stages = time_stages(Slow(listing.names, "image", "pillow", 32), 4, 0.1, 0)
+    assert stages.samples == 1
+    assert stages.stage("decode").seconds >= 0.2
+    assert time.monotonic() - began < 2
+
+
+def test_a_broken_file_first_does_not_end_the_stages(images: Path) -> None:
+    names = list(list_samples(str(images)).names)
+    broken = images / "class0" / "broken.jpg"
+    broken.write_bytes(b"no image")
+    stages = time_stages(Slow([str(broken)] * 4 + names, "image", "pillow", 32), 4, 0.1, 0)
+    assert (stages.samples, stages.unreadable) == (1, 2)
