@@ -15,7 +15,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.counters import Meter
-from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency
+from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency, Load
 from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
@@ -191,7 +191,7 @@ class StatusReader:
         return (read["io_bytes"] - then_bytes) * 1000 / elapsed if elapsed > 0 else 0.0
 
 
-def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Any) -> FioRun:
+def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Load) -> FioRun:
     said = done.stderr.strip() or done.stdout.strip()[-500:] or "it said nothing"
     if document is None:
         raise FioFailed(f"`{done.line()}` gave no result (status {done.returncode}): {said}")

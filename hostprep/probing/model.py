@@ -112,9 +112,9 @@ class SmallFiles:
 
     ``source`` is dataset or made. ``cached_share`` is the share of their pages that was in memory
     when the cold passes began, ``metadata_cold`` whether their inodes may have been read from the
-    device; None is: cannot be seen. ``small_latency`` and ``seconds_per_byte`` are the line through
-    the times of single files of the cold pass by one reader. ``unreadable`` and ``empty`` files are
-    in none of the figures.
+    device; None is: cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the line
+    through the times of single files of the cold pass by one reader. ``unreadable`` and ``empty``
+    files are in none of the figures.
     """
 
     source: str

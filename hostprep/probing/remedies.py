@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostprep.host.block import StorageClass
-from hostprep.probing.model import Behaviour, Judged, Measured, Need, Remedy
+from hostprep.probing.model import SMALL_FILES, Behaviour, Judged, Measured, Need, Remedy
 from hostprep.units import format_bytes, format_rate
 
 _RAM_SHARE = 0.8
@@ -18,7 +18,7 @@ def remedies(
     if behaviour is Behaviour.LATENCY:
         why = "every request waits, and requests wait together: rates grow with the readers"
         found.append(Remedy("read with more workers", None, why))
-    if judged.of == "small files" and measured.sequential is not None:
+    if judged.of == SMALL_FILES and measured.sequential is not None:
         gives = measured.sequential.bytes_per_s
         why = f"shards are read sequentially, at {format_rate(gives)} here"
         found.append(Remedy("pack the files into shards", gives >= required, why))
