@@ -201,7 +201,8 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
     hook = tmp_path / "hook"
     hook.mkdir()
     (hook / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
-    return {"PYTHONPATH": str(hook)}
+    before = os.environ.get("PYTHONPATH")  # perhaps where this hostprep is
+    return {"PYTHONPATH": f"{hook}:{before}" if before else str(hook)}
 
 
 @pytest.fixture
