@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling
 from hostprep.probing.model import Load
 
@@ -56,6 +57,23 @@ def delivered_bytes(disks: Iterable[str], root: Path = Path("/")) -> int | None:
             total += int(fields[5]) * _SECTOR_BYTES
             wanted.discard(fields[2])
     return None if wanted else total
+
+
+def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ...]:
+    """Return the devices whose counters tell what was really read, none where nobody counts."""
+    if storage.storage_class is StorageClass.RAM:
+        return ()
+    # A loop device on a file of a network or of FUSE has no disk below it: it counts itself.
+    disks = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
+    names = [name for disk in disks for name in counting_devices(disk, root)]
+    for name in names:
+        try:
+            counts = (root / "sys/class/block" / name / "queue/iostats").read_text().strip()
+        except OSError:
+            continue  # a partition counts, and has no such switch
+        if counts == "0":
+            return ()
+    return tuple(names)
 
 
 def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:

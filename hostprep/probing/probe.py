@@ -22,7 +22,7 @@ from hostprep.host.mounts import read_mounts
 from hostprep.probing import fio, small_files
 from hostprep.probing.alive import NoAnswer, look
 from hostprep.probing.compression import kept_compressed
-from hostprep.probing.counters import counting_devices
+from hostprep.probing.counters import counted_disks
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import own_folder
 from hostprep.probing.layout import (
@@ -339,23 +339,6 @@ class _Probe:
             link = nvme_link(disk.name) if disk.transport is Transport.NVME else None
             if link and (self.link is None or link.bytes_per_s > self.link.bytes_per_s):
                 self.link = link
-
-
-def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the devices whose counters tell what was really read, none where nobody counts."""
-    if storage.storage_class is StorageClass.RAM:
-        return ()
-    # A loop device on a file of a network or of FUSE has no disk below it: it counts itself.
-    disks = [disk.name for disk in storage.disks] or [dev.name for dev in storage.devices[:1]]
-    names = [name for disk in disks for name in counting_devices(disk, root)]
-    for name in names:
-        try:
-            counts = (root / "sys/class/block" / name / "queue/iostats").read_text().strip()
-        except OSError:
-            continue  # a partition counts, and has no such switch
-        if counts == "0":
-            return ()
-    return tuple(names)
 
 
 def health_of(storage: PathStorage) -> tuple[tuple[str, Health], ...]:
