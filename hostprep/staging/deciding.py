@@ -251,9 +251,7 @@ def _plan_files(
     observer: Observer,
     source_fd: int,
 ) -> CopyPlan:
-    private_fd = (
-        look(parent_fd, request.name, purpose_of(request)) if parent_fd is not None else None
-    )
+    private_fd = look(parent_fd, purpose_of(request)) if parent_fd is not None else None
     if published_fd is None and private_fd is None:
         return plan_fresh(scan)
     with ExitStack() as stack:

@@ -17,13 +17,14 @@ from hostprep.staging.manifest import (
     write_manifest,
 )
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.private import open_or_make, private_name
+from hostprep.staging.private import private_name
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
     join,
     list_directory,
     names_in,
+    remove_directory,
     writable,
 )
 
@@ -90,12 +91,8 @@ def cut_short_refusal(
     )
 
 
-def hide(parent_fd: int, record: Record) -> None:
-    """Move the published data set into its private directory, out of everybody's sight.
-
-    Raises ``Refused`` where somebody else has made one of that name meanwhile.
-    """
-    private_fd = open_or_make(parent_fd, record.name)
+def hide(parent_fd: int, private_fd: int, record: Record) -> None:
+    """Move the published data set into its private directory, out of everybody's sight."""
     published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     try:
         mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
@@ -108,23 +105,18 @@ def hide(parent_fd: int, record: Record) -> None:
             raise
     finally:
         os.close(published_fd)
-        os.close(private_fd)
 
 
-def remove_hidden(parent_fd: int, record: Record) -> tuple[str, ...]:
+def remove_hidden(parent_fd: int, private_fd: int, record: Record) -> tuple[str, ...]:
     """Remove what is hidden, and return what stays: what somebody added before it was.
 
     That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
     by a run that is killed here or before, and the next one goes on.
     """
-    private_fd = os.open(private_name(record.name), DIRECTORY_FLAGS, dir_fd=parent_fd)
-    try:
-        left = _remove(private_fd, _GONE, record)
-        if left:
-            os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
-        return left
-    finally:
-        os.close(private_fd)
+    left = _remove(private_fd, _GONE, record)
+    if left:
+        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+    return left
 
 
 def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
@@ -162,13 +154,13 @@ def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
                     around.append(encode_line(parent, [ours[path]]))
                 else:
                     os.rmdir(last, dir_fd=writable(tree.fd(parent)))
+        if not left:
+            remove_directory(parent_fd, name, root_fd)
     finally:
         manifest.close()
         os.close(root_fd)
     if left:
         write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
-    else:
-        os.rmdir(name, dir_fd=parent_fd)
     return tuple(left)
 
 

@@ -28,7 +28,7 @@ from hostprep.staging.ordering import order_files
 from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of, timed
-from hostprep.staging.private import PrivateDir, prepare, sweep
+from hostprep.staging.private import PrivateDir, moved_away, prepare, sweep
 from hostprep.staging.publish import (
     check_places,
     discard,
@@ -65,7 +65,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         try:
             # All is whole where its file system is read-only too: then a later run sweeps.
             with suppress(OSError):
-                sweep(parent_fd, request.name)
+                sweep(parent_fd, request.target)
         finally:
             os.close(parent_fd)
         there = result_of(plan, Copied(), plan.previous, [], live, changed=False, published=True)
@@ -100,7 +100,7 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
     with ExitStack() as stack:
         parent_fd = open_parent(request.parent, make=plan.volume is None)
         stack.callback(os.close, parent_fd)
-        private = prepare(parent_fd, request.name, purpose_of(request))
+        private = prepare(parent_fd, purpose_of(request))
         stack.callback(private.close)
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
@@ -260,7 +260,8 @@ class _Work:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd)
         self._save(record, "staged")
-        self.private.remove()
+        if not self.private.remove():
+            self.observer.note(moved_away(request.parent, self.private.name))
         return record, left
 
     def _write_manifest(self, lines: list[bytes]) -> None:

@@ -212,32 +212,64 @@ def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, list[Entry]
 def remove_tree(parent_fd: int, name: str) -> None:
     """Remove ``name`` below ``parent_fd`` with all it holds, however deep, following nothing.
 
-    For what hostprep made for itself alone. What is already gone is fine.
+    For what hostprep made for itself alone, in a directory that nobody else can write. What is
+    already gone is fine.
     """
     try:
         root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return
     try:
-        with DirCache(root_fd, create=True) as tree:
-            pending, directories = [""], []
-            while pending:
-                path = pending.pop()
-                descriptor = tree.fd(path)
-                # Directories may have been given modes that keep their owner out.
-                os.fchmod(descriptor, 0o700)
-                with os.scandir(descriptor) as listing:
-                    items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
-                for item, is_directory in items:
-                    if is_directory:
-                        pending.append(join(path, item))
-                    else:
-                        os.unlink(item, dir_fd=descriptor)
-                if path:
-                    directories.append(path)
-            for path in reversed(directories):  # children before their parents
-                parent, _, item = path.rpartition("/")
-                os.rmdir(item, dir_fd=tree.fd(parent))
+        empty_tree(root_fd)
     finally:
         os.close(root_fd)
     os.rmdir(name, dir_fd=parent_fd)
+
+
+def empty_tree(root_fd: int, *, last: str = "") -> None:
+    """Remove all that an open directory holds, however deep, following nothing.
+
+    For a tree that hostprep made for itself alone. The file ``last`` goes when all else is gone.
+    """
+    with DirCache(root_fd, create=True) as tree:
+        pending, directories = [""], []
+        kept = False
+        while pending:
+            path = pending.pop()
+            descriptor = tree.fd(path)
+            # Directories may have been given modes that keep their owner out.
+            os.fchmod(descriptor, 0o700)
+            rewind(descriptor)
+            with os.scandir(descriptor) as listing:
+                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
+            for item, is_directory in items:
+                if is_directory:
+                    pending.append(join(path, item))
+                elif not path and item == last:
+                    kept = True
+                else:
+                    os.unlink(item, dir_fd=descriptor)
+            if path:
+                directories.append(path)
+        for path in reversed(directories):  # children before their parents
+            parent, _, item = path.rpartition("/")
+            os.rmdir(item, dir_fd=tree.fd(parent))
+    if kept:
+        os.unlink(last, dir_fd=root_fd)
+
+
+def remove_directory(parent_fd: int, name: str, descriptor: int) -> bool:
+    """Remove the empty directory that is open as ``descriptor``; return whether it is gone.
+
+    Who may write the parent can have moved it and given its name to another: that is left alone.
+    What they exchange in the instant after the look is removed only if it is empty too.
+    """
+    status = os.fstat(descriptor)
+    try:
+        there = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return status.st_nlink == 0
+    if not os.path.samestat(there, status):
+        return status.st_nlink == 0
+    os.rmdir(name, dir_fd=parent_fd)
+    return True

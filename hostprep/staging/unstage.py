@@ -19,7 +19,14 @@ from hostprep.staging.manifest import (
     save_record,
 )
 from hostprep.staging.observer import Observer
-from hostprep.staging.private import is_there, private_name
+from hostprep.staging.private import (
+    is_there,
+    moved_away,
+    open_or_make,
+    open_own,
+    private_name,
+    remove_opened,
+)
 from hostprep.staging.publish import open_published
 from hostprep.staging.removing import (
     compare,
@@ -35,7 +42,6 @@ from hostprep.staging.target import (
     moved_refusal,
     open_parent,
 )
-from hostprep.staging.tree import remove_tree
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
@@ -130,7 +136,7 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     try:
         check_bare(record.target)
         check_spares_source(record)
-        private = is_there(parent_fd, record.name)
+        private = is_there(parent_fd, record.target)
         published_fd = open_published(parent_fd, record.name)
         files = 0
         foreign: tuple[str, ...] = ()
@@ -191,25 +197,37 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     foreign = plan.foreign
     parent_fd = _open_parent(record)
     if parent_fd is not None:
+        private_fd = None
+        hides = plan.published and not foreign
         try:
             check_bare(record.target)  # to compare a large one took a while
+            # One descriptor for all, so that nothing can be exchanged between the steps.
+            try:
+                find = open_or_make if hides or plan.hidden else open_own
+                private_fd = find(parent_fd, record.target)
+            except OSError as error:
+                if not hides or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                hides = False  # a full target has no room to hide it: it is removed where it lies
             observer.phase("remove", files=plan.files)
             if plan.published or plan.hidden:
                 with contextlib.suppress(OSError):  # a full disk must not keep its files
                     _note(record, left=None)
-            if plan.hidden:
-                foreign = remove_hidden(parent_fd, record)
-            elif plan.published and foreign:
-                foreign = remove_ours(parent_fd, record)
+            if private_fd is not None and (plan.hidden or hides):
+                if hides:
+                    hide(parent_fd, private_fd, record)
+                foreign = remove_hidden(parent_fd, private_fd, record)
             elif plan.published:
-                hide(parent_fd, record)
-                foreign = remove_hidden(parent_fd, record)
-            remove_tree(parent_fd, private_name(record.name))
+                foreign = remove_ours(parent_fd, record)
+            if private_fd is not None:
+                _remove_private(parent_fd, private_fd, record, observer)
             if foreign:
                 _note(record, left=len(foreign))
         except OSError as error:
             raise _stopped(error, record) from error
         finally:
+            if private_fd is not None:
+                os.close(private_fd)
             os.close(parent_fd)
     if foreign:
         if record.volume is None:
@@ -220,6 +238,12 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
         unmounted, kept_because = _release_volume(plan, observer)
     forget(record, "its copies are gone from the target")
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
+
+
+def _remove_private(parent_fd: int, private_fd: int, record: Record, observer: Observer) -> None:
+    name = private_name(record.name)
+    if not remove_opened(parent_fd, name, private_fd):
+        observer.note(moved_away(os.path.dirname(record.target), name))
 
 
 def _note(record: Record, *, left: int | None) -> None:

@@ -32,6 +32,7 @@ from tests.kit.stagecraft import (
     NOBODY,
     flip_bit,
     hostprep,
+    make_private,
     rewrite,
     run_hostprep,
     snapshot,
@@ -728,8 +729,7 @@ def test_what_a_killed_run_left_to_sweep_is_no_fault_of_a_read_only_target(
     target.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "disk", target], check=True)
     hostprep("stage", source, "--to", target)
-    (target / ".hostprep-data/tree").mkdir(parents=True)
-    (target / ".hostprep-data").chmod(0o700)
+    (make_private(target) / "tree").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", target], check=True)
     assert hostprep("stage", source, "--to", target)["changed"] is False
     subprocess.run(["mount", "-o", "remount,rw", target], check=True)

@@ -21,7 +21,7 @@ from hostprep.staging.publish import check_places
 from hostprep.staging.unstage import find_record, plan_unstage, unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, rewrite, run_hostprep, snapshot
+from tests.kit.stagecraft import hostprep, make_private, rewrite, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -211,8 +211,7 @@ def test_an_unfinished_stage_can_be_taken_away(source: Path, target: Path) -> No
     shutil.rmtree(target / "data")
     hostprep("stage", source, "--to", target, "--verify", "none")
     rewrite(source / "hard", b"new")
-    os.mkdir(target / ".hostprep-data", 0o700)
-    (target / ".hostprep-data/rest").write_bytes(b"of a killed run")
+    (make_private(target) / "rest").write_bytes(b"of a killed run")
     assert hostprep("unstage", "data")["left"] == []
     assert os.listdir(target) == []
 
@@ -361,7 +360,7 @@ def test_what_cannot_be_moved_stays_as_open_as_it_was(
     source: Path, target: Path, immutable: Callable[[Path], None]
 ) -> None:
     hostprep("stage", source, "--to", target)
-    (target / ".hostprep-data").mkdir(mode=0o700)  # as an interrupted update leaves it
+    make_private(target)  # as an interrupted update leaves it
     before = snapshot(target)
     immutable(target)
     assert "Operation not permitted" in hostprep("unstage", "data", expect=1)["error"]["message"]

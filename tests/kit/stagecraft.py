@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.cli.main import run
+from hostprep.staging.manifest import FORMAT
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
@@ -154,3 +155,15 @@ def processes_with(word: str) -> list[int]:
         if os.fsencode(word) in line:
             found.append(int(name))
     return found
+
+
+def make_private(parent: Path, *, target: Path | None = None) -> Path:
+    """Make the private directory that a killed run leaves for ``parent/data``; return it.
+
+    ``target`` is what it says that it was made for.
+    """
+    private = parent / ".hostprep-data"
+    private.mkdir(mode=0o700)
+    info = {"format": FORMAT, "target": str(target or parent / "data")}
+    (private / "info.json").write_text(json.dumps(info))
+    return private

@@ -1,0 +1,116 @@
+"""Somebody else works in the directory that root stages to: what is theirs stays, and is named."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.cli.main import run
+from tests.kit.compare import differences
+from tests.kit.stagecraft import hostprep, make_private, snapshot
+
+pytestmark = pytest.mark.usefixtures("state")
+
+
+def precious(folder: Path) -> Path:
+    """Make a directory of root's that nobody else can look into; return it."""
+    folder.mkdir(mode=0o700)
+    (folder / "thesis").mkdir()
+    (folder / "thesis/chapter-1").write_bytes(b"years of work")
+    return folder
+
+
+def exchange(target: Path) -> None:
+    """Give the name of the private directory to one of root's own."""
+    (target / ".hostprep-data").rename(target / "aside")
+    (target.parent / "important").rename(target / ".hostprep-data")
+
+
+def after(monkeypatch: pytest.MonkeyPatch, where: str, then: Callable[[], None]) -> None:
+    """Have ``then`` called right after the function at ``where``, the first time."""
+    module, _, name = where.rpartition(".")
+    real = getattr(__import__(module, fromlist=[name]), name)
+
+    def both(*given: Any, **more: Any) -> Any:
+        found = real(*given, **more)
+        monkeypatch.setattr(where, real)
+        then()
+        return found
+
+    monkeypatch.setattr(where, both)
+
+
+def test_a_directory_that_is_given_the_private_ones_name_is_not_removed_by_stage(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = snapshot(precious(target.parent / "important")).values()
+    after(monkeypatch, "hostprep.staging.stage.publish_new", lambda: exchange(target))
+    assert run(["stage", str(source), "--to", str(target)]) == 0
+    assert f"{target}/.hostprep-data was moved or exchanged" in capsys.readouterr().err
+    assert differences(source, target / "data", owners=True) == []
+    assert list(snapshot(target / ".hostprep-data").values()) == list(theirs)
+    assert os.listdir(target / "aside") == []
+
+
+def test_a_directory_that_is_given_the_private_ones_name_is_not_removed_by_unstage(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    theirs = snapshot(precious(target.parent / "important")).values()
+    hostprep("stage", source, "--to", target)
+    after(monkeypatch, "hostprep.staging.unstage.remove_hidden", lambda: exchange(target))
+    assert run(["unstage", "data"]) == 0
+    assert f"{target}/.hostprep-data was moved or exchanged" in capsys.readouterr().err
+    assert list(snapshot(target / ".hostprep-data").values()) == list(theirs)
+    assert os.listdir(target / "aside") == [] and not (target / "data").exists()
+
+
+@pytest.mark.parametrize("info", ["none", "of another target", "of another format", "no JSON"])
+def test_a_directory_of_ones_own_that_was_moved_to_the_name_is_refused(
+    info: str, source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    (source / "new").write_bytes(b"to be staged")
+    private = target / ".hostprep-data"
+    if info in ("none", "no JSON"):
+        precious(private)
+        if info == "no JSON":
+            (private / "info.json").write_bytes(b"{")
+    else:
+        made = make_private(target, target=target / "other")
+        (made / "precious").write_bytes(b"somebody's")
+        if info == "of another format":
+            fields = {"format": "other/1", "target": str(target / "data")}
+            (made / "info.json").write_text(json.dumps(fields))
+    before = snapshot(target)
+    for words in (
+        ("unstage", "data", "--dry-run"),
+        ("unstage", "data"),
+        ("stage", source, "--to", target),
+    ):
+        told = hostprep(*words, expect=5)["error"]
+        assert f"not made by hostprep for {target}/data; nothing was changed" in told["message"]
+        assert "move it away" in told["hint"]
+        assert snapshot(target) == before
+    private.rename(target.parent / "away")
+    hostprep("unstage", "data")
+    assert os.listdir(target) == []
+
+
+def test_a_full_volume_is_emptied_where_it_lies(source: Path, safe_dir: Path) -> None:
+    """Nothing can be written down beside it, and so it cannot be hidden."""
+    volume = safe_dir / "volume"
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    with pytest.raises(OSError, match="No space left"), open(volume / "rest", "wb", 0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+    with open(volume / "rest", "ab", 0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(bytes(4096))
+    found = hostprep("unstage", "data")
+    assert (found["removed_entries"], found["left"]) == (122 + 13, [])
+    assert os.listdir(volume) == ["rest"]
