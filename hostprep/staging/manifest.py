@@ -282,6 +282,13 @@ class ManifestIndex:
                 found[record.name] = record
         return found
 
+    def versions(self, directory: str) -> dict[str, list[Recorded]]:
+        """Return all records of each entry in ``directory`` by name, the latest last."""
+        found: dict[str, list[Recorded]] = {}
+        for _, record in self._read(directory):
+            found.setdefault(record.name, []).append(record)
+        return found
+
     def promised(self, directory: str) -> set[str]:
         """Return which names in ``directory`` an update was to add that was cut short.
 

@@ -21,8 +21,8 @@ from hostprep.staging.private import private_name
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
+    entry_of,
     join,
-    list_directory,
     names_in,
     remove_directory,
     writable,
@@ -169,14 +169,22 @@ def _looked_at(
 ) -> Iterator[tuple[str, Entry, Recorded | None]]:
     """Yield what lies in a directory: path, entry, and its record; None where it is not as staged.
 
-    It is listed before the first is yielded.
+    The names are read before the first is yielded, and each is looked at when its turn comes: what
+    somebody put there while the ones before it were removed is seen.
     """
-    here = {item[0]: Entry._make(item) for item in list_directory(descriptor)}
-    known = manifest.records(directory, here)
-    for entry in here.values():
-        found = known.get(entry.name)
-        as_staged = found is not None and found.present_as(entry)
-        yield join(directory, entry.name), entry, found if as_staged else None
+    known = manifest.versions(directory)
+    for name in names_in(descriptor):
+        try:
+            entry = entry_of(name, os.stat(name, dir_fd=descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            continue
+        found = None
+        # Of an update that was cut short both are on record: what was there, and what was to come.
+        for each in reversed(known.get(name, ())):
+            if each.present_as(entry):
+                found = each
+                break
+        yield join(directory, name), entry, found
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 
 from hostprep.cli.main import run
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_private, snapshot
+from tests.kit.stagecraft import NOBODY, hostprep, make_private, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -114,3 +116,52 @@ def test_a_full_volume_is_emptied_where_it_lies(source: Path, safe_dir: Path) ->
     found = hostprep("unstage", "data")
     assert (found["removed_entries"], found["left"]) == (122 + 13, [])
     assert os.listdir(volume) == ["rest"]
+
+
+# Waits for a line, then puts files of its own in the place of some; argv: those, and where to.
+_REPLACE = """
+import os, sys
+os.chdir(sys.argv[1])
+descriptor = os.open(sys.argv[2], os.O_RDONLY)
+print("ready", flush=True)
+for name in sys.stdin.readline().split():
+    os.rename(name, name, dst_dir_fd=descriptor)
+print("done", flush=True)
+"""
+
+
+def test_what_others_put_there_while_it_is_removed_stays_and_is_named(
+    safe_dir: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had the directory open, so that it was moved out of sight does not keep them out."""
+    source, theirs = safe_dir / "data", safe_dir / "theirs"
+    (source / "open").mkdir(parents=True)
+    (source / "open").chmod(0o777)
+    for number in range(4000):
+        (source / f"open/{number:04}").write_bytes(b"staged")
+    hostprep("stage", source, "--to", target)
+    order = os.listdir(target / "data/open")
+    replaced = order[-20:]
+    theirs.mkdir()
+    for name in replaced:
+        (theirs / name).write_bytes(b"somebody's")
+        os.chown(theirs / name, 65534, 65534)
+    os.chown(theirs, 65534, 65534)
+    line = [*NOBODY, sys.executable, "-c", _REPLACE, str(theirs), str(target / "data/open")]
+    unlink, pipes = os.unlink, {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(line, text=True, **pipes) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+
+        def once_the_first_is_gone(name: str, **more: int) -> None:
+            unlink(name, **more)
+            if name == order[0]:
+                print(*replaced, file=other.stdin, flush=True)
+                assert other.stdout is not None and other.stdout.readline() == "done\n"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "unlink", once_the_first_is_gone)
+            found = hostprep("unstage", "data", expect=1)
+    assert set(found["left"]) == {f"open/{name}" for name in replaced}
+    assert set(os.listdir(target / "data/open")) == set(replaced)
+    assert all((target / "data/open" / name).read_bytes() == b"somebody's" for name in replaced)
