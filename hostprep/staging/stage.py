@@ -38,7 +38,7 @@ from hostprep.staging.publish import (
     publish_update,
 )
 from hostprep.staging.structure import directory_lines, finish_directories, make_links
-from hostprep.staging.target import mount_below, open_parent
+from hostprep.staging.target import check_in_volume, mount_below, open_parent
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.state import state_dir
@@ -61,7 +61,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         with timed(plan.seconds, "volume"):
             live = apply_volume(plan.volume, on_wait=observer.note)
     if plan.nothing_to_do:
-        parent_fd = open_parent(request.parent)
+        parent_fd = _open_parent(plan)
         try:
             # All is whole where its file system is read-only too: then a later run sweeps.
             with suppress(OSError):
@@ -98,7 +98,7 @@ def _failed(error: OSError, request: StageRequest) -> HostprepError:
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
     request = plan.request
     with ExitStack() as stack:
-        parent_fd = open_parent(request.parent, make=plan.volume is None)
+        parent_fd = _open_parent(plan)
         stack.callback(os.close, parent_fd)
         private = prepare(parent_fd, purpose_of(request))
         stack.callback(private.close)
@@ -106,6 +106,19 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if published_fd is not None:
             stack.callback(os.close, published_fd)
         return _Work(plan, observer, parent_fd, private, published_fd).run(live)
+
+
+def _open_parent(plan: StagePlan) -> int:
+    """Open what the data set is to lie in; ``Refused`` where that is not the plan's volume."""
+    parent = plan.request.parent
+    descriptor = open_parent(parent, make=plan.volume is None)
+    try:
+        if plan.volume is not None:
+            check_in_volume(descriptor, parent)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class _Work:
@@ -235,6 +248,8 @@ class _Work:
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
             self._save(record, "publishing")
             try:
+                if plan.volume is not None:  # to copy took a while
+                    check_in_volume(self.parent_fd, request.parent)
                 publish_new(self.private, self.parent_fd, request.name, directories[""])
             except HostprepError:
                 # Somebody took the name: what is there now is not ours, whatever the next run is.

@@ -165,3 +165,46 @@ def test_what_others_put_there_while_it_is_removed_stays_and_is_named(
     assert set(found["left"]) == {f"open/{name}" for name in replaced}
     assert set(os.listdir(target / "data/open")) == set(replaced)
     assert all((target / "data/open" / name).read_bytes() == b"somebody's" for name in replaced)
+
+
+@pytest.mark.parametrize("instead", ["nothing", "another"])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
+    known: bool, instead: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    if known:
+        hostprep("stage", source, *into)
+
+    def unmount() -> None:
+        subprocess.run(["umount", "--lazy", volume], check=True)
+        if instead == "another":
+            line = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "theirs", volume]
+            subprocess.run(line, check=True)
+
+    after(monkeypatch, "hostprep.staging.stage.apply_volume", unmount)
+    told = hostprep("stage", source, *into, expect=5)["error"]
+    assert f"the volume {volume} is not mounted any more" in told["message"]
+    assert os.listdir(volume) == []
+    if instead == "another":
+        subprocess.run(["umount", volume], check=True)
+    hostprep("stage", source, *into)
+    assert differences(source, volume / "data", owners=True) == []
+
+
+def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+
+    def unmount() -> None:
+        subprocess.run(["umount", "--lazy", volume], check=True)
+
+    after(monkeypatch, "hostprep.staging.stage.copy_all", unmount)
+    told = hostprep("stage", source, *into, expect=5)["error"]
+    assert "nothing was published" in told["message"] and os.listdir(volume) == []
+    assert hostprep("status")["datasets"][0]["state"] == "missing"
+    hostprep("unstage", "data")
+    assert hostprep("status")["datasets"] == []
