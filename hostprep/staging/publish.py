@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.manifest import ManifestIndex, decode_line
-from hostprep.staging.model import Entry
+from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.private import TREE, PrivateDir
 from hostprep.staging.tree import (
@@ -21,6 +21,7 @@ from hostprep.staging.tree import (
     walk,
     writable,
 )
+from hostprep.system.renaming import rename_new
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
@@ -32,12 +33,10 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
     mode = stat.S_IMODE(os.fstat(private.tree_fd).st_mode)
     os.fchmod(private.tree_fd, mode | 0o700)
     try:
-        os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        os.rename(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
-    else:
         # rename(2) would silently replace an empty directory.
-        raise _appeared(name)
+        rename_new(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
+    except FileExistsError:
+        raise _appeared(name) from None
     st = os.fstat(private.tree_fd)
     os.fchmod(private.tree_fd, mode)
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
@@ -72,6 +71,8 @@ def publish_update(
     First what is gone, so that a directory can take a file's place, then each new file by one
     rename. A directory that holds something of somebody else stays, and so does a file that
     somebody has put in the place of one of ours since the plan. ``manifest`` is that of before.
+    Raises ``HostprepError`` where somebody took the place of a new file: it is left, and the rest
+    of the copies stay where they are for the next run.
     """
     left = []
     with DirCache(published_fd) as tree:
@@ -83,7 +84,9 @@ def publish_update(
             found = [(path, _entry(path.rpartition("/")[2], target_dir)) for path in paths]
             here = {entry.name: entry for _, entry in found if entry is not None}
             known = manifest.records(parent, here)
-            for path, entry in found:
+            for path, listed in found:
+                # Right before it goes once more: the others of the directory took a while.
+                entry = None if listed is None else _entry(listed.name, target_dir)
                 if entry is None:
                     continue
                 if entry.name in known and not known[entry.name].present_as(entry):
@@ -105,9 +108,33 @@ def publish_update(
     ):
         for directory, names in _prepared(private.tree_fd):
             target_dir = writable(tree.fd(directory))
+            known = manifest.records(directory)
+            promised = manifest.promised(directory)
             for name in names:
-                os.rename(name, name, src_dir_fd=prepared.fd(directory), dst_dir_fd=target_dir)
+                was = None if name in promised else known.get(name)
+                prepared_dir = prepared.fd(directory)
+                if was is not None and was.kind != "d":
+                    os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+                elif not _place(name, prepared_dir, target_dir, known.get(name)):
+                    raise _appeared(join(directory, name))
     return left
+
+
+def _place(name: str, prepared_dir: int, target_dir: int, promised: Recorded | None) -> bool:
+    """Move a new file to its place; return False where somebody has taken that.
+
+    Where it is as ``promised``, a run that was killed had put it there already.
+    """
+    try:
+        rename_new(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+    except FileExistsError:
+        there = _entry(name, target_dir)
+        if promised is None or there is None or promised.kind == "d":
+            return False
+        if not promised.present_as(there):
+            return False
+        os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+    return True
 
 
 def discard(plan: CopyPlan, private: PrivateDir) -> None:

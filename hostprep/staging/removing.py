@@ -27,6 +27,7 @@ from hostprep.staging.tree import (
     remove_directory,
     writable,
 )
+from hostprep.system.renaming import rename_new
 
 # Where a data set waits, inside its private directory, to be removed once nobody can see it.
 _GONE = "removing"
@@ -115,7 +116,7 @@ def remove_hidden(parent_fd: int, private_fd: int, record: Record) -> tuple[str,
     """
     left = _remove(private_fd, _GONE, record)
     if left:
-        os.rename(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        rename_new(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
     return left
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -208,3 +209,40 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
     assert hostprep("status")["datasets"][0]["state"] == "missing"
     hostprep("unstage", "data")
     assert hostprep("status")["datasets"] == []
+
+
+@pytest.mark.parametrize("place", ["new", "class-1/new", "class-5", "link"])
+def test_what_appears_right_before_an_update_is_published_is_not_replaced(
+    place: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    theirs = target / "data" / place
+    (source / "new").write_bytes(b"staged")
+    (source / "class-1/new").symlink_to("images")
+    shutil.rmtree(source / "class-5")  # a directory of which a file takes the place
+    (source / "class-5").write_bytes(b"a file now")
+    if place == "link":  # one that was staged, and that is to be replaced
+        (source / "link").unlink()
+        (source / "link").symlink_to("elsewhere")
+
+    def appear() -> None:
+        if place == "class-5":
+            (theirs / "notes").write_bytes(b"somebody's")
+        else:
+            theirs.unlink(missing_ok=True)
+            theirs.write_bytes(b"somebody's")
+
+    after(monkeypatch, "hostprep.staging.stage.extend_manifest", appear)
+    if place == "link":  # to bring back what was changed by hand is what an update is for
+        hostprep("stage", source, "--to", target)
+        assert differences(source, target / "data", owners=True) == []
+        return
+    told = hostprep("stage", source, "--to", target, expect=1)["error"]
+    assert f"{place} appeared on the target while it was staged" in told["message"]
+    stays = theirs / "notes" if place == "class-5" else theirs
+    assert stays.read_bytes() == b"somebody's"
+    assert hostprep("status")["datasets"][0]["state"] == "interrupted"
+    stays.rename(target.parent / "kept")
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+    assert os.listdir(target) == ["data"] and hostprep("unstage", "data")["left"] == []

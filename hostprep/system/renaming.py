@@ -1,0 +1,59 @@
+"""Moving something to a name that nothing has: renameat2(2) with RENAME_NOREPLACE."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+
+_NOREPLACE = 1
+# File systems that do not know the flag (NFS, 9p, some FUSE) give EINVAL, other kernels ENOSYS.
+_UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
+# A C library without it is none that Python's wheels are made for; the other way does as well.
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+if _renameat2 is not None:
+    _renameat2.argtypes = (
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_char_p,
+        ctypes.c_uint,
+    )
+
+
+def rename_new(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+    """Move ``old`` below one directory to ``new`` below another; nothing is ever replaced.
+
+    Raises FileExistsError where something has the name, and OSError as rename(2) does. Where the
+    file system cannot do that in one step, a file goes by a hard link; and where it has none, as
+    for a directory, the look comes right before the move.
+    """
+    if _renameat2 is not None:
+        names = os.fsencode(old), os.fsencode(new)
+        if _renameat2(src_dir_fd, names[0], dst_dir_fd, names[1], _NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in _UNKNOWN:
+            raise OSError(number, os.strerror(number), old, None, new)
+    _rename_by_steps(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+
+def _rename_by_steps(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+    status = os.stat(old, dir_fd=src_dir_fd, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
+        try:
+            os.link(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except OSError:
+            pass  # no hard links there, or not of symlinks
+        else:
+            os.unlink(old, dir_fd=src_dir_fd)
+            return
+    try:
+        os.stat(new, dir_fd=dst_dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    else:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), old, None, new)
