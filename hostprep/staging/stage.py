@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
@@ -18,6 +18,7 @@ from hostprep.staging.manifest import (
     Record,
     extend_manifest,
     folder,
+    forget,
     manifest_path,
     save_record,
     write_manifest,
@@ -28,7 +29,7 @@ from hostprep.staging.ordering import order_files
 from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of, timed
-from hostprep.staging.private import PrivateDir, moved_away, prepare, sweep
+from hostprep.staging.private import PrivateDir, is_there, moved_away, prepare, sweep
 from hostprep.staging.publish import (
     check_places,
     discard,
@@ -100,12 +101,14 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
     with ExitStack() as stack:
         parent_fd = _open_parent(plan)
         stack.callback(os.close, parent_fd)
-        private = prepare(parent_fd, purpose_of(request))
-        stack.callback(private.close)
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
             stack.callback(os.close, published_fd)
-        return _Work(plan, observer, parent_fd, private, published_fd).run(live)
+        mount = mount_below(request.parent)
+        target_mount = None if mount is None else mount.target
+        private = _prepare(plan, parent_fd, target_mount, first=published_fd is None)
+        stack.callback(private.close)
+        return _Work(plan, observer, parent_fd, private, published_fd, target_mount).run(live)
 
 
 def _open_parent(plan: StagePlan) -> int:
@@ -121,6 +124,32 @@ def _open_parent(plan: StagePlan) -> int:
     return descriptor
 
 
+def _prepare(
+    plan: StagePlan, parent_fd: int, target_mount: str | None, *, first: bool
+) -> PrivateDir:
+    """Return the private directory; before a first publication the record of it comes first.
+
+    So ``status`` and ``unstage`` know of whatever a run that is killed leaves on the target.
+    """
+    request = plan.request
+    record = dataclasses.replace(record_of(plan, Copied(), None, target_mount), phase="copying")
+    if first:
+        save_record(record, durable=not plan.in_ram)
+    try:
+        return prepare(parent_fd, purpose_of(request))
+    except (HostprepError, OSError):
+        if first and plan.previous is None and not _left_something(parent_fd, request.target):
+            forget(record)
+        raise
+
+
+def _left_something(parent_fd: int, target: str) -> bool:
+    try:
+        return is_there(parent_fd, target)
+    except Refused:
+        return False  # what is there is somebody else's
+
+
 class _Work:
     """One run, from the private directory to the record."""
 
@@ -131,20 +160,17 @@ class _Work:
         parent_fd: int,
         private: PrivateDir,
         published_fd: int | None,
+        target_mount: str | None,
     ) -> None:
         self.plan = plan
         self.observer = observer
         self.parent_fd = parent_fd
         self.private = private
         self.published_fd = published_fd
-        mount = mount_below(plan.request.parent)
-        self.target_mount = None if mount is None else mount.target
+        self.target_mount = target_mount
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
-        if self.published_fd is None:
-            # So that status and unstage know of it if this run is interrupted.
-            self._save(record_of(plan, Copied(), None, self.target_mount), "copying")
         discard(files, self.private)
         if self.private.resumable:
             self.private.replace_journals(files.done_lines)

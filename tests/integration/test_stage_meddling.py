@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.staging import private as private_module
 from tests.kit.compare import differences
 from tests.kit.stagecraft import NOBODY, hostprep, make_private, snapshot
 
@@ -26,6 +29,42 @@ def precious(folder: Path) -> Path:
     (folder / "thesis").mkdir()
     (folder / "thesis/chapter-1").write_bytes(b"years of work")
     return folder
+
+
+def run_killed(step: Callable[[], None], *words: str | Path) -> None:
+    """Run hostprep in a fork in which ``step`` has put a SIGKILL in the way; insist on that."""
+    child = os.fork()
+    if not child:
+        try:
+            step()
+            run([os.fspath(word) for word in words])
+        finally:
+            os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def die(*_: object, **__: object) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def after_mkdir() -> None:
+    make = os.mkdir
+
+    def make_and_die(name: str, *rest: Any, **more: Any) -> None:
+        make(name, *rest, **more)
+        if name == ".hostprep-data":
+            die()
+
+    os.mkdir = make_and_die
+
+
+def before_info_is_written() -> None:
+    private_module.json = SimpleNamespace(dumps=die, load=json.load)  # type: ignore[assignment]
+
+
+def before_the_tree() -> None:
+    make = os.mkdir
+    os.mkdir = lambda name, *rest, **more: die() if name == "tree" else make(name, *rest, **more)  # type: ignore[assignment]
 
 
 def exchange(target: Path) -> None:
@@ -246,3 +285,45 @@ def test_what_appears_right_before_an_update_is_published_is_not_replaced(
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []
     assert os.listdir(target) == ["data"] and hostprep("unstage", "data")["left"] == []
+
+
+@pytest.mark.parametrize("then", ["stage", "unstage"])
+@pytest.mark.parametrize("step", [after_mkdir, before_info_is_written, before_the_tree])
+def test_a_run_that_is_killed_while_it_makes_the_private_directory_is_known_of(
+    step: Callable[[], None], then: str, source: Path, target: Path
+) -> None:
+    run_killed(step, "stage", source, "--to", target)
+    assert os.listdir(target) == [".hostprep-data"]
+    (status,) = hostprep("status")["datasets"]
+    assert (status["name"], status["state"]) == ("data", "interrupted")
+    assert "did not get to its end" in status["reason"]
+    if then == "stage":
+        hostprep("stage", source, "--to", target)
+        assert differences(source, target / "data", owners=True) == []
+        assert os.listdir(target) == ["data"]
+    else:
+        hostprep("unstage", "data")
+        assert os.listdir(target) == [] and hostprep("status")["datasets"] == []
+
+
+def test_a_volume_goes_with_a_run_that_was_killed_right_at_its_beginning(
+    source: Path, safe_dir: Path
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    run_killed(after_mkdir, "stage", source, *into)
+    assert os.path.ismount(volume)
+    assert hostprep("unstage", "data")["unmounted"] is True
+    assert not volume.exists() and hostprep("status")["volumes"] == []
+
+
+def test_what_cannot_begin_leaves_no_record(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hostprep.staging.private._forget_default_acl", full)
+    told = hostprep("stage", source, "--to", target, expect=1)["error"]["message"]
+    assert "No space left" in told and os.listdir(target) == []
+    assert hostprep("status")["datasets"] == []
