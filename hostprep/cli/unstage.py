@@ -112,12 +112,22 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
     if as_json:
         fields = plan_fields(plan.changes, (), (), dry_run=True)
         left = list(plan.foreign)
-        emit_json("unstage", {**fields, "left": left, "boot_service": boot_service})
+        emit_json(
+            "unstage",
+            {
+                **fields,
+                "left": left,
+                "in_its_place": plan.record.target if plan.in_its_place else None,
+                "boot_service": boot_service,
+            },
+        )
         return
     _tell_of(boot_service, plan.record)
     show_plan(plan.changes, (), (), dry_run=True)
     for path in plan.foreign[:_MOST_LISTED]:
         emit_text(f"would stay, not as it was staged: {printable(path)}")
+    if plan.in_its_place:
+        emit_text(f"would stay, not staged by hostprep: {printable(plan.record.target)}")
 
 
 def _conclude(
@@ -138,6 +148,7 @@ def _conclude(
                 "changed": not result.foreign or plan.private or result.removed_entries > 0,
                 "removed_entries": result.removed_entries,
                 "left": list(result.foreign),
+                "in_its_place": record.target if plan.in_its_place else None,
                 "volume": record.volume,
                 "unmounted": result.unmounted,
                 "volume_kept_because": result.kept_because,
@@ -162,6 +173,8 @@ def _conclude(
         say(f"hostprep: left alone, not as it was staged: {printable(path)}")
     if len(result.foreign) > _MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
+    if plan.in_its_place:
+        say(f"hostprep: left alone, not staged by hostprep: {printable(record.target)}")
     if result.unmounted is False and result.kept_because:
         say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
     if result.unmounted and record.volume is not None:

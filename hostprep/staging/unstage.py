@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from hostprep.errors import HostprepError, UsageError, one_line
@@ -55,6 +56,7 @@ class UnstagePlan:
     ``foreign`` are entries that are not: added or changed by somebody else, they stay. With any of
     them, the volume stays too. ``unmount`` tells that the volume will be empty and goes as well.
     ``hidden``: a run that was killed had moved them out of sight already, and not removed all.
+    ``in_its_place``: something else has the data set's name on the target, and stays.
     """
 
     record: Record
@@ -65,6 +67,7 @@ class UnstagePlan:
     unmount: bool
     fstab: bool
     hidden: bool = False
+    in_its_place: bool = False
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -137,36 +140,63 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         check_bare(record.target)
         check_spares_source(record)
         private = is_there(parent_fd, record.target)
-        published_fd = open_published(parent_fd, record.name)
-        files = 0
-        foreign: tuple[str, ...] = ()
-        # Before its first publication nothing under its name is ours.
-        ours = published_fd is not None and record.phase != "copying"
-        if published_fd is not None:
-            if ours:
-                files, foreign = compare(record, published_fd)
-            os.close(published_fd)
-        hidden_fd = None
-        if published_fd is None:
-            hidden_fd = open_hidden(parent_fd, record.name)
-        elif refusal := cut_short_refusal(parent_fd, record.name, record.target, record):
-            raise refusal
-        if hidden_fd is not None:
-            files, foreign = compare(record, hidden_fd)
-            os.close(hidden_fd)
+        found = _look(parent_fd, record)
         unmount = False
-        if record.volume is not None and not foreign:
-            going = {private_name(record.name), *([record.name] if ours else [])}
+        if record.volume is not None and not found.foreign:
+            going = {private_name(record.name), *([record.name] if found.ours else [])}
             facts = gather(record.volume)
             unmount = facts.is_ours and set(os.listdir(parent_fd)) <= going
-        hidden = hidden_fd is not None
-        return UnstagePlan(record, files, foreign, ours, private, unmount, fstab, hidden)
+        return UnstagePlan(
+            record,
+            found.files,
+            found.foreign,
+            found.ours,
+            private,
+            unmount,
+            fstab,
+            found.hidden,
+            found.in_its_place,
+        )
     except OSError as error:
         raise HostprepError(
             f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed."
         ) from error
     finally:
         os.close(parent_fd)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is there of a data set: in sight and ours, or hidden. The rest is as in the plan."""
+
+    files: int
+    foreign: tuple[str, ...]
+    ours: bool
+    hidden: bool
+    in_its_place: bool
+
+
+def _look(parent_fd: int, record: Record) -> _Found:
+    with ExitStack() as stack:
+        published_fd = open_published(parent_fd, record.name)
+        if published_fd is not None:
+            stack.callback(os.close, published_fd)
+            if refusal := cut_short_refusal(parent_fd, record.name, record.target, record):
+                raise refusal
+        hidden_fd = open_hidden(parent_fd, record.name)
+        if hidden_fd is not None:
+            # It was moved away from there, so what has its name by now is no copy of ours.
+            stack.callback(os.close, hidden_fd)
+            files, foreign = compare(record, hidden_fd)
+            return _Found(files, foreign, False, True, published_fd is not None)
+        # Before its first publication nothing under its name is ours.
+        if published_fd is None or record.phase == "copying":
+            return _Found(0, (), False, False, published_fd is not None)
+        files, foreign = compare(record, published_fd)
+        # An empty directory, where a removal was cut short when all that had been hidden was gone.
+        removed = record.phase == "removing" and record.left is None and record.entries > 1
+        ours = bool(files or foreign) or not removed
+        return _Found(files, foreign, ours, False, not ours)
 
 
 def plan_forgetting(record: Record) -> UnstagePlan:

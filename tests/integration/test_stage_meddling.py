@@ -17,8 +17,9 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.staging import private as private_module
+from hostprep.staging import unstage as unstaging
 from tests.kit.compare import differences
-from tests.kit.stagecraft import NOBODY, hostprep, make_private, snapshot
+from tests.kit.stagecraft import NOBODY, hostprep, make_private, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -327,3 +328,64 @@ def test_what_cannot_begin_leaves_no_record(
     told = hostprep("stage", source, "--to", target, expect=1)["error"]["message"]
     assert "No space left" in told and os.listdir(target) == []
     assert hostprep("status")["datasets"] == []
+
+
+def in_the_middle() -> None:
+    """Die when some of the data set, which is hidden by then, is removed."""
+    unlink = os.unlink
+
+    def unlink_and_die(name: str, **more: Any) -> None:
+        unlink(name, **more)
+        if name == "007.bin":
+            die()
+
+    os.unlink = unlink_and_die
+
+
+def when_it_is_gone() -> None:
+    unstaging.remove_opened = die
+
+
+@pytest.mark.parametrize("step", [in_the_middle, when_it_is_gone])
+def test_what_takes_the_place_of_one_that_was_hidden_stays_and_the_rest_goes(
+    step: Callable[[], None], source: Path, safe_dir: Path
+) -> None:
+    volume = safe_dir / "volume"
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    run_killed(step, "unstage", "data")
+    assert os.listdir(volume) == [".hostprep-data"]
+    theirs = volume / "data"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    before = snapshot(theirs)
+    planned = hostprep("unstage", "data", "--dry-run")
+    assert planned["in_its_place"] == str(theirs)
+    told = run_hostprep("unstage", "data")
+    assert told.returncode == 0
+    assert f"left alone, not staged by hostprep: {theirs}" in told.stderr
+    assert "still holds data" in told.stderr and os.listdir(volume) == ["data"]
+    assert snapshot(theirs) == before
+    assert hostprep("status")["datasets"] == []
+    assert "was not staged by hostprep" in str(
+        hostprep("stage", source, "--to", volume, expect=5)["error"]
+    )
+
+
+def test_what_takes_the_place_of_one_that_cannot_be_put_back_is_not_replaced(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody had one of its directories open and put a file there when it was hidden."""
+    hostprep("stage", source, "--to", target)
+
+    def meddle() -> None:
+        (target / ".hostprep-data/removing/class-1/theirs").write_bytes(b"hours of work")
+        (target / "data").mkdir()
+
+    after(monkeypatch, "hostprep.staging.unstage.hide", meddle)
+    told = hostprep("unstage", "data", expect=1)["error"]
+    assert "could not be removed: File exists" in told["message"]
+    refused = hostprep("unstage", "data", expect=5)["error"]
+    assert ".hostprep-data/removing: class-1/theirs" in refused["message"]
+    (target / "data").rmdir()
+    assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/theirs"]
+    assert (target / "data/class-1/theirs").read_bytes() == b"hours of work"
