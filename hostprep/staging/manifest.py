@@ -25,6 +25,7 @@ from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
 FORMAT = "hostprep.manifest/1"
+_RECORD = "dataset.json"
 
 _quoted = json.encoder.encode_basestring_ascii  # in C
 
@@ -91,9 +92,7 @@ def save_record(record: Record, *, durable: bool) -> None:
     directory = folder(record.name, record.target)
     directory.mkdir(parents=True, exist_ok=True)
     fields = dataclasses.asdict(record)
-    write_atomically(
-        directory / "dataset.json", [json.dumps(fields, indent=2).encode()], durable=durable
-    )
+    write_atomically(directory / _RECORD, [json.dumps(fields, indent=2).encode()], durable=durable)
 
 
 def load_record(name: str, target: str) -> Record | None:
@@ -102,7 +101,7 @@ def load_record(name: str, target: str) -> Record | None:
     One's own comes before the machine's, which an ordinary user may only plan with.
     """
     for state in readable_state_dirs():
-        record = _load(state / "datasets" / record_id(name, target) / "dataset.json")
+        record = _load(state / "datasets" / record_id(name, target) / _RECORD)
         if record is not None:
             return record
     return None
@@ -135,10 +134,14 @@ def damaged_records() -> dict[str, HostprepError]:
 def forget(record: Record, done: str = "nothing was changed") -> None:
     """Remove the record and its manifest: the data set is gone.
 
-    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then.
+    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record goes
+    after all else, so that a run that is killed here is known of, and the next one goes on.
     """
     home = folder(record.name, record.target)
     try:
+        for path in home.iterdir():
+            if path.name != _RECORD:
+                path.unlink()
         shutil.rmtree(home)
     except FileNotFoundError:
         pass
@@ -151,7 +154,7 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
 
 def _record_files() -> Iterator[Path]:
     for state in readable_state_dirs():
-        yield from sorted((state / "datasets").glob("*/dataset.json"))
+        yield from sorted((state / "datasets").glob(f"*/{_RECORD}"))
 
 
 def _load(path: Path) -> Record | None:

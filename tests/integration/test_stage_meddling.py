@@ -389,3 +389,46 @@ def test_what_takes_the_place_of_one_that_cannot_be_put_back_is_not_replaced(
     (target / "data").rmdir()
     assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/theirs"]
     assert (target / "data/class-1/theirs").read_bytes() == b"hours of work"
+
+
+def while_it_is_forgotten() -> None:
+    """Die when one of the two files of a record is gone."""
+    unlink = os.unlink
+
+    def unlink_and_die(name: Any, *rest: Any, **more: Any) -> None:
+        unlink(name, *rest, **more)
+        if os.path.basename(name) in ("dataset.json", "manifest.jsonl"):
+            die()
+
+    os.unlink = unlink_and_die
+
+
+@pytest.mark.parametrize("by", ["unstage", "prune"])
+def test_a_run_that_is_killed_while_it_forgets_leaves_no_manifest_for_good(
+    by: str, source: Path, target: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    (target.parent / "none.yml").write_text("{}\n")
+    words = {
+        "unstage": ("unstage", "data"),
+        "prune": ("apply", str(target.parent / "none.yml"), "--prune", "--yes"),
+    }[by]
+    run_killed(while_it_is_forgotten, *words)
+    assert [each["name"] for each in hostprep("status")["datasets"]] == ["data"]
+    assert run_hostprep(*words).returncode == 0
+    assert os.listdir(state / "datasets") == []
+
+
+def before_info_is_removed() -> None:
+    unlink = os.unlink
+    os.unlink = lambda name, *rest, **more: (
+        die() if name == "info.json" else unlink(name, *rest, **more)
+    )
+
+
+def test_what_says_whose_the_private_directory_is_goes_last(source: Path, target: Path) -> None:
+    run_killed(before_info_is_removed, "stage", source, "--to", target)
+    assert sorted(os.listdir(target)) == [".hostprep-data", "data"]
+    assert os.listdir(target / ".hostprep-data") == ["info.json"]
+    assert hostprep("stage", source, "--to", target)["copied_files"] == 0
+    assert os.listdir(target) == ["data"]
