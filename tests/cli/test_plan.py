@@ -190,6 +190,7 @@ def test_a_name_that_yaml_would_misread_is_quoted(
     for name in ("yes", "a: b", "1e3", 'quo"te #'):
         source = home / "sources" / name
         source.mkdir(parents=True)
+        (source / "file").touch()
         assert run(["stage", str(source), "--to", str(home / "fast"), "--json"]) == 0
     capsys.readouterr()
     assert run(["spec", "init"]) == 0

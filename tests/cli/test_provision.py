@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -343,7 +344,7 @@ def test_without_ansible_it_is_said_how_to_get_it(
         importlib.util, "find_spec", lambda name: None if name == "ansible" else real(name)
     )
     assert run(["provision", "-i", "hosts.yml"]) == 1
-    assert f"{sys.executable} -m pip install ansible-core" in capsys.readouterr().err
+    assert f"{shlex.quote(sys.executable)} -m pip install ansible-core" in capsys.readouterr().err
 
 
 def test_hosts_that_no_inventory_has_are_a_mistake(

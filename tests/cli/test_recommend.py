@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -218,7 +219,7 @@ def test_without_torch_the_loader_mode_says_how_to_get_it(without_torch: dict[st
     done = recommend("--loader", "tests.cli.recommend_loaders:Ready", env=without_torch)
     assert done.returncode == 1
     assert "torch is not installed" in done.stderr
-    assert f"{sys.executable} -m pip install torch" in done.stderr
+    assert f"{shlex.quote(sys.executable)} -m pip install torch" in done.stderr
 
 
 def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays: Path) -> None:

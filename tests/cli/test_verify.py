@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -84,7 +85,7 @@ def test_no_torch_is_a_sentence_and_a_skip(tmp_path: Path) -> None:
     done = verify(env={"PYTHONPATH": str(tmp_path)})
     assert done.returncode == 4
     assert "torch is not installed in the Python that runs hostprep" in done.stdout
-    assert f"{sys.executable} -m pip install torch" in done.stdout
+    assert f"{shlex.quote(sys.executable)} -m pip install torch" in done.stdout
     assert "hostprep[" not in done.stdout, "nobody's package on an index is meant"
 
 
