@@ -150,6 +150,7 @@ def test_the_root_is_refused_as_the_systems(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "file").touch()
     monkeypatch.chdir(tmp_path)
     assert run([*words, "--dry-run"]) == 5
     said = capsys.readouterr().err
