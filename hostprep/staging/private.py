@@ -124,13 +124,12 @@ def open_or_make(parent_fd: int, target: str) -> int:
 def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
     """Open the private directory for work; begin it anew where there is none to take up."""
     target = purpose["target"]
-    descriptor, resumable = open_own(parent_fd, target), False
-    if descriptor is None:
-        descriptor = _make(parent_fd, purpose)
+    found = open_own(parent_fd, target)
+    descriptor = _make(parent_fd, purpose) if found is None else found
     try:
-        resumable = _info(descriptor) == {**purpose, "format": FORMAT}
-        if not resumable:
-            _claim(descriptor, purpose)
+        resumable = found is not None and _info(found) == {**purpose, "format": FORMAT}
+        if found is not None and not resumable:
+            _claim(found, purpose)
         try:
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
         except FileExistsError:

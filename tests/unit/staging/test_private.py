@@ -1,0 +1,38 @@
+"""The private directory: whose work is taken up, and whose is begun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.private import prepare
+
+
+@pytest.fixture
+def parent_fd(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def resumable(parent_fd: int, purpose: dict[str, str]) -> bool:
+    """Prepare, leave a copy in it as a run does that is killed, and say what was told."""
+    private = prepare(parent_fd, purpose)
+    os.close(os.open("copy", os.O_CREAT | os.O_WRONLY, dir_fd=private.tree_fd))
+    private.close()
+    return private.resumable
+
+
+def test_only_what_an_earlier_run_left_for_the_same_is_taken_up(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    copy = tmp_path / ".hostprep-data/tree/copy"
+    assert resumable(parent_fd, purpose) is False  # what is new holds nothing to be looked through
+    assert resumable(parent_fd, purpose) is True and copy.exists()
+    private = prepare(parent_fd, {**purpose, "verify": "none"})
+    private.close()
+    assert private.resumable is False and not copy.exists()
