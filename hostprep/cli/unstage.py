@@ -60,7 +60,7 @@ def unstage(
     with (
         ProgressReporter() as reporter,
         lock(
-            "stage-" + record.id,
+            record.lock,
             purpose=f"hostprep unstage {record.name}",
             on_wait=reporter.note,
         ),

@@ -10,7 +10,7 @@ from enum import StrEnum
 from hostprep.converging.boot_record import BootNote, BootRecord, all_boot_records, load_note
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount, mount_at, read_mounts
-from hostprep.staging.manifest import record_id
+from hostprep.staging.manifest import lock_name
 from hostprep.staging.model import cure_of
 from hostprep.staging.status import DatasetStatus
 from hostprep.system.locks import is_locked
@@ -81,7 +81,7 @@ def boot_state(record: BootRecord, dataset: DatasetStatus | None) -> BootState:
 
     Any user may ask.
     """
-    running = is_locked("stage-" + record_id(record.name, record.target))
+    running = is_locked(lock_name(record.name, record.target))
     note = load_note(record.name)
     unit: dict[str, str] | None = {}
     if not running and note is None:

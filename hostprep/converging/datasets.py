@@ -24,6 +24,7 @@ from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
 from hostprep.staging.space import check_space
 from hostprep.staging.stage import carry_out
+from hostprep.staging.target import standing_directory
 from hostprep.staging.update import who_changed
 from hostprep.system.locks import lock
 from hostprep.units import format_bytes, format_count
@@ -246,9 +247,7 @@ def _reclaimed(plan: StagePlan) -> int:
 
 def _device(path: str) -> int:
     """Return which file system ``path``, or the nearest folder above it, lies on."""
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
-    return os.stat(path).st_dev
+    return os.stat(standing_directory(path)).st_dev
 
 
 def _action(plan: StagePlan) -> str:

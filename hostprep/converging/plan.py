@@ -24,6 +24,7 @@ from hostprep.converging.volumes import (
     wanted_size,
 )
 from hostprep.host.memory import ram_for_percent
+from hostprep.host.mounts import lies_in
 from hostprep.spec import Spec
 from hostprep.staging.observer import Observer
 
@@ -141,7 +142,7 @@ def _source(look: DatasetLook) -> str:
 
 
 def _lies_in(path: str, volumes: Collection[str]) -> bool:
-    return any(path == volume or path.startswith(volume + "/") for volume in volumes)
+    return any(lies_in(path, volume) for volume in volumes)
 
 
 def look_and_plan(spec: Spec, options: Options, observer: Observer) -> HostPlan:

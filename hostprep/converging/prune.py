@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.converging.volumes import Freed, change_of
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.mounts import lies_in
 from hostprep.host.processes import users_of
 from hostprep.staging.manifest import (
     Record,
@@ -48,7 +49,7 @@ class UnstageTask:
     def carry_out(self, observer: Observer) -> None:
         """Plan once more under the data set's lock, and remove."""
         purpose = f"hostprep apply --prune: {self.record.name}"
-        with lock("stage-" + self.record.id, purpose=purpose, on_wait=observer.note):
+        with lock(self.record.lock, purpose=purpose, on_wait=observer.note):
             record = load_record(self.record.name, self.record.target)
             if record is None:
                 return  # whoever held the lock has unstaged it
@@ -107,15 +108,15 @@ def look_for_leftovers(
         record
         for record in all_records()
         if record.target not in targets
-        and not any(_lies_in(source, record.target) for source in sources)
-        and not any(_lies_in(record.target, source) for source in sources)
+        and not any(lies_in(source, record.target) for source in sources)
+        and not any(lies_in(record.target, source) for source in sources)
     ]
     needed = (*targets, *volumes, *sources)
     paths = sorted(
         (
             status.path
             for status in volume_statuses()
-            if not any(_lies_in(path, status.path) for path in needed)
+            if not any(lies_in(path, status.path) for path in needed)
         ),
         key=lambda path: (-path.count("/"), path),  # one inside another has to go before it
     )
@@ -148,10 +149,6 @@ def _damaged(
     )
 
 
-def _lies_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Freed]:
     """Return the mounted volumes that will be taken away, and the memory that each gives back.
 
@@ -161,7 +158,7 @@ def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Fr
         path: Freed(plan.live.used_bytes, plan.live.promised_bytes if plan.forget else 0)
         for path, plan in leftovers.volumes
         if isinstance(plan, UnmountPlan) and plan.refusal is None and plan.live is not None
-        if not any(each.startswith(path + "/") or each == path for each in needed)
+        if not any(lies_in(each, path) for each in needed)
     }
 
 
@@ -284,9 +281,9 @@ def _plan_volume(
     inside = [
         (Kind.DATASET, record.target)
         for record, _ in leftovers.datasets
-        if record.volume is not None and _lies_in(record.volume, path)
+        if record.volume is not None and lies_in(record.volume, path)
     ]
-    inside += [(Kind.VOLUME, other) for other, _ in leftovers.volumes if _lies_in(other, path)]
+    inside += [(Kind.VOLUME, other) for other, _ in leftovers.volumes if lies_in(other, path)]
     changes = tuple(replace(change_of(step, path), reason=_WHY) for step in plan.changes)
     return ObjectPlan(
         Kind.VOLUME,

@@ -98,13 +98,18 @@ def mount_at(target: str, mounts: Iterable[Mount]) -> Mount | None:
     return found
 
 
+def lies_in(path: str, folder: str) -> bool:
+    """Whether ``path`` is ``folder`` or below it, by the names: both absolute, or both relative."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
 def mount_over(hidden: Mount, mounts: Iterable[Mount]) -> Mount | None:
     """Return the last mount on a directory above ``hidden`` that came after it and covers it."""
     over, later = None, False
     for mount in mounts:
         later = later or mount.mount_id == hidden.mount_id
-        above = mount.target != hidden.target  # the root is no directory above itself
-        if later and above and hidden.target.startswith(mount.target.rstrip("/") + "/"):
+        above = mount.target != hidden.target and lies_in(hidden.target, mount.target)
+        if later and above:
             over = mount
     return over
 
@@ -116,7 +121,6 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
     """
     best: Mount | None = None
     for mount in mounts:
-        inside = mount.target == "/" or path == mount.target or path.startswith(mount.target + "/")
-        if inside and (best is None or len(mount.target) >= len(best.target)):
+        if lies_in(path, mount.target) and (best is None or len(mount.target) >= len(best.target)):
             best = mount
     return best

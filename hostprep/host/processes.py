@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostprep.host.mounts import unescape
+from hostprep.host.mounts import lies_in, unescape
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ def _uses(process: Path, path: str) -> Iterator[str]:
         ("root", "has its root in {}"),
         ("exe", "runs {}"),
     ):
-        if _inside(target := _link(process / link), path):
+        if lies_in(target := _link(process / link), path):
             yield words.format(target)
     try:
         descriptors = os.listdir(process / "fd")
     except OSError:
         descriptors = []
     for descriptor in descriptors:
-        if _inside(target := _link(process / "fd" / descriptor), path):
+        if lies_in(target := _link(process / "fd" / descriptor), path):
             yield f"has {target} open"
     try:
         maps = (process / "maps").read_bytes()
@@ -72,12 +72,8 @@ def _uses(process: Path, path: str) -> Iterator[str]:
         return
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and _inside(target := unescape(fields[5]), path):
+        if len(fields) == 6 and lies_in(target := unescape(fields[5]), path):
             yield f"has {target} mapped"
-
-
-def _inside(target: str, path: str) -> bool:
-    return target == path or target.startswith(path + "/")
 
 
 def _link(link: Path) -> str:

@@ -67,10 +67,20 @@ class Record:
         """The name of the data set's folder in the state directory."""
         return record_id(self.name, self.target)
 
+    @property
+    def lock(self) -> str:
+        """The name of the lock that all who change the data set share."""
+        return lock_name(self.name, self.target)
+
 
 def record_id(name: str, target: str) -> str:
     """Return a folder name that is readable and unique to the target."""
     return f"{name[:100]}-{xxhash.xxh3_64_hexdigest(os.fsencode(target))[:10]}"
+
+
+def lock_name(name: str, target: str) -> str:
+    """Return the name of the lock that runs for the same target share."""
+    return "stage-" + record_id(name, target)
 
 
 def folder_of(record: Record) -> Path:

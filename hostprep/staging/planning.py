@@ -13,7 +13,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
-from hostprep.staging.manifest import Record, record_id
+from hostprep.staging.manifest import Record, lock_name
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
 from hostprep.staging.scan import Scan, scan_tree
@@ -85,7 +85,7 @@ class StagePlan:
 
 def stage_lock(request: StageRequest) -> str:
     """Return the name of the lock that runs for the same target share."""
-    return "stage-" + record_id(request.name, request.target)
+    return lock_name(request.name, request.target)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plan import CopyPlan
-from hostprep.staging.target import mount_below
+from hostprep.staging.target import mount_below, standing_directory
 from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic, budget_of
 from hostprep.volumes.facts import gather
@@ -77,9 +77,7 @@ def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
 
 def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     """Return the arithmetic for a directory on whatever file system holds it."""
-    path = request.parent
-    while not os.path.isdir(path):
-        path = os.path.dirname(path)
+    path = standing_directory(request.parent)
     st = os.statvfs(path)
     return Space(
         needed_bytes=files.space_needed(),

@@ -67,7 +67,7 @@ def dataset_status(
 
 def _state(record: Record) -> tuple[str, str, str | None]:
     """Return state, reason and hint."""
-    if is_locked("stage-" + record.id):
+    if is_locked(record.lock):
         return "copying", "a run is at work on it", None
     try:
         if record.volume is not None and read_live(record.volume) is None:

@@ -12,7 +12,7 @@ import os
 import shlex
 
 from hostprep.errors import Refused
-from hostprep.host.mounts import Mount, mount_at, mount_of, read_mounts
+from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
 from hostprep.staging.manifest import Record
 from hostprep.staging.private import private_name
 from hostprep.staging.tree import DIRECTORY_FLAGS
@@ -71,13 +71,13 @@ def check_apart(source: str, target: str) -> None:
 
     Of the target, what is not there yet counts as it would be made.
     """
-    if _inside(target, source):
+    if lies_in(target, source):
         raise Refused(
             f"the target {target} lies inside the source {source}: the copy would copy itself; "
             "nothing was changed.",
             "choose a target outside the source",
         )
-    if _inside(source, target):
+    if lies_in(source, target):
         raise Refused(
             f"the source {source} lies inside the target {target}; nothing was changed.",
             "choose another target or --name",
@@ -145,7 +145,7 @@ def moved_refusal(record: Record) -> Refused | None:
     if now is None or now.target == record.target_mount:
         return None
     cure = "mount it as it was"
-    if _inside(now.target, record.target_mount):
+    if lies_in(now.target, record.target_mount):
         cure = f"if that only hides the copies, unmount it (umount {shlex.quote(now.target)})"
     return Refused(
         f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
@@ -159,7 +159,7 @@ def unmounted_refusal(parent: str) -> Refused | None:
     """Refuse to copy below the mount point of a volume that is not mounted: onto the disk there."""
     mounts = read_mounts()
     for volume in all_records():
-        if _inside(parent, volume.path) and mount_at(volume.path, mounts) is None:
+        if lies_in(parent, volume.path) and mount_at(volume.path, mounts) is None:
             place = shlex.quote(volume.path)
             return Refused(
                 f"{volume.path} is a volume of hostprep that is not mounted: the copies would lie"
@@ -214,7 +214,7 @@ def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> 
     there = _origin(target)
     if origin is None or there is None or origin[0] != there[0]:
         return
-    if _inside(there[1], origin[1]) or _inside(origin[1], there[1]):
+    if lies_in(there[1], origin[1]) or lies_in(origin[1], there[1]):
         raise Refused(
             f"{target} and the source {source} are the same files by now, or one in the other: a"
             " mount or a link leads there; nothing was changed.",
@@ -243,11 +243,7 @@ def _origin(path: str) -> tuple[str, str] | None:
         real = os.readlink(f"/proc/self/fd/{descriptor}")
     finally:
         os.close(descriptor)
-    if mount is None or not _inside(real, mount.target):
+    if mount is None or not lies_in(real, mount.target):
         return None
     below = real[len(mount.target.rstrip("/")) :].rstrip("/")
     return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"
-
-
-def _inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.mounts import lies_in
 from hostprep.system.files import ACL
 
 _NAMES_SHOWN = 5
@@ -107,7 +108,7 @@ def is_system_dir(path: str) -> bool:
         return True
     if path.startswith("/usr/local/"):
         return False
-    return any(path == tree or path.startswith(tree + "/") for tree in _SYSTEM_TREES)
+    return any(lies_in(path, tree) for tree in _SYSTEM_TREES)
 
 
 def look(path: str) -> Place:
