@@ -17,8 +17,6 @@ import pytest
 from hostprep.probing.folder import PREFIX
 from hostprep.system.state import state_dir
 
-pytestmark = pytest.mark.timed
-
 SHORT = ("--seconds", "5", "--size", "64M")
 
 
@@ -73,6 +71,7 @@ def with_fio(program: Path, script: str) -> dict[str, str]:
     return {"PATH": f"{program.parent}:/usr/bin:/bin"}
 
 
+@pytest.mark.timed
 def test_a_data_set_is_measured_and_not_touched(tmp_path: Path) -> None:
     data = tmp_path / "data"
     content = fill(data)
@@ -115,6 +114,7 @@ def test_text_for_people_has_bars_and_the_verdict(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timed
 def test_a_need_out_of_reach_fails_with_remedies() -> None:
     # In memory no processor can be too busy and no cache too warm: the verdict is certain.
     folder = Path("/dev/shm") / f"hostprep-test-{os.getpid()}"

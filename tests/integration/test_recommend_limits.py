@@ -19,8 +19,6 @@ import pytest
 from tests.kit import failing_fs
 from tests.kit.failing_fs import Rule
 
-pytestmark = pytest.mark.timed
-
 ROOT = Path(__file__).parents[2]
 CPU_V1 = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 100_000
@@ -92,6 +90,7 @@ def follow(found: dict[str, Any], name: str, batches: int, before: str = "true")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("cpus", [0.5, 1.0])
 def test_a_quota_is_seen_and_followed(cpus: float) -> None:
     if (os.cpu_count() or 1) < 2:
@@ -119,6 +118,7 @@ def test_a_quota_is_seen_and_followed(cpus: float) -> None:
         follow(found, "Working", 6, before=enter)
 
 
+@pytest.mark.timed
 def test_taskset_is_seen_and_followed() -> None:
     first = min(os.sched_getaffinity(0))
     before = f"taskset -p -c {first} $$ >/dev/null"
