@@ -28,7 +28,8 @@ def check_kept(
     """Read all that would be kept, in the source and in the target; return what differs."""
     observer.phase("check", files=2 * plan.kept.files, size_bytes=2 * plan.kept.bytes)
     lines = [decode_line(line) for line in plan.keep_lines]
-    wrong = _check(Job(source_fd, published_fd), lines, ("source", "target"), processes, observer)
+    job = Job(source_fd, published_fd, looks_only=True)
+    wrong = _check(job, lines, ("source", "target"), processes, observer)
     return tuple(sorted(wrong, key=lambda each: (each.place, each.path)))
 
 
@@ -39,7 +40,8 @@ def check_published(
     observer: Observer,
 ) -> list[tuple[str, str]]:
     """Read the files of ``lines`` below ``published_fd``; return those that differ, with how."""
-    wrong = _check(Job(published_fd, published_fd), lines, ("target",), processes, observer)
+    job = Job(published_fd, published_fd, looks_only=True)
+    wrong = _check(job, lines, ("target",), processes, observer)
     return [(each.path, each.reason) for each in wrong]
 
 
@@ -102,7 +104,7 @@ def _check_private(
     # From the journals, which have what an interrupted run copied and did not read back too.
     sizes = [record.size for _, records in lines for record in records if _is_hashed(record)]
     observer.phase("verify", files=len(sizes), size_bytes=sum(sizes))
-    job = Job(private.tree_fd, private.tree_fd)
+    job = Job(private.tree_fd, private.tree_fd, looks_only=True)
     return [(e.path, e.reason) for e in _check(job, lines, ("target",), processes, observer)]
 
 

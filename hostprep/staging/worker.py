@@ -40,6 +40,7 @@ class Job:
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
     which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
     files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes.
+    ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     """
 
     source_fd: int
@@ -50,6 +51,7 @@ class Job:
     look_ahead: bool = False
     by_inode: bool = False
     gentle: bool = False
+    looks_only: bool = False
 
 
 class _Tally:
@@ -74,7 +76,7 @@ class Worker:
         self._source = DirCache(job.source_fd, limit=limit)
         self._target = None
         if job.target_fd is not None:
-            self._target = DirCache(job.target_fd, create=True, limit=limit)
+            self._target = DirCache(job.target_fd, create=not job.looks_only, limit=limit)
         self._buffer = transfer.new_buffer()
         self._style = CopyStyle(
             verify=job.verify,

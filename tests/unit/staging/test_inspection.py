@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
 from hostprep.staging.manifest import Record, load_record
-from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite
+from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, snapshot
 
 FILE = "class-1/images/002.bin"
 
@@ -105,6 +106,16 @@ def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
     flip_bit(Path(staged.target) / FILE)
     assert differing(inspect_target(staged, seconds=60)) == (0, 0, 0)
     assert read_through(staged, seconds=60, processes=1).wrong == ((FILE, "has other content"),)
+
+
+def test_reading_makes_no_directory_that_somebody_removed(staged: Record) -> None:
+    shutil.rmtree(Path(staged.target, "class-1"))
+    before = snapshot(Path(staged.target))
+    found = read_through(staged, seconds=60, processes=1)
+    assert snapshot(Path(staged.target)) == before
+    assert sorted(found.wrong) == [
+        (f"class-1/images/{number:03}.bin", "No such file or directory") for number in range(6)
+    ]
 
 
 def test_a_fifo_in_a_files_place_is_named_and_not_waited_for(staged: Record) -> None:
