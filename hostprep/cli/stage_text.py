@@ -241,6 +241,8 @@ def conclude(
 def _summary(result: StageResult) -> list[str]:
     if not result.changed:
         digest = "not verified" if result.digest is None else f"digest {result.digest}"
+        if result.digest is not None and result.verify.value == "inflight":
+            digest = f"hashed in flight, not read back (--full-check does that); {digest}"
         read = READ_AGAIN if result.full_check else ""
         return [f"nothing to do: {result.target} is whole and fresh{read}; {digest}"]
     lines = [
@@ -281,13 +283,19 @@ def _copied(result: StageResult) -> str:
 def _digest(result: StageResult) -> str:
     if result.digest is None:
         return "not verified"
+    inflight = result.verify.value == "inflight"
     if not result.copied_files:
+        if inflight:
+            return f"hashed in flight (when it was copied), not read back; digest {result.digest}"
         again = " and again now" if result.full_check else ""
         return f"verified (when it was copied{again}), digest {result.digest}"
     kept = "; what was kept, when it was copied" if result.kept_files else ""
     if kept and result.full_check:
         kept = "; what was kept, read again here and in the source"
-    if result.verify.value == "readback":
+    if result.copied_verify.value == "readback":
+        if inflight:
+            kept = "; what was kept, only hashed in flight when it was copied"
+            return f"read back and compared{kept}; digest {result.digest}"
         return f"verified (read back and compared{kept}), digest {result.digest}"
     return f"hashed in flight, not read back{kept}; digest {result.digest}"
 

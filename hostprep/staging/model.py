@@ -241,9 +241,10 @@ class StageResult:
 
     ``seconds`` is the whole run, from the first look at the source on, but not what it waited for
     another run on the same target; ``phases`` are parts of it, and ``total`` is all of it.
-    ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target could not hold,
-    ``outward_links`` the symlinks that were copied and lead out of the data set: what they lead to
-    is not in it. ``outward_named`` are some of these.
+    ``verify`` is how all that is there is verified, at the least; ``copied_verify`` how what this
+    run copied is. ``lost_attributes`` counts entries whose ACL or ``user.*`` attributes the target
+    could not hold, ``outward_links`` the symlinks that were copied and lead out of the data set:
+    what they lead to is not in it. ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found.
     """
@@ -263,6 +264,7 @@ class StageResult:
     digest: str | None
     verified: bool
     verify: Verify
+    copied_verify: Verify
     published: bool
     changed: bool
     seconds: float

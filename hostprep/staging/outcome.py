@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
-from hostprep.staging.manifest import Record
+from hostprep.staging.manifest import Record, decode_line, folder, folder_of, save_record
 from hostprep.staging.model import Skipped, StageResult, Verify
+from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.tasks import Copied
 from hostprep.volumes.live import read_live
@@ -46,13 +47,45 @@ def record_of(
         bytes=size_bytes,
         entries=count + len(plan.scan.directories),
         digest=digest_text if verified else None,
-        verify=request.verify.value,
+        verify=_weakest(plan).value,
         verified_at=now if verified else None,
         staged_at=now,
         boot_id=boot_id(),
         partial=partial,
         skipped=(*files.skipped, *copied.problems),
     )
+
+
+def _weakest(plan: StagePlan) -> Verify:
+    """Return how all that is there is verified: what is kept may have been hashed in flight alone.
+
+    Of what an earlier run read back and what it did not, the manifest tells nothing.
+    """
+    verify, previous, files = plan.request.verify, plan.previous, plan.files
+    if files.unverified:
+        return Verify.NONE
+    if verify is not Verify.READBACK or files.full_check:
+        return verify
+    if previous is None or previous.verify == Verify.READBACK or not _keeps_a_file(files):
+        return verify
+    return Verify.INFLIGHT
+
+
+def _keeps_a_file(files: CopyPlan) -> bool:
+    """Whether anything is kept that has content to be read back."""
+    return any(record.kind == "f" for line in files.keep_lines for record in decode_line(line)[1])
+
+
+def still_there(plan: StagePlan) -> Record | None:
+    """Return the record where nothing is to be done: a full check is as good as reading back."""
+    previous, request = plan.previous, plan.request
+    if previous is None or previous.verify != Verify.INFLIGHT or not plan.files.full_check:
+        return previous
+    read = replace(previous, verify=Verify.READBACK.value, verified_at=time.time())
+    if folder_of(previous) == folder(request.name, request.target):  # else it is the machine's
+        with contextlib.suppress(OSError):  # a full disk: then it stays hashed in flight
+            save_record(read, durable=not plan.in_ram)
+    return read
 
 
 def result_of(
@@ -86,7 +119,8 @@ def result_of(
         left=(*files.foreign, *left),
         digest=record.digest if record else None,
         verified=bool(record and record.verified_at is not None),
-        verify=request.verify,
+        verify=Verify(record.verify) if record else request.verify,
+        copied_verify=request.verify,
         published=published,
         changed=changed or bool(plan.volume is not None and plan.volume.changes),
         seconds=0.0,

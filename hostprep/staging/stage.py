@@ -26,7 +26,7 @@ from hostprep.staging.manifest import (
 from hostprep.staging.model import StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
-from hostprep.staging.outcome import concluded, record_of, result_of
+from hostprep.staging.outcome import concluded, record_of, result_of, still_there
 from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of, timed
 from hostprep.staging.private import PrivateDir, is_there, moved_away, prepare, sweep
@@ -69,7 +69,8 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
                 sweep(parent_fd, request.target)
         finally:
             os.close(parent_fd)
-        there = result_of(plan, Copied(), plan.previous, [], live, changed=False, published=True)
+        record = still_there(plan)
+        there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
         return concluded(plan, there)
     try:
         return concluded(plan, _carry_out(plan, live, observer))
@@ -285,7 +286,9 @@ class _Work:
         else:
             check_places(self.private, self.published_fd, manifest)
             if plan.previous is not None:
-                self._save(plan.previous, "updating")
+                # Were we killed, old files would lie beside new ones, which may be verified less.
+                less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify
+                self._save(dataclasses.replace(plan.previous, verify=less), "updating")
             # New entries are known as ours before they are in place, like the old ones until they
             # are gone: an update that is cut short leaves nothing that nobody knows.
             known = folder(request.name, request.target)

@@ -106,6 +106,49 @@ def test_what_was_not_verified_says_so(source: Path, target: Path) -> None:
     assert inflight["digest"] == whole["digest"] is not None
 
 
+def test_what_was_only_hashed_stays_that_until_all_is_read(source: Path, target: Path) -> None:
+    stage = ("stage", source, "--to", target)
+    assert hostprep(*stage, "--verify", "inflight")["verify"] == "inflight"
+    again = hostprep(*stage)
+    assert (again["changed"], again["verify"]) == (False, "inflight")
+    said = run_hostprep(*stage).stdout
+    assert "; hashed in flight, not read back (--full-check does that); digest xxh3sum:" in said
+    (source / "new").write_bytes(b"new")
+    done = run_hostprep(*stage)
+    words = "  read back and compared; what was kept, only hashed in flight when it was copied;"
+    assert words in done.stdout and "verified" not in done.stdout
+    assert dataset()["verify"] == "inflight"
+    assert ", hashed in flight 2" in run_hostprep("status").stdout
+    (source / "new").unlink()
+    assert "  hashed in flight (when it was copied), not read" in run_hostprep(*stage).stdout
+    read = hostprep(*stage, "--full-check")
+    assert (read["changed"], read["verify"]) == (False, "readback")
+    assert dataset()["verify"] == "readback" and ", verified 2" in run_hostprep("status").stdout
+
+
+def test_of_what_was_only_hashed_nothing_may_be_left(source: Path, target: Path) -> None:
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage, "--verify", "inflight")
+    for path in source.rglob("*.bin"):
+        rewrite(path, b"changed")
+    assert hostprep(*stage)["verify"] == dataset()["verify"] == "readback"  # but for the symlink
+    rewrite(source / "hard", b"again")
+    assert hostprep(*stage, "--verify", "inflight")["verify"] == "inflight"
+
+
+def test_while_files_are_replaced_by_such_as_are_only_hashed(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> list[str]:
+        raise KeyboardInterrupt
+
+    hostprep("stage", source, "--to", target)
+    rewrite(source / "hard", b"changed")
+    monkeypatch.setattr("hostprep.staging.stage.publish_update", killed)
+    hostprep("stage", source, "--to", target, "--verify", "inflight", expect=130)
+    assert dataset()["verify"] == "inflight"
+
+
 def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) -> None:
     for number in range(3):
         (source / f"large-{number}").write_bytes(os.urandom(1 << 20) * 200)
