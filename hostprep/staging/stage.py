@@ -23,7 +23,7 @@ from hostprep.staging.manifest import (
     save_record,
     write_manifest,
 )
-from hostprep.staging.model import StageRequest, StageResult, Verify
+from hostprep.staging.model import Entry, StageRequest, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
@@ -244,18 +244,17 @@ class _Work:
         """Count as kept what failed now but is published from an earlier run, and stays."""
         if self.published_fd is None:
             return
+        failed: dict[str, dict[str, Entry]] = {}
         with DirCache(self.published_fd) as tree:
             for problem in copied.problems:
                 parent, _, name = problem.path.rpartition("/")
-                try:
+                with suppress(OSError):
                     here = entry_of(name, os.lstat(name, dir_fd=tree.fd(parent)))
-                except OSError:
-                    continue
-                record = manifest.records(parent, {name: here}).get(name)
-                if record is None or record.kind == "d":
-                    continue
-                if record.present_as(here):
-                    keep(self.plan.files, parent, [record])
+                    failed.setdefault(parent, {})[name] = here
+        for parent, there in failed.items():
+            known = manifest.records(parent, there)
+            found = [known[name] for name in there if name in known and known[name].kind != "d"]
+            keep(self.plan.files, parent, [r for r in found if r.present_as(there[r.name])])
 
     def _publish(
         self, copied: Copied, lines: list[bytes], partial: bool, manifest: ManifestIndex

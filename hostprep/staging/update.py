@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from itertools import groupby
+from operator import itemgetter
 
 from hostprep.errors import Refused
 from hostprep.staging.batches import pack_batches
@@ -102,14 +104,15 @@ def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
     By the manifest; mode, owner and time of a directory count for neither.
     """
     source, copy = bool(plan.delete or plan.delete_directories), False
-    for directory, entries in plan.to_copy():
+    for directory, parts in groupby(plan.to_copy(), key=itemgetter(0)):
         known = manifest.records(directory)
-        for entry in entries:
-            record = known.get(entry.name)
-            as_staged = record is not None and record.same_as(entry)
-            source, copy = source or not as_staged, copy or as_staged
-        if source and copy:
-            break
+        for _, entries in parts:
+            for entry in entries:
+                record = known.get(entry.name)
+                as_staged = record is not None and record.same_as(entry)
+                source, copy = source or not as_staged, copy or as_staged
+            if source and copy:
+                return True, True
     return source, copy
 
 
@@ -212,20 +215,25 @@ def _plan_gone_directories(
     Below a directory that could not be read nothing counts as gone.
     """
     pending = [""]
-    gone: list[tuple[str, Entry]] = []
+    gone: list[tuple[str, Recorded | None]] = []
     while pending:
         directory = pending.pop()
-        for name, entry in published.list(directory).items():
-            if not stat.S_ISDIR(entry.mode):
-                continue
-            path = join(directory, name)
-            pending.append(path)
-            if path in scan.directories or _below(path, scan.unreadable):
-                continue
-            gone.append((path, entry))
-    for path, standing in gone:
-        parent, _, name = path.rpartition("/")
-        record = manifest.records(parent, {name: standing}).get(name)
+        standing = {
+            name: entry
+            for name, entry in published.list(directory).items()
+            if stat.S_ISDIR(entry.mode)
+        }
+        pending.extend(join(directory, name) for name in standing)
+        lost = [
+            name
+            for name in standing
+            if (path := join(directory, name)) not in scan.directories
+            and not _below(path, scan.unreadable)
+        ]
+        if lost:
+            recorded = manifest.records(directory, standing)
+            gone.extend((join(directory, name), recorded.get(name)) for name in lost)
+    for path, record in gone:
         # Where a killed update was to put a file in its place, the file is on record by now.
         if record is None or (record.kind != "d" and path not in replaced):
             plan.foreign.append(path + "/")

@@ -8,16 +8,19 @@ import os
 import shutil
 import struct
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import StageRequest
+from hostprep.staging.manifest import ManifestIndex, folder, manifest_path
+from hostprep.staging.model import Recorded, StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.stage import carry_out
+from hostprep.staging.update import who_changed
 from tests.kit import failing_fs as failing
 from tests.kit import loops
 from tests.kit.acls import ACCESS_ACL, access_acl
@@ -401,3 +404,37 @@ def test_what_somebody_puts_in_place_of_a_deleted_file_meanwhile_stays(safe_dir:
     assert left == ("class-1/images/003.bin",) and theirs.read_bytes() == b"somebody's"
     assert not theirs.with_name("004.bin").exists()
     assert hostprep("unstage", "data", expect=1)["left"] == ["class-1/images/003.bin"]
+
+
+def test_of_a_large_directory_the_manifest_is_read_a_few_times(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many files of it changed, or failed, and however many folders in it are gone."""
+    source, target = safe_dir / "data", safe_dir / "fast"
+    files = [source / f"{number}.bin" for number in range(600)]
+    for number in range(20):
+        (source / f"gone-{number}").mkdir(parents=True)
+    for file in files:
+        file.write_bytes(b"x")
+    (source / "stays").write_bytes(b"x")
+    hostprep("stage", source, "--to", target)
+    for number in range(20):
+        (source / f"gone-{number}").rmdir()
+    for file in files:
+        file.write_bytes(b"changed")
+    reads: Counter[str] = Counter()
+    real = ManifestIndex._read
+
+    def counted(self: ManifestIndex, directory: str) -> Iterator[tuple[int, Recorded]]:
+        reads[directory] += 1
+        return real(self, directory)
+
+    monkeypatch.setattr(ManifestIndex, "_read", counted)
+    request = StageRequest(str(source), "data", str(target), None)
+    with plan_stage(request, Silent()) as plan:
+        manifest = ManifestIndex([manifest_path(folder("data", request.target))])
+        assert who_changed(plan.files, manifest) == (True, False)
+        manifest.close()
+        result = carry_out(plan, Meanwhile(lambda: [file.unlink() for file in files]))
+    assert (len(plan.files.delete_directories), result.kept_files) == (20, 601)
+    assert reads[""] <= 8
