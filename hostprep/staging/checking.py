@@ -23,12 +23,18 @@ _TASK_FILES = 64
 
 
 def check_kept(
-    plan: CopyPlan, source_fd: int, published_fd: int, processes: int, observer: Observer
+    plan: CopyPlan,
+    source_fd: int,
+    published_fd: int,
+    processes: int,
+    observer: Observer,
+    *,
+    gentle: bool,
 ) -> tuple[Differing, ...]:
     """Read all that would be kept, in the source and in the target; return what differs."""
     observer.phase("check", files=2 * plan.kept.files, size_bytes=2 * plan.kept.bytes)
     lines = [decode_line(line) for line in plan.keep_lines]
-    job = Job(source_fd, published_fd, looks_only=True)
+    job = Job(source_fd, published_fd, gentle=gentle, looks_only=True)
     wrong = _check(job, lines, ("source", "target"), processes, observer)
     return tuple(sorted(wrong, key=lambda each: (each.place, each.path)))
 
@@ -52,12 +58,14 @@ def check_written(
     processes: int,
     observer: Observer,
     copy_again: Callable[[CopyPlan], Copied],
+    *,
+    gentle: bool,
 ) -> None:
     """Read back from the disk all that was copied; what differs is copied once more.
 
     What differs again is removed and added to the problems.
     """
-    wrong = dict(_check_private(private, processes, observer))
+    wrong = dict(_check_private(private, processes, observer, gentle=gentle))
     if not wrong:
         return
     _withdraw(wrong, private, copied)
@@ -75,14 +83,19 @@ def check_written(
             again.copied += Totals(1, entry.size, 0, 1)
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.bytes)
     copied.add(copy_again(again))
-    still = dict(_check_private(private, processes, observer, only=wrong))
+    still = dict(_check_private(private, processes, observer, gentle=gentle, only=wrong))
     _withdraw(still, private, copied)
     for path, reason in still.items():
         copied.problems.append(Skipped(path, f"read back, it {reason}, twice", failed=True))
 
 
 def _check_private(
-    private: PrivateDir, processes: int, observer: Observer, only: Iterable[str] | None = None
+    private: PrivateDir,
+    processes: int,
+    observer: Observer,
+    *,
+    gentle: bool,
+    only: Iterable[str] | None = None,
 ) -> list[tuple[str, str]]:
     """Read what was copied, or ``only`` these paths of it; return what differs, with how."""
     journal = ManifestIndex(private.journals())
@@ -104,7 +117,7 @@ def _check_private(
     # From the journals, which have what an interrupted run copied and did not read back too.
     sizes = [record.size for _, records in lines for record in records if _is_hashed(record)]
     observer.phase("verify", files=len(sizes), size_bytes=sum(sizes))
-    job = Job(private.tree_fd, private.tree_fd, looks_only=True)
+    job = Job(private.tree_fd, private.tree_fd, gentle=gentle, looks_only=True)
     return [(e.path, e.reason) for e in _check(job, lines, ("target",), processes, observer)]
 
 
@@ -180,7 +193,8 @@ def _check(
                 for place in places:
                     yield "check", (directory, payload, place), partial(done, place=place)
 
-    with Pool(job, processes=processes, threads=4) as pool:
+    processes, threads = (1, 1) if job.gentle else (processes, 4)
+    with Pool(job, processes=processes, threads=threads) as pool:
         pool.run(tasks(), lambda: observer.progress(files, size_bytes))
     observer.progress(files, size_bytes)
     return wrong

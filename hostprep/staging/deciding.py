@@ -291,7 +291,9 @@ def _plan_files(
 
         found = plan()
         if request.full_check and published_fd is not None:
-            differing = check_kept(found, source_fd, published_fd, cores(), observer)
+            differing = check_kept(
+                found, source_fd, published_fd, cores(), observer, gentle=request.gentle
+            )
             if differing:
                 found = plan(frozenset(each.path for each in differing))
             found.full_check, found.differing = True, differing

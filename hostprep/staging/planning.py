@@ -111,6 +111,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
             processes=1 if request.gentle or arm else cores(),
             threads=1 if request.gentle else threads,
             by_inode=arm,
+            gentle=request.gentle,
             on_tick=lambda entries: observer.progress(entries, 0),
             meanwhile=map(importlib.import_module, _NEEDED_LATER),
         )

@@ -66,6 +66,7 @@ def scan_tree(
     processes: int,
     threads: int = 1,
     by_inode: bool = False,
+    gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
     meanwhile: Iterator[object] | None = None,
 ) -> Scan:
@@ -76,7 +77,7 @@ def scan_tree(
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     scan = Scan()
-    job = Job(source_fd, by_inode=by_inode)
+    job = Job(source_fd, by_inode=by_inode, gentle=gentle)
     scan.directories[""] = entry_of("", os.fstat(source_fd))
     pending = deque([""])
 

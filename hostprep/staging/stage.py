@@ -238,6 +238,7 @@ class _Work:
                     self.plan.reading.processes,
                     self.observer,
                     copy_again,
+                    gentle=self.plan.request.gentle,
                 )
 
     def _keep_failed(self, copied: Copied, manifest: ManifestIndex) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hostprep.staging.worker import Worker
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs, unavailable
-from tests.kit.stagecraft import flip_bit, hostprep, rewrite, run_hostprep
+from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, run_hostprep
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -88,3 +92,28 @@ def test_what_cannot_be_read_is_no_other_content(
     assert done.returncode == 1
     words = "full check: not to be compared: class-1/images/003.bin in the source (Input/output"
     assert words in done.stderr
+
+
+def test_a_gentle_run_is_gentle_in_all_that_it_reads(
+    safe_dir: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_source(safe_dir / "many", directories=40)  # more than is scanned at once
+    log = safe_dir / "log"
+    real, main = Worker.do, os.getpid()
+
+    def logged(self: Worker, kind: str, payload: Any) -> Any:
+        if os.getpid() != main:
+            nice = os.getpriority(os.PRIO_PROCESS, 0)
+            with log.open("a") as file:
+                file.write(f"{kind} {nice} {os.getpid()}.{threading.get_ident()}\n")
+        return real(self, kind, payload)
+
+    monkeypatch.setattr(Worker, "do", logged)
+    monkeypatch.setattr("hostprep.staging.deciding._in_ram", lambda path: False)
+    for words, kinds in (((), {"scan", "copy", "check"}), (("--full-check",), {"scan", "check"})):
+        hostprep("stage", source, "--to", target, "--gentle", *words)
+        lines = [line.split() for line in log.read_text().splitlines()]
+        assert {kind for kind, _, _ in lines} == kinds
+        assert {nice for _, nice, _ in lines} == {"19"}
+        assert len({who for kind, _, who in lines if kind == "check"}) == 1
+        log.unlink()
