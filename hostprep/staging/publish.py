@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.manifest import ManifestIndex, decode_line
@@ -49,17 +49,17 @@ def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex
     """
     with DirCache(published_fd) as tree:
         for directory, names in _prepared(private.tree_fd):
-            known = manifest.records(directory)
+            versions = manifest.versions(directory)
             promised = manifest.promised(directory)
             try:
                 target_dir = tree.fd(directory)
             except OSError:
                 continue  # it is yet to be made
             for name in names:
-                if name in known and name not in promised:
+                if name in versions and name not in promised:
                     continue
                 here = _entry(name, target_dir)
-                if here is not None and not (name in known and known[name].present_as(here)):
+                if here is not None and not _is_one_of(versions.get(name, ()), here):
                     raise _appeared(join(directory, name))
 
 
@@ -108,33 +108,36 @@ def publish_update(
     ):
         for directory, names in _prepared(private.tree_fd):
             target_dir = writable(tree.fd(directory))
-            known = manifest.records(directory)
+            versions = manifest.versions(directory)
             promised = manifest.promised(directory)
             for name in names:
-                was = None if name in promised else known.get(name)
+                ours = versions.get(name, ())
                 prepared_dir = prepared.fd(directory)
-                if was is not None and was.kind != "d":
+                if ours and ours[-1].kind != "d" and name not in promised:
                     os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
-                elif not _place(name, prepared_dir, target_dir, known.get(name)):
+                elif not _place(name, prepared_dir, target_dir, ours):
                     raise _appeared(join(directory, name))
     return left
 
 
-def _place(name: str, prepared_dir: int, target_dir: int, promised: Recorded | None) -> bool:
+def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Recorded]) -> bool:
     """Move a new file to its place; return False where somebody has taken that.
 
-    Where it is as ``promised``, a run that was killed had put it there already.
+    Where it is as it was ``promised`` once, a run that was killed had put it there already.
     """
     try:
         rename_new(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
     except FileExistsError:
         there = _entry(name, target_dir)
-        if promised is None or there is None or promised.kind == "d":
-            return False
-        if not promised.present_as(there):
+        if there is None or stat.S_ISDIR(there.mode) or not _is_one_of(promised, there):
             return False
         os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
     return True
+
+
+def _is_one_of(versions: Iterable[Recorded], here: Entry) -> bool:
+    """Whether ``here`` is what any run has put there: each that was killed has recorded its own."""
+    return any(known.present_as(here) for known in versions)
 
 
 def discard(plan: CopyPlan, private: PrivateDir) -> None:
