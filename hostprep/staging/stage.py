@@ -42,13 +42,14 @@ from hostprep.staging.structure import directory_lines, finish_directories, make
 from hostprep.staging.target import check_in_volume, mount_below, open_parent
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
+from hostprep.system.files import remove_unwritten
 from hostprep.system.state import state_dir
 from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume
 
 
 def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
-    """Do what the plan says and return what came of it.
+    """Do what the plan says and return what came of it; the caller holds the data set's lock.
 
     Copies grow in a private directory; nothing is published before all is copied and verified.
     Where files failed and ``--partial`` was not asked for, nothing is published, and the result
@@ -57,6 +58,9 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     if plan.refusal is not None:
         raise plan.refusal
     request = plan.request
+    # Of a manifest that may be hundreds of MB. What cannot be removed is in nobody's way.
+    with suppress(OSError):
+        remove_unwritten(folder(request.name, request.target))
     live = None
     if plan.volume is not None:
         with timed(plan.seconds, "volume"):

@@ -22,6 +22,7 @@ from pathlib import Path
 from hostprep.errors import HostprepError, Refused
 
 _TEMP_INFIX = ".hostprep-"
+_UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
@@ -169,6 +170,19 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # which a full disk does not tell
         raise
+
+
+def remove_unwritten(folder: Path) -> None:
+    """Remove what killed runs left of files that ``write_atomically`` was to write in ``folder``.
+
+    For who holds the lock of all that write there: what one is at work on would go as well.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    for name in filter(_UNWRITTEN.fullmatch, names):
+        os.unlink(folder / name)
 
 
 def write_named(path: Path, content: bytes, *, durable: bool) -> None:

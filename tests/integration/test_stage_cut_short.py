@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -16,15 +17,23 @@ from tests.kit.stagecraft import hostprep
 pytestmark = pytest.mark.usefixtures("state")
 
 
-def killed(out: Path, step: str, *words: str | Path, after: bool = False) -> None:
-    """Run hostprep and kill it right before ``step``, a function's full name, or ``after`` it."""
+def killed(out: Path, step: str, *words: str | Path, after: bool = False, earlier: int = 0) -> None:
+    """Run hostprep and kill it right before ``step``, a function's full name, or ``after`` it.
+
+    ``earlier`` calls of it do what they always do.
+    """
     module, _, name = step.rpartition(".")
     real = getattr(importlib.import_module(module), name)
 
-    def last(*args: object, **options: object) -> None:
-        if after:
-            real(*args, **options)
+    calls = itertools.count()
+
+    def last(*args: object, **options: object) -> object:
+        if (number := next(calls)) < earlier or after:
+            done = real(*args, **options)
+        if number < earlier:
+            return done
         os.kill(os.getpid(), signal.SIGKILL)
+        return None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step, last)
@@ -62,3 +71,18 @@ def test_what_somebody_put_there_instead_is_theirs(source: Path, target: Path, o
     theirs.write_bytes(b"two")  # in size as the first, but for its time
     hostprep("stage", source, "--to", target, expect=1)
     assert theirs.read_bytes() == b"two"
+
+
+@pytest.mark.parametrize(("earlier", "file"), [(0, "dataset.json"), (1, "manifest.jsonl")])
+def test_what_was_not_yet_in_place_in_the_state_directory_goes(
+    earlier: int, file: str, source: Path, target: Path, out: Path, state: Path
+) -> None:
+    stage = ("stage", source, "--to", target)
+    killed(out, "os.replace", *stage, earlier=earlier)
+    (home,) = (state / "datasets").iterdir()
+    assert list(home.glob(f".{file}.*")) != []
+    hostprep(*stage)
+    assert sorted(os.listdir(home)) == ["dataset.json", "manifest.jsonl"]
+    (home / f".{file}.0123abcd").touch()
+    assert hostprep(*stage)["changed"] is False
+    assert sorted(os.listdir(home)) == ["dataset.json", "manifest.jsonl"]
