@@ -61,10 +61,10 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
 
     judged = compare(rates_of(measured), need) if need else None
     if need and judged is None:
-        invalid = (
-            *invalid,
-            Reason("not_measured", "what the requirement asks for was not measured"),
-        )
+        text = "what the requirement asks for was not measured"
+        if measured.dataset.large_files and need.bytes_per_s is None:
+            text = "how many samples the shards here hold is not known: require bytes a second"
+        invalid = (*invalid, Reason("not_measured", text))
     if judged is None:
         verdict = Verdict.INVALID if invalid else Verdict.MEASURED
     elif not is_certain(judged, [(reason.code, reason.of) for reason in invalid]):

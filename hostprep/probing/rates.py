@@ -75,7 +75,7 @@ def compare(rates: Rates, need: Need) -> Judged | None:
 
     One file is one sample, unless the data set is of shards: then a requirement in samples says
     nothing about files. Shards, and samples larger than any small file (a profile's), are judged by
-    the sequential rate, unless files as large were read whole.
+    their bytes: at the sequential rate, unless files as large were read whole.
     """
     small = rates.small
     if rates.large_files and small is not None and small.source == "made":
@@ -87,7 +87,8 @@ def compare(rates: Rates, need: Need) -> Judged | None:
     )
     if large and (small is None or small.mean_bytes < LARGE_BYTES):
         small = None
-    if need.samples_per_s is not None and not large and small is not None:
+    files_are_samples = not large and not rates.large_files
+    if need.samples_per_s is not None and files_are_samples and small is not None:
         return Judged(small.files_per_s, need.samples_per_s, "samples/s", SMALL_FILES)
     if need.bytes_per_s is None:
         return None

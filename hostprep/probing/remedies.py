@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from hostprep.host.block import StorageClass
-from hostprep.probing.model import SMALL_FILES, Behaviour, Judged, Measured, Need, Remedy
+from hostprep.probing.model import (
+    LARGE_BYTES,
+    SMALL_FILES,
+    Behaviour,
+    Judged,
+    Measured,
+    Need,
+    Remedy,
+)
 from hostprep.units import format_bytes, format_rate
 
 _RAM_SHARE = 0.8
@@ -18,7 +26,7 @@ def remedies(
     if behaviour is Behaviour.LATENCY:
         why = "every request waits, and requests wait together: rates grow with the readers"
         found.append(Remedy("read with more workers", None, why))
-    if judged.of == SMALL_FILES and measured.sequential is not None:
+    if judged.of == SMALL_FILES and measured.sequential is not None and not _are_shards(measured):
         gives = measured.sequential.bytes_per_s
         why = f"shards are read sequentially, at {format_rate(gives)} here"
         found.append(Remedy("pack the files into shards", gives >= required, why))
@@ -30,6 +38,13 @@ def remedies(
     why = f"{format_rate(required)} is what it has to give, in reads like these"
     found.append(Remedy("buy faster storage", None, why))
     return tuple(found)
+
+
+def _are_shards(measured: Measured) -> bool:
+    """Return whether the files are so large already that packing them would change nothing."""
+    small = measured.small
+    read_whole = small is not None and small.mean_bytes >= LARGE_BYTES
+    return measured.dataset.large_files or read_whole
 
 
 def _required_bytes_per_s(measured: Measured, need: Need, judged: Judged) -> float:

@@ -150,12 +150,14 @@ CHECK = Check(
     page="""\
 Each of the spec's `requirements` against the last valid `hostprep probe` of the data set's target,
 which is where training reads. Small files are held against samples a second (a file is a sample),
-shards against bytes a second by the sequential rate. With `--full` the data sets are probed first.
+shards against bytes a second, by the sequential rate or as they were read whole. With `--full` the
+data sets are probed first.
 
 **FAIL** less than 90 % of the requirement was measured: MLPerf Storage asks that accelerators are
 busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
 measured more than 30 days ago: disks fill, wear and are exchanged. **UNKNOWN** it was never
-measured, or the last probe contradicts itself and is worth nothing. That the processors could do no
-more while it read is no contradiction to a rate that is enough.
+measured, or the last probe contradicts itself and is worth nothing, or samples a second are all
+that is required of shards. That the processors could do no more while it read is no contradiction
+to a rate that is enough.
 """,
 )

@@ -284,3 +284,25 @@ def test_shards_are_judged_and_predicted_by_sequential_reads() -> None:
     assert (judgement.epoch.cache_share, judgement.epoch.cached_seconds) == (0.5, None)
     assert judge(shards, parse_need("100")).verdict is Verdict.INVALID  # samples of which size?
     assert judge(shards, profile_need("resnet50-h100")).judged is not None
+
+
+def test_shards_that_were_read_whole_are_judged_by_their_bytes() -> None:
+    mean_bytes = 64 << 20
+    runs = small_run(1, 2, mean_bytes), small_run(8, 10, mean_bytes)
+    shards = measured(
+        dataset=DataSet(40, True, 40 * mean_bytes),
+        small=small_files(cold=runs, mean_bytes=mean_bytes),
+    )
+    samples = judge(shards, parse_need("1800"))  # 10 shards a second may hold more than that
+    assert (samples.verdict, samples.judged) == (Verdict.INVALID, None)
+    (reason,) = samples.invalid
+    assert reason.code == "not_measured" and "bytes a second" in reason.message
+    for need in (parse_need("9000M"), profile_need("unet3d-h100")):
+        judgement = judge(shards, need)
+        assert judgement.judged is not None
+        assert judgement.judged.unit == "bytes/s"
+        assert judgement.judged.measured == pytest.approx(10 * mean_bytes)
+        assert judgement.verdict is Verdict.FAIL
+        assert not any("shards" in remedy.action for remedy in judgement.remedies)
+    images = judge(shards, profile_need("resnet50-h100"))
+    assert images.judged is not None and images.judged.unit == "bytes/s"
