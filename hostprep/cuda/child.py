@@ -190,14 +190,20 @@ class _Run:
 
     def _training(self) -> dict[str, Any]:
         from hostprep.cuda import training
-        from hostprep.host.block import locate
+        from hostprep.host.block import StorageClass, locate
 
         if self._left() < _TRAINING_SECONDS:
             raise Inconclusive("there was too little time left")
         folder = self._folder or _roomy(2 * training.needed_bytes(self._quick))
-        storage = f"{folder} ({locate(folder).storage_class.value})"
+        kind = locate(folder).storage_class
         trace = training.train(
-            self._known(), folder, storage, self._bytes_per_s, self._quick, self._until
+            self._known(),
+            folder,
+            f"{folder} ({kind.value})",
+            self._bytes_per_s,
+            self._quick,
+            self._until,
+            in_memory=kind is StorageClass.RAM,
         )
         return {"training": trace}
 

@@ -97,7 +97,8 @@ class TrainingTrace:
     ``first_batch_seconds``, of ``seconds``, went by until the first batch was on the device.
     ``gaps_seconds`` is how long the device had nothing to do between the steps after that;
     ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that stays on the
-    device: launching, not data.
+    device: launching, not data. ``storage`` says where the files were, and, beside RAM, whether
+    they came from there or from the page cache.
     """
 
     storage: str

@@ -3,14 +3,18 @@
 The step of a small network is launched in less time than its batch is loaded, and then nothing can
 hide the loading. Matrix products beside it make it somewhat longer than that, as a real step is:
 then a rate near the slowest part's shows that loading was hidden.
+
+Files that were just written are in the page cache. Where they are to come from a storage, they are
+taken out of it before each pass that is timed; and what stays there all the same is said.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -18,6 +22,7 @@ from typing import Any
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.traces import TrainingTrace
+from hostprep.system import page_cache
 from hostprep.units import MIB
 
 _SIDE = 128
@@ -31,6 +36,14 @@ _ROUNDS, _QUICK_ROUNDS = 5, 3
 _STEP_OVER_LOADING = 1.5
 _LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.005, 0.02
 _LEARNING_RATE = 1e-3
+# Of files that come from a storage: how many are read to see what one takes, in how many passes a
+# round and what precedes it read all of them, and how few batches are worth a pass.
+_TRIED_FILES = 32
+_COLD_PASSES = 4
+_FEWEST_BATCHES = 8
+_LOOKED_AT_FILES = 64
+# Of the files' pages: more of them in the page cache are worth a word.
+_CACHED_AT_MOST = 0.05
 
 
 class RawFiles:
@@ -56,12 +69,20 @@ def needed_bytes(quick: bool) -> int:
 
 
 def train(
-    bench: Bench, folder: str, storage: str, bus_bytes_per_s: float, quick: bool, until: float
+    bench: Bench,
+    folder: str,
+    storage: str,
+    bus_bytes_per_s: float,
+    quick: bool,
+    until: float,
+    *,
+    in_memory: bool,
 ) -> TrainingTrace:
     """Return the trace of passes over sample files that are written below ``folder``.
 
-    The files are removed again. ``storage`` says in words what ``folder`` is on. No round of passes
-    begins that would not end by ``until`` (``time.monotonic()``), beside the first.
+    The files are removed again. ``storage`` says in words what ``folder`` is on; ``in_memory``: it
+    is RAM, where nothing is to be taken out of the page cache. No round of passes begins that would
+    not end by ``until`` (``time.monotonic()``), beside the first.
     """
     import torch
     from torch.utils.data import DataLoader
@@ -71,6 +92,15 @@ def train(
         for number in range(_BATCH * (_QUICK_BATCHES if quick else _BATCHES)):
             files.append(str(Path(place, f"{number}.raw")))
             Path(files[-1]).write_bytes(os.urandom(_SAMPLE_BYTES))
+        if not in_memory:
+            page_cache.write_out(place)
+            files = files[: _BATCH * _batches_until(files, until)]
+        kept: list[float | None] = []
+
+        def make_cold() -> None:
+            if not in_memory:
+                kept.append(_forget(files))
+
         loader: Any = DataLoader(
             RawFiles(files),  # type: ignore[arg-type]
             batch_size=_BATCH,
@@ -85,6 +115,7 @@ def train(
         )
         network = _step(bench)
         _timed_pass(bench, prefetcher, network)  # workers start, cuDNN chooses, memory is reserved
+        make_cold()
         longer = _STEP_OVER_LOADING * _loading_seconds(loader) / len(loader)
         ballast = bench.products(min(_MOST_STEP_SECONDS, max(_LEAST_STEP_SECONDS, longer)))
 
@@ -93,12 +124,15 @@ def train(
             ballast()
 
         resident = next(iter(prefetcher))
+        kept.clear()
         rows: list[tuple[float, ...]] = []
         most, round_seconds = _QUICK_ROUNDS if quick else _ROUNDS, 0.0
         # In turns, so that a hiccup or a drift does not meet one of the three alone.
         while not rows or (len(rows) < most and time.monotonic() + round_seconds < until):
             round_began = time.monotonic()
+            make_cold()
             loaded = _loading_seconds(loader)
+            make_cold()
             fed = _timed_pass(bench, prefetcher, step)
             stays = _timed_pass(bench, _again(resident, len(loader)), step)
             rows.append((loaded, *fed, *stays))
@@ -107,7 +141,7 @@ def train(
     loading, seconds, first, gaps, stay, _, stay_gaps = map(median, zip(*rows, strict=True))
     samples = len(files)
     return TrainingTrace(
-        storage=storage,
+        storage=storage if in_memory else f"{storage}, {_origin(kept)}",
         samples=samples,
         rounds=len(rows),
         seconds=seconds,
@@ -120,6 +154,38 @@ def train(
         step_samples_per_s=samples / stay,
         bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
     )
+
+
+def _batches_until(files: Sequence[str], until: float) -> int:
+    """Return how many batches one round can read from the storage by ``until``; a few at least."""
+    tried = random.sample(files, min(_TRIED_FILES, len(files)))
+    _forget(tried)
+    began = time.perf_counter()
+    for file in tried:
+        Path(file).read_bytes()
+    batch_seconds = (time.perf_counter() - began) / len(tried) * _BATCH
+    can = int((until - time.monotonic()) / _COLD_PASSES / max(batch_seconds, 1e-9))
+    return min(len(files) // _BATCH, max(_FEWEST_BATCHES, can))
+
+
+def _forget(files: Sequence[str]) -> float | None:
+    """Take files out of the page cache that were written out before.
+
+    Return the share of them that stays there, None where that cannot be seen.
+    """
+    for file in files:
+        page_cache.evict(file, written_out=True)
+    return page_cache.resident_share(files[-_LOOKED_AT_FILES:])
+
+
+def _origin(kept: Sequence[float | None]) -> str:
+    """Return in words where files came from, of which ``kept`` was in the page cache each time."""
+    shares = [share for share in kept if share is not None]
+    if len(shares) < len(kept):
+        return "how much of it from the page cache cannot be seen"
+    if max(shares) > _CACHED_AT_MOST:
+        return f"{max(shares):.0%} of it from the page cache, which could not be emptied"
+    return "not from the page cache"
 
 
 def _loading_seconds(loader: Iterable[Any]) -> float:

@@ -71,17 +71,33 @@ def resident_share(paths: Iterable[str]) -> float | None:
     return resident / total if total else None
 
 
-def evict(path: str) -> None:
-    """Take a file's clean pages out of memory, its dirty ones after writing them out."""
+def evict(path: str, *, written_out: bool = False) -> None:
+    """Take a file's clean pages out of memory, its dirty ones after writing them out.
+
+    ``written_out``: none is dirty. To ask for it again has the disk empty its own cache each time.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return  # gone meanwhile, or unreadable: the pass over the files will count it
     try:
-        os.fdatasync(fd)
+        if not written_out:
+            os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError:
         pass  # a file system without either: the residency that is sampled later tells
+    finally:
+        os.close(fd)
+
+
+def write_out(path: str) -> None:
+    """Write out all of the file system that ``path`` is on, which is one wait for many files."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        _libc.syncfs(fd)  # where it fails, the residency that is sampled later tells
     finally:
         os.close(fd)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.judge import judge, phi_of
 from hostprep.cuda.results import Status, verdict
-from hostprep.cuda.traces import Trace
+from hostprep.cuda.traces import Trace, TrainingTrace
 from hostprep.host.gpu import Gpu, Nvml
+from hostprep.system import page_cache
 from hostprep.system.typed_json import from_json
 from hostprep.units import KIB, MIB
+from tests.unit.cuda import made
 from tests.unit.cuda.virtual_cuda import UUID, VirtualCuda
 
 GPU = Gpu(
@@ -312,5 +315,79 @@ def test_what_the_first_batch_takes_is_told_apart(cuda: VirtualCuda) -> None:
 def test_rounds_of_training_end_with_the_time(
     cuda: VirtualCuda, small: None, tmp_path: Path
 ) -> None:
-    trace = training.train(Bench(0), str(tmp_path), "made", 1e9, True, time.monotonic())
+    now = time.monotonic()
+    trace = training.train(Bench(0), str(tmp_path), "made", 1e9, True, now, in_memory=True)
     assert trace.rounds == 1
+    assert trace.storage == "made"  # and nothing of a cache, which RAM has none of
+
+
+def train_cold(folder: Path, *, seconds: float = 100) -> TrainingTrace:
+    until = time.monotonic() + seconds
+    return training.train(Bench(0), str(folder), "made", 1e9, True, until, in_memory=False)
+
+
+def test_files_of_a_storage_are_not_in_the_page_cache_when_they_are_timed(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    told: list[float | None] = []
+    cold, real = set[str](), training._loading_seconds
+
+    def evict(file: str, *, written_out: bool) -> None:
+        page_cache.evict(file, written_out=written_out)
+        cold.add(file)
+
+    def loading(loader: Any) -> float:
+        told.append(len(cold.intersection(loader.dataset.files)))
+        cold.clear()
+        return real(loader)
+
+    def timed_pass(bench: Any, batches: Any, step: Any) -> tuple[float, float, float]:
+        if isinstance(batches, CudaPrefetcher):
+            told.append(len(cold))
+            cold.clear()
+        return timed(bench, batches, step)
+
+    timed = training._timed_pass
+    spied = SimpleNamespace(
+        evict=evict, resident_share=lambda _: 0.0, write_out=page_cache.write_out
+    )
+    monkeypatch.setattr(training, "page_cache", spied)
+    monkeypatch.setattr(training, "_loading_seconds", loading)
+    monkeypatch.setattr(training, "_timed_pass", timed_pass)
+    trace = train_cold(tmp_path)
+    # The pass to warm up is not timed. One sizes the step, then two a round read the storage.
+    assert told[1:] == [32] * (1 + 2 * trace.rounds)
+    assert trace.storage == "made, not from the page cache"
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.8, "80% of it from the page cache"), (None, "cannot be seen")]
+)
+def test_what_stays_in_the_page_cache_is_said(
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    share: float | None,
+    words: str,
+) -> None:
+    monkeypatch.setattr(training.page_cache, "resident_share", lambda _: share)
+    trace = train_cold(tmp_path, seconds=0)
+    assert words in trace.storage
+    (rate,) = (c for c in judge(made.trace(training=trace)) if c.name == "training.rate")
+    assert words in rate.message
+
+
+def test_of_a_slow_storage_fewer_files_are_read(
+    small: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [str(tmp_path / str(number)) for number in range(8 * 40)]
+    for name in names:
+        Path(name).touch()
+    now = itertools.count(0.0, 0.5)
+    monkeypatch.setattr(training.time, "perf_counter", lambda: next(now))
+    # 32 files in half a second, and so a batch of 8 in an eighth; a round reads four times.
+    monkeypatch.setattr(training.time, "monotonic", lambda: 100.0)
+    assert training._batches_until(names, 110.0) == 20
+    assert training._batches_until(names, 101.0) == 8
+    assert training._batches_until(names, 200.0) == 40

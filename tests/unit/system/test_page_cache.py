@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.system.page_cache import evict, lru_hit_rate, resident_share
+from hostprep.system.page_cache import evict, lru_hit_rate, resident_share, write_out
 from hostprep.units import MIB
 
 
@@ -30,8 +30,23 @@ def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
     assert resident_share(names) == 1
 
 
+def test_what_is_written_out_at_once_can_leave_at_once(tmp_path: Path) -> None:
+    names = [str(tmp_path / str(number)) for number in range(20)]
+    for name in names:
+        Path(name).write_bytes(os.urandom(MIB // 10))
+    if resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    write_out(str(tmp_path))
+    for name in names:
+        evict(name, written_out=True)
+    after = resident_share(names)
+    assert after is not None and after < 0.05
+
+
 def test_a_file_that_is_gone_is_no_error(tmp_path: Path) -> None:
     evict(str(tmp_path / "gone"))
+    write_out(str(tmp_path / "gone"))
+    write_out(str(tmp_path))
 
 
 @pytest.mark.parametrize(("share", "rate"), [(0.5, 0.15), (0.8, 0.48), (0, 0), (1, 1), (2, 1)])
