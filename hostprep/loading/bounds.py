@@ -143,7 +143,7 @@ def share_of_cpus(host: HostShare, root: Path = Path("/")) -> list[int] | None:
     count = max(1, sum(map(len, cores)) // host.ranks)
     mine = [(thread, number) for core in cores for thread, number in enumerate(core)][:count]
     if host.quota_cpus is not None:
-        mine = sorted(mine)[: max(1, math.floor(host.quota_cpus / host.ranks))]
+        mine = sorted(mine)[: host.measured_cpus]
     return sorted(number for _, number in mine)
 
 

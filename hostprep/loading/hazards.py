@@ -146,12 +146,12 @@ def of_probes(
         if probe.duplicate_workers:
             found["unsharded"] = _unsharded(probe)
         if probe.worker_affinity_cpus is not None and probe.worker_affinity_cpus < min(
-            host.affinity_cpus // host.ranks, probe.workers
+            host.measured_cpus, probe.workers
         ):
             found["affinity_shrunk"] = Hazard(
                 "affinity_shrunk",
                 f"workers may run on {probe.worker_affinity_cpus} processors alone, the main"
-                f" process on {host.affinity_cpus}: some library has pinned them.",
+                f" process on {host.measured_cpus}: some library has pinned them.",
                 "os.sched_setaffinity(0, range(os.cpu_count())) in worker_init_fn; often"
                 " KMP_AFFINITY=disabled or OMP_PROC_BIND=false does it",
             )

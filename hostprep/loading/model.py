@@ -77,6 +77,17 @@ class HostShare:
         quota = math.inf if self.quota_cpus is None else self.quota_cpus
         return min(self.affinity_cpus, quota) / self.ranks
 
+    @property
+    def measured_cpus(self) -> int:
+        """How many processors the loader of one rank is pinned to while it is measured.
+
+        A process can only be pinned to whole ones: of several ranks that is less than the share, or
+        more of a share below one.
+        """
+        if self.ranks == 1:
+            return self.affinity_cpus
+        return max(1, math.floor(self.processors_per_rank))
+
 
 @dataclass(frozen=True, slots=True)
 class SampleCost:

@@ -77,7 +77,8 @@ def test_a_rank_is_measured_on_whole_cores_as_many_as_are_its_share(tmp_path: Pa
 def test_a_quota_is_shared_by_the_ranks_too(tmp_path: Path) -> None:
     root = host(tmp_path, 64, 2)
     for quota, mine in ((16.0, [0, 1, 2, 3]), (3.0, [0]), (72.0, [*range(16), 64, 65])):
-        assert share_of_cpus(share(ranks=4, quota_cpus=quota), root) == mine
+        facts = share(ranks=4, affinity_cpus=128, quota_cpus=quota)
+        assert share_of_cpus(facts, root) == mine
 
 
 def test_ranks_that_outnumber_the_cores_have_a_processor_each(tmp_path: Path) -> None:

@@ -127,6 +127,17 @@ def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
 
 def test_what_workers_showed() -> None:
     assert of_probes(worker_affinity_cpus=1) == {"affinity_shrunk"}
+
+
+@pytest.mark.parametrize(
+    ("quota", "pinned_to", "shrunk"), [(6.0, 1, False), (8.0, 2, False), (8.0, 1, True)]
+)
+def test_workers_of_a_rank_have_the_processors_that_its_measurement_had(
+    quota: float, pinned_to: int, shrunk: bool
+) -> None:
+    host = share(ranks=4, affinity_cpus=16, quota_cpus=quota, quota_group="/jobs")
+    found = hazards.of_probes(host, [probe(8, 1000, worker_affinity_cpus=pinned_to)], (), None)
+    assert ("affinity_shrunk" in codes(found)) is shrunk
     assert of_probes(worker_threads=12) == {"worker_threads"}
     # 8 workers that grow by a MiB a second for 600 s: 4.7 GiB of 16
     assert of_probes(worker_growth_bytes_per_s=float(MIB)) == {"worker_growth"}
