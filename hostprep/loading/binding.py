@@ -25,7 +25,8 @@ def what_binds(known: Known, point: Point) -> Binding:
         if _stops(bound, known, point, wanted):
             return bound.binding
     probes = [probe for probe in known.probes if probe.workers == point.workers]
-    cpus = min(known.host.capacity_per_rank, known.host.affinity_cpus / known.host.ranks)
+    host = known.host
+    cpus = min(host.capacity_per_rank, host.affinity_cpus / host.ranks, host.measured_cpus)
     if not probes:
         waits = known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds
         if waits and point.rate < _BUSY_SHARE * known.curve.ceiling:

@@ -53,7 +53,17 @@ def caveats_of(
         )
     if host.ranks > 1:
         notes.append(
-            f"measured as one of {host.ranks} ranks, on its share of the processors; the ranks'"
+            f"measured as one of {host.ranks} ranks, on {_share_of(host)}; the ranks'"
             " contention for the storage is not in the figures"
         )
     return tuple(notes)
+
+
+def _share_of(host: HostShare) -> str:
+    """Return in words which processors a rank was measured on."""
+    share, had = host.processors_per_rank, host.measured_cpus
+    if share < had:
+        return f"a whole processor, and reckoned down to its share of {share:.2g}"
+    if share > had:
+        return f"{had} of its share of {share:.3g} processors, so that it may give more"
+    return "its share of the processors"

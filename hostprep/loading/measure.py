@@ -103,7 +103,7 @@ class Measurer:
         cost = SampleCost(**result["cost"])
         self._learn(cost.batch_size)
         # Under a quota of less than one processor the rest of the time is no waiting for data.
-        busy = cost.cpu_seconds / min(1.0, self.host.capacity_per_rank)
+        busy = cost.cpu_seconds / min(1.0, self._cpus_had())
         waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
         probe = self._probe_of(result)
         seconds = 1 / probe.undisturbed_samples_per_s
@@ -283,20 +283,28 @@ class Measurer:
         )
         return following.result(child)
 
-    def _probe_of(self, result: dict[str, Any]) -> Probe:
-        found = result["probe"]
-        schedulable = min(
+    def _cpus_had(self) -> float:
+        """Return the processors that what is measured may use; a quota is all its own meanwhile."""
+        return min(
             len(self.cpus) if self.cpus else self.host.affinity_cpus,
             self.host.quota_cpus or self.host.affinity_cpus,
         )
+
+    def _probe_of(self, result: dict[str, Any]) -> Probe:
+        found = result["probe"]
         rate = undisturbed(
             found["samples_per_s"],
             workers=found["workers"],
             own_cpus=found["own_cpus"],
             runnable_cpus=found["runnable_cpus"],
             others_cpus=min(found["others_cpus"], found["others_before_cpus"]),
-            cpus=schedulable,
+            cpus=self._cpus_had(),
         )
+        # Of many ranks each has less than the one processor that it was measured on.
+        mine = self.host.processors_per_rank
+        used = found["own_cpus"] * rate / found["samples_per_s"]
+        if mine < min(used, self._cpus_had()):
+            rate *= mine / used
         self.seen_before = self.seen_before or found["seen_before"]
         if found["workers"] and not self.forks():
             each = found["first_batch_seconds"] / found["workers"]

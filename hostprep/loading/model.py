@@ -145,7 +145,8 @@ class Probe:
     """One real DataLoader, timed in a process of its own.
 
     ``samples_per_s`` is what the clock said. ``undisturbed_samples_per_s`` is what it would have
-    been, had other programs not taken processor time meanwhile: the same where they took none.
+    been, had other programs not taken processor time meanwhile, and had a rank that is measured on
+    more processors than are its share used no more than these: else the same.
     ``others_cpus`` is what they took. More than they took before the probe began, in
     ``others_before_cpus``, they took on its behalf, as a file server does.
     ``relative_error`` is the standard error of the mean of its rounds. ``own_cpus``, ``main_cpus``

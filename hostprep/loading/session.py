@@ -94,7 +94,8 @@ class Run:
             lambda: self._pace().affordable(),
             [alone],
         )
-        self.search.cpus = measurer.host.processors_per_rank
+        host = measurer.host
+        self.search.cpus = min(host.processors_per_rank, host.measured_cpus)
         self.search.failures += self.failures
         if self.is_stream():
             # Two workers tell whether they share it out. Where they do not, more are of no use.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.judging import report_of
 from hostprep.loading.measure import Measurer
-from hostprep.loading.model import Binding
+from hostprep.loading.model import Binding, Probe
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
@@ -43,6 +45,62 @@ def test_people_are_told_what_is_of_one_rank_and_what_of_all(ranks: int, said: b
 def test_a_rank_has_its_part_of_the_batches(ranks: int, batches: int) -> None:
     bounds = reported(ranks, 100_000).bounds
     assert [b.workers for b in bounds if b.binding is Binding.LENGTH] == [batches]
+
+
+def measured(own_cpus: float, **changed: Any) -> Probe:
+    """Return a probe of 1,000 samples a second on one processor, as one of several ranks."""
+    host = making.share(**changed)
+    measurer = Measurer({}, "mine", None, host, time.monotonic(), 1.0, Silent(), cpus=[0])
+    found = asdict(making.probe(2, 1000, own_cpus=own_cpus, runnable_cpus=own_cpus))
+    del found["undisturbed_samples_per_s"]
+    return measurer._probe_of({"probe": found})
+
+
+@pytest.mark.parametrize(
+    ("own_cpus", "rate"),
+    [(1.0, 500), (0.8, 625), (0.3, 1000)],  # what waits has enough in its half
+)
+def test_ranks_that_outnumber_the_processors_get_what_is_their_share(
+    own_cpus: float, rate: float
+) -> None:
+    for few in ({"affinity_cpus": 4}, {"affinity_cpus": 16, "quota_cpus": 4.0}):
+        probe = measured(own_cpus, ranks=8, capacity_cpus=4.0, **few)
+        assert probe.samples_per_s == 1000
+        assert probe.undisturbed_samples_per_s == pytest.approx(rate)
+        assert not probe.disturbed
+
+
+def test_waiting_is_told_by_the_processor_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no half of one, though that is the share: all of the quota was this rank's own."""
+    host = making.share(ranks=8, affinity_cpus=16, quota_cpus=4.0, capacity_cpus=4.0)
+    measurer = Measurer({}, "mine", None, host, time.monotonic(), 1.0, Silent(), cpus=[0])
+    cost = making.cost(worker_seconds=0.01, cpu_seconds=0.005, waiting_seconds=0.005)
+    found = asdict(making.probe(0, 100, own_cpus=0.5))
+    del found["undisturbed_samples_per_s"]
+    result = {"probe": found, "cost": asdict(cost)}
+    monkeypatch.setattr(Measurer, "_ask_probe", lambda *_, **__: result)
+    alone = measurer.alone()
+    assert isinstance(alone, tuple)
+    assert alone[1].waiting_seconds == pytest.approx(0.005)
+
+
+def test_a_rank_with_a_processor_or_more_gives_what_was_measured() -> None:
+    for quota in (4.0, 6.0):
+        probe = measured(1.02, ranks=4, affinity_cpus=16, quota_cpus=quota)
+        assert probe.undisturbed_samples_per_s == 1000
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        (4, "on its share of the processors"),
+        (3, "on 2 of its share of 2.67 processors, so that it may give more"),
+        (16, "on a whole processor, and reckoned down to its share of 0.5"),
+    ],
+)
+def test_people_are_told_which_processors_a_rank_was_measured_on(ranks: int, words: str) -> None:
+    (note,) = (note for note in reported(ranks, 100_000).notes if "measured as one of" in note)
+    assert f"measured as one of {ranks} ranks, {words}; " in note
 
 
 @pytest.mark.parametrize(("ranks", "seconds"), [(1, 4800), (8, 600)])

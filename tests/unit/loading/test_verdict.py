@@ -110,6 +110,14 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert judged(probes, staged=stages(decode=0.001, resize=0.003)).binding is Binding.RESIZE
 
 
+def test_a_rank_is_judged_by_the_processors_that_it_was_measured_on() -> None:
+    ranks = share(ranks=4, affinity_cpus=16, quota_cpus=6.0, capacity_cpus=6.0)
+    probes = [probe(0, 500, own_cpus=0.9), probe(2, 510, own_cpus=0.98)]  # of the one it had
+    assert judged(probes, host=ranks).binding is Binding.CPU
+    idle = [probe(0, 40, **IDLE), probe(16, 640, own_cpus=0.5, main_cpus=0.1)]
+    assert judged(idle, host=ranks).binding is Binding.WAITING
+
+
 def test_idle_processors_mean_waiting_and_staging_is_the_remedy() -> None:
     probes = [probe(0, 40, **IDLE), probe(16, 640, **IDLE), probe(32, 650, **IDLE)]
     made = judged(probes, data_bytes=64 * GIB)
