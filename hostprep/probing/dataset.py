@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from hostprep.probing.model import DataSet
 
 _SAMPLE_FILES = 200_000
+_TELL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +25,33 @@ class Found:
 
 
 def scan(
-    path: str, seconds: float, *, mount_points: Iterable[str] = (), seed: int | None = None
+    path: str,
+    seconds: float,
+    *,
+    mount_points: Iterable[str] = (),
+    seed: int | None = None,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Found:
     """Count the regular files below ``path`` for at most ``seconds``.
 
+    ``tell`` hears each second how many they are so far: who waits for this sees that it goes on.
     Hidden names, symbolic links and other mounts are left out. Sizes are not asked for: that would
     bring every inode into memory and make the cold pass warmer than a first epoch is.
     """
     chance = random.Random(seed)
     sample: list[str] = []
     count = 0
-    deadline = time.monotonic() + seconds
+    told = time.monotonic()
+    deadline = told + seconds
     for name in _walk(path, frozenset(mount_points)):
         if name is None:
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now > deadline:
                 chance.shuffle(sample)
                 return Found(count, False, tuple(sample))
+            if now >= told + _TELL_SECONDS:
+                told = now
+                tell(count)
             continue
         count += 1
         if len(sample) < _SAMPLE_FILES:

@@ -155,7 +155,7 @@ class _Probe:
     def run(self) -> Measured:
         """Go through the phases."""
         self.observer.phase("counting files", self.part(_SCAN))
-        found = scan(self.path, self.part(_SCAN), mount_points=self.mount_points)
+        found = self.count(self.part(_SCAN))
         has_data = found.files >= small_files.FEWEST_FILES
         with ExitStack() as stack:
             folder, note = None, None
@@ -220,7 +220,16 @@ class _Probe:
         if found.complete or left <= self.part(_SCAN):
             return found
         self.observer.phase("counting files again", left)
-        return scan(self.path, left, mount_points=self.mount_points)
+        return self.count(left)
+
+    def count(self, seconds: float) -> Found:
+        """Count the files for at most so long, and tell of it: that may be all of the time."""
+        return scan(
+            self.path,
+            seconds,
+            mount_points=self.mount_points,
+            tell=lambda files: self.observer.progress(f"{files:,} files"),
+        )
 
     def part(self, share: float) -> float:
         """Return a share of the time, in seconds."""

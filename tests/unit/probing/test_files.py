@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import signal
 import subprocess
@@ -19,12 +20,12 @@ from hostprep.errors import HostprepError, UsageError
 from hostprep.probing import small_files
 from hostprep.probing.alive import NoAnswer, look
 from hostprep.probing.counters import Meter, delivered_bytes
-from hostprep.probing.dataset import largest, measure_size, scan
+from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import PREFIX, own_folder
 from hostprep.probing.judge import contradictions
 from hostprep.probing.layout import SMALLEST_BYTES, has_holes, reads_directly, write_file
 from hostprep.probing.model import Settings, Silent
-from hostprep.probing.probe import probe, target
+from hostprep.probing.probe import _Probe, probe, target
 from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.system import page_cache
@@ -209,6 +210,21 @@ def test_a_count_out_of_time_says_so(tmp_path: Path) -> None:
     found = scan(str(tmp_path), -1)
     assert not found.complete
     assert measure_size(found, 10).size_bytes is None
+
+
+def test_a_long_count_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who hears nothing for long takes it for stuck, and a second count may last all the time."""
+    for number in range(40):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "file").touch()
+    now, told = itertools.count(0.0, 0.25), list[str]()
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    settings, observer = Settings(), Silent()
+    monkeypatch.setattr(observer, "progress", told.append)
+    counted = _Probe(target(str(tmp_path)), settings, observer).count_on(Found(3, False, ()))
+    assert (counted.files, counted.complete) == (40, True)
+    assert len(told) == 10  # a folder each quarter of a second
+    assert all(text.endswith(" files") for text in told)
 
 
 def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
