@@ -29,19 +29,31 @@ def own_folder(parent: Path) -> Iterator[Path]:
     """Make a folder below ``parent`` for as long as the body runs.
 
     OSError where none can be made there. Afterwards the parent's times are as before, so that
-    nobody takes the data for changed. Names are numbered, so that what killed runs left is found
-    without listing a folder of a million files.
+    nobody takes the data for changed; unless it was changed meanwhile, which must not be hidden.
+    Names are numbered, so that what killed runs left is found without listing a folder of a million
+    files.
     """
     before = os.stat(parent)
     folder, lock = _take(parent)
+    made = _mtime_ns(parent)
     try:
         yield folder
     finally:
+        unchanged = made is not None and _mtime_ns(parent) == made
         _remove(folder, lock)
-        try:
-            os.utime(parent, ns=(before.st_atime_ns, before.st_mtime_ns))
-        except OSError:
-            pass  # not ours to set
+        if unchanged:
+            try:
+                os.utime(parent, ns=(before.st_atime_ns, before.st_mtime_ns))
+            except OSError:
+                pass  # not ours to set
+
+
+def _mtime_ns(parent: Path) -> int | None:
+    """Return when something was last made or removed in ``parent``, None where it fails now."""
+    try:
+        return os.stat(parent).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _take(parent: Path) -> tuple[Path, int]:

@@ -58,6 +58,17 @@ def test_the_folder_goes_and_the_parents_time_stays(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mtime_ns == 10**18
 
 
+def test_what_others_change_beside_the_folder_still_shows(tmp_path: Path) -> None:
+    os.utime(tmp_path, ns=(10**18, 10**18))
+    with own_folder(tmp_path):
+        made = tmp_path.stat().st_mtime_ns
+        while time.time_ns() < made + 20_000_000:  # beyond a tick, in which times are the same
+            time.sleep(0.001)
+        (tmp_path / "new.jpg").touch()
+    assert leftovers(tmp_path) == []
+    assert tmp_path.stat().st_mtime_ns > made
+
+
 def test_a_killed_runs_folder_is_removed_by_the_next_and_a_living_ones_is_not(
     tmp_path: Path,
 ) -> None:
