@@ -333,8 +333,12 @@ _TIMED = ("copy.", "overlap.", "training.")
 
 
 def _while_busy(check: Check) -> Check:
-    """Return a check that was timed beside another program's load: its failure decides nothing."""
-    if check.status is not Status.FAIL or not check.name.startswith(_TIMED):
+    """Return a check that was timed beside another program's load: its failure decides nothing.
+
+    That of a negative control neither: by its times the instrument is broken, or was disturbed.
+    """
+    failed = check.status in (Status.FAIL, Status.ERROR) and check.measured is not None
+    if not failed or not check.name.startswith(_TIMED):
         return check
     return Check(
         check.name,

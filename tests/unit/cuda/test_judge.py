@@ -178,6 +178,21 @@ def test_a_busy_device_decides_nothing_by_its_times_but_wrong_bytes_are_wrong() 
     assert verdict(judge(wrong)) is Status.FAIL
 
 
+def test_beside_others_a_control_that_does_not_hold_shows_no_broken_instrument() -> None:
+    broken = with_overlap(made.overlap("same_stream", 0.4))
+    assert verdict(judge(broken)) is Status.ERROR
+    busy = made.device(utilisation_percent=40, others=1)
+    found = checks(replace(broken, device=busy))
+    for name in ("control", "spin", "matmul", "prefetcher"):
+        check = found[f"overlap.{name}"]
+        assert check.status is Status.INCONCLUSIVE and "busy" in check.message
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+    # A control that was never made is no matter of times.
+    without = tuple(each for each in broken.overlaps if each.kind != "same_stream")
+    missing = checks(replace(broken, device=busy, overlaps=without))
+    assert missing["overlap.control"].status is Status.ERROR
+
+
 @pytest.mark.parametrize(
     ("delivery", "words"),
     [
