@@ -57,7 +57,7 @@ def open_backend(
 
 
 def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:
-    """Return how to convert a leaf on the CPU, so that the same loop runs there."""
+    """Return how to convert a leaf where it is: on the CPU, and what moves by its own method."""
     if not dtypes and not channels_last:
         return None
     import torch
@@ -65,7 +65,9 @@ def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any
     def convert(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        keep = torch.channels_last if channels_last and leaf.dim() == 4 else torch.preserve_format
+        dense = leaf.layout == torch.strided and not leaf.is_nested  # others have no such format
+        lasting = channels_last and dense and leaf.dim() == 4
+        keep = torch.channels_last if lasting else torch.preserve_format
         return leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
 
     return convert
@@ -81,6 +83,7 @@ class TorchCudaBackend:
         self._device = torch.device("cuda", index)
         self._dtypes = dict(dtypes)
         self._channels_last = channels_last
+        self._convert = _conversion(dtypes, channels_last)
 
     def new_stream(self) -> Any:
         return self._torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
@@ -115,7 +118,8 @@ class TorchCudaBackend:
         # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
         # consumer's stream. It may block, and is always right.
         if callable(getattr(value, "to", None)) and not isinstance(value, type):
-            return value.to(self._device)
+            there = value.to(self._device)
+            return there if self._convert is None else self._convert(there)
         return value
 
     def can_copy_from(self, tensor: Any) -> bool:

@@ -103,6 +103,12 @@ def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
         assert batch["y"].dtype == torch.int64
 
 
+def test_what_has_no_such_memory_format_keeps_its_own() -> None:
+    sparse = torch.ones(1, 1, 2, 2).to_sparse()
+    (batch,) = CudaPrefetcher([sparse], "cpu", channels_last=True)
+    assert batch is sparse
+
+
 def failing() -> Iterator[int]:
     yield 1
     yield 2
@@ -186,6 +192,22 @@ class TestTorchBackendWithoutADevice:
         assert next(iter(prefetcher.leaves([packed]))) is packed
         assert backend.place("name") == "name"
         assert backend.place(torch.ones(2, 2).to_sparse()).device.type == "meta"
+
+    def test_what_moves_by_its_own_method_is_converted_all_the_same(
+        self, backend: torch_backend.TorchCudaBackend
+    ) -> None:
+        class Picture(torch.Tensor):
+            pass
+
+        bytes_of = torch.ones(2, 3, 4, 4, dtype=torch.uint8)
+        for value in (bytes_of.as_subclass(Picture), bytes_of.to("meta")):
+            placed = backend.place(value)
+            assert type(placed) is type(value) and placed.device.type == "meta"
+            assert placed.dtype is torch.float16
+            assert placed.is_contiguous(memory_format=torch.channels_last)
+        assert backend.place(bytes_of.to_sparse()).dtype is torch.float16  # and no such format
+        as_it_is = torch.ones(2, device="meta")
+        assert backend.place(as_it_is) is as_it_is
 
     @pytest.mark.parametrize(
         "tensor",
