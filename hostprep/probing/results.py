@@ -190,7 +190,7 @@ def keep(fields: dict[str, Any]) -> str:
 def load(path_or_id: str) -> dict[str, Any]:
     """Return an earlier result by its id, by its file, or the newest of a probed path.
 
-    Raises ``UsageError`` where there is none.
+    Raises ``UsageError`` where there is none, or where the file is something else.
     """
     kept = [folder / _FOLDER for folder in readable_state_dirs()]
     files = [Path(path_or_id)] if path_or_id.endswith(".json") else []
@@ -229,10 +229,14 @@ def best_of_each_path() -> tuple[dict[str, Any], ...]:
 def _read(file: Path) -> dict[str, Any]:
     try:
         result = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise HostprepError(f"{file} cannot be read as a probe's result: {error}.") from None
+    except OSError as error:
+        raise HostprepError(f"{file} could not be read: {error.strerror}.") from None
+    except ValueError:
+        result = None
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
-        raise HostprepError(f"{file} is not a result of hostprep probe.")
+        raise UsageError(
+            f"{file} is not a result of hostprep probe.", "`hostprep probe --json PATH` makes one"
+        )
     return result
 
 

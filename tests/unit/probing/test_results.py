@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 from pathlib import Path
 from typing import Any
@@ -105,12 +107,24 @@ def test_an_unknown_or_foreign_result(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no earlier probe"):
         results.load("nothing-like-it")
     foreign = tmp_path / "other.json"
-    foreign.write_text('{"schema": "hostprep.stage/1"}')
-    with pytest.raises(HostprepError, match="not a result"):
-        results.load(str(foreign))
-    foreign.write_text("{")
-    with pytest.raises(HostprepError, match="cannot be read"):
-        results.load(str(foreign))
+    for content in (b'{"schema": "hostprep.stage/1"}', b"{", b"[1]", b"\xff"):
+        foreign.write_bytes(content)
+        with pytest.raises(UsageError, match="not a result"):
+            results.load(str(foreign))
+
+
+def test_a_result_that_fails_to_be_read_is_no_mistake_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file = tmp_path / "kept.json"
+    file.touch()
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(HostprepError, match="Input/output error") as caught:
+        results.load(str(file))
+    assert not isinstance(caught.value, UsageError)
 
 
 def test_a_broken_file_does_not_hide_the_others() -> None:
