@@ -1,7 +1,8 @@
 """The probe's own folder: hidden, locked while in use, removed whatever happens.
 
 A killed run cannot remove its folder. The kernel drops its lock, though, and the next run of the
-same host removes what nobody holds any more.
+same host removes what nobody holds any more. Where the file system has no locks, nobody knows what
+is still in use, and all that is there stays.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PREFIX = ".hostprep-probe-"
 _LOCK = "lock"
 _SLOTS = 16
 _ABANDONED_SECONDS = 60
+# What flock(2) says where there are no locks: some FUSE, NFS without its lock service.
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
 @contextmanager
@@ -56,8 +59,8 @@ def _mtime_ns(parent: Path) -> int | None:
         return None
 
 
-def _take(parent: Path) -> tuple[Path, int]:
-    """Make the first folder that nobody holds; return it and its lock."""
+def _take(parent: Path) -> tuple[Path, int | None]:
+    """Make the first folder that nobody holds; return it and its lock, if there are locks."""
     folders = [parent / f"{PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
     for folder in folders:
         _remove_stale(folder)
@@ -68,7 +71,9 @@ def _take(parent: Path) -> tuple[Path, int]:
             continue  # of a run that lives, or not ours
         try:
             lock = _lock(folder, os.O_CREAT | os.O_EXCL)
-        except OSError:
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return folder, None
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if lock is not None:
@@ -85,6 +90,9 @@ def _lock(folder: Path, flags: int) -> int | None:
             return lock
     except (BlockingIOError, FileNotFoundError):
         pass
+    except BaseException:
+        os.close(lock)
+        raise
     os.close(lock)
     return None
 
@@ -113,7 +121,7 @@ def _remove_stale(folder: Path) -> None:
         _remove(folder, lock)
 
 
-def _remove(folder: Path, lock: int) -> None:
+def _remove(folder: Path, lock: int | None) -> None:
     """Remove all but the lock, let go of it, and remove the rest.
 
     On NFS and FUSE an open file that is removed lives on under another name, in this very folder.
@@ -127,7 +135,8 @@ def _remove(folder: Path, lock: int) -> None:
     except OSError:
         pass  # a file system that fails right now; the next run finds what is left
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
     shutil.rmtree(folder, ignore_errors=True)
 
 

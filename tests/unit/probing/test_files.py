@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
@@ -115,6 +116,40 @@ def test_a_folder_without_a_lock_is_taken_once_it_is_old_and_empty(tmp_path: Pat
     with own_folder(tmp_path) as again:
         assert again == folder
     assert leftovers(tmp_path) == []
+
+
+def refusing(code: int) -> Any:
+    def flock(_: int, __: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return flock
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
+def test_without_locks_there_is_a_folder_and_another_ones_stays(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refusing(code))
+    held = len(os.listdir("/proc/self/fd"))
+    with own_folder(tmp_path) as folder:
+        (folder / "data").write_bytes(b"x")
+        os.utime(folder, (0, 0))
+        with own_folder(tmp_path) as other:
+            assert other != folder
+        assert (folder / "data").exists()  # whether somebody uses it cannot be told
+    assert leftovers(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == held
+
+
+def test_a_lock_that_fails_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", refusing(errno.EIO))
+    held = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="Input/output error"), own_folder(tmp_path):
+        pass
+    assert leftovers(tmp_path) == []
+    assert len(os.listdir("/proc/self/fd")) == held
 
 
 def test_runs_beside_each_other_have_folders_of_their_own(tmp_path: Path) -> None:
