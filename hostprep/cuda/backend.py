@@ -73,6 +73,9 @@ class Backend(Protocol):
         """Copy (and convert) in ``stream``; returns before it is done."""
         ...
 
-    def keep_for(self, tensor: Any, stream: Any) -> None:
-        """Have a device tensor's memory, once given back, outlast what ``stream`` then holds."""
+    def keep_for(self, value: Any, stream: Any) -> None:
+        """Have a device tensor's memory, once given back, outlast what ``stream`` then holds.
+
+        ``value`` is of ``allocate`` or ``place``; one of the latter may be no such tensor.
+        """
         ...

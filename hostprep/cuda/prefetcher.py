@@ -34,13 +34,15 @@ class Transfer:
     """A batch on its way: what it becomes, its copy's event, and all that the copy touches.
 
     ``slot`` are page-locked buffers of our own, ``sources`` the host tensors that are read where
-    they are. ``stream`` is the one whose memory the batch is in.
+    they are. ``stream`` is the one whose memory the batch is in: its ``tensors`` that were copied,
+    and the leaves that were ``placed`` by a method of their own.
     """
 
     batch: Any
     copied: Any
     stream: Any
     tensors: tuple[Any, ...]
+    placed: tuple[Any, ...]
     landings: tuple[Any, ...]
     sources: tuple[Any, ...]
     slot: list[Any] = field(default_factory=list)
@@ -148,10 +150,15 @@ class CudaPrefetcher(Generic[Batch]):
             pinned = self._stage(backend, host, slot)
             places = [backend.allocate(tensor) for tensor in host]
             finals = {id(tensor): final for tensor, (_, final) in zip(host, places, strict=True)}
-            there = replaced(
-                batch,
-                lambda leaf: finals[id(leaf)] if id(leaf) in finals else backend.place(leaf),
-            )
+            placed: list[Any] = []
+
+            def put(leaf: Any) -> Any:
+                if id(leaf) in finals:
+                    return finals[id(leaf)]
+                placed.append(backend.place(leaf))
+                return placed[-1]
+
+            there = replaced(batch, put)
             self._before_copy(backend, consumer)
             for source, (landing, final) in zip(pinned, places, strict=True):
                 backend.copy(landing, source, self._copies)
@@ -168,6 +175,7 @@ class CudaPrefetcher(Generic[Batch]):
             copied=copied,
             stream=consumer,
             tensors=tuple(final for _, final in places),
+            placed=tuple(placed),
             landings=tuple(landing for landing, final in places if landing is not final),
             sources=tuple(pinned),
             slot=slot,
@@ -203,11 +211,11 @@ class CudaPrefetcher(Generic[Batch]):
         if consumer != transfer.stream:
             # Made for another stream, which may get the memory back before this one has read it.
             backend.wait(transfer.stream, transfer.copied)
-            for tensor in transfer.tensors:
-                backend.keep_for(tensor, consumer)
+            for value in (*transfer.tensors, *transfer.placed):
+                backend.keep_for(value, consumer)
         batch = transfer.batch
         transfer.batch = None
-        transfer.tensors = transfer.landings = ()
+        transfer.tensors = transfer.placed = transfer.landings = ()
         return batch
 
     def _retire(self, backend: Backend, behind: deque[Transfer], *, keep: int) -> None:

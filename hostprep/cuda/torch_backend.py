@@ -163,8 +163,14 @@ class TorchCudaBackend:
         with self._torch.cuda.stream(stream), self._plain():
             target.copy_(source, non_blocking=True)
 
-    def keep_for(self, tensor: Any, stream: Any) -> None:
-        tensor.record_stream(stream)
+    def keep_for(self, value: Any, stream: Any) -> None:
+        torch = self._torch
+        parts = value if isinstance(value, torch.nn.utils.rnn.PackedSequence) else (value,)
+        for part in parts:
+            # The memory of sparse and nested tensors, and of others' classes, is theirs to name.
+            dense = isinstance(part, torch.Tensor) and part.layout == torch.strided
+            if dense and part.is_cuda and not part.is_nested:
+                part.record_stream(stream)
 
     @contextmanager
     def _plain(self) -> Iterator[None]:

@@ -82,6 +82,13 @@ class HostTensor:
             self.device.free_host[self.size].append(self.address)
 
 
+class Mover:
+    """What is placed on the device by itself, on the stream that is current then."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 @dataclass(eq=False)
 class DeviceTensor:
     size: int
@@ -150,7 +157,7 @@ class Device:
         return isinstance(value, HostTensor)
 
     def place(self, value: Any) -> Any:
-        return value
+        return self.scribble(1, value.value) if isinstance(value, Mover) else value
 
     def can_copy_from(self, tensor: HostTensor) -> bool:
         return tensor.pinned
@@ -178,8 +185,9 @@ class Device:
             stream, Op(stream.name, "copy", (here,), (there,)), lambda: self._move(here, there)
         )
 
-    def keep_for(self, tensor: DeviceTensor, stream: Stream) -> None:
-        tensor.kept_for.append(stream)
+    def keep_for(self, value: Any, stream: Stream) -> None:
+        if isinstance(value, DeviceTensor):
+            value.kept_for.append(stream)
 
     # -- what a loader and a training loop do
 

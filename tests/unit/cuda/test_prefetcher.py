@@ -193,6 +193,18 @@ class TestTorchBackendWithoutADevice:
         assert backend.place("name") == "name"
         assert backend.place(torch.ones(2, 2).to_sparse()).device.type == "meta"
 
+    def test_what_outlasts_another_stream(
+        self, backend: torch_backend.TorchCudaBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        kept: list[torch.Tensor] = []
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, _: kept.append(tensor))
+        dense, packed = torch.ones(2), pack_sequence([torch.ones(2), torch.ones(1)])
+        for value in (dense, packed, torch.ones(2, 2).to_sparse(), "name"):
+            backend.keep_for(value, None)
+        assert kept[0] is dense
+        assert kept[1:] == [part for part in packed if part is not None]
+
     def test_what_moves_by_its_own_method_is_converted_all_the_same(
         self, backend: torch_backend.TorchCudaBackend
     ) -> None:

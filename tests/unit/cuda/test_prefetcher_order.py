@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hostprep.cuda.controls import MUTANTS, EarlyRefill, NoLifetime, NoWaitBack, NoWaitBeforeUse
 from hostprep.cuda.prefetcher import CudaPrefetcher
-from tests.unit.cuda.simulated import Device, HostTensor, Op, races
+from tests.unit.cuda.simulated import Device, HostTensor, Mover, Op, races
 
 
 @dataclass(frozen=True)
@@ -248,6 +248,25 @@ def test_a_batch_is_the_consumers_alone_once_handed_over() -> None:
     assert device.live_device == 1
     del iterator
     assert device.live_device == 0
+
+
+def test_what_was_placed_outlasts_what_another_stream_does_with_it() -> None:
+    device = Device(3)
+    first, second = device.consumer, device.new_stream()
+    movers = [(Mover(number), "name") for number in range(4)]
+    iterator = iter(CudaPrefetcher(movers, backend=device))
+    next(iterator)
+    device.consumer = second  # the next batch is in the first one's memory
+    batch, name = next(iterator)
+    device.use(batch, 1)
+    assert name == "name"
+    del batch
+    device.consumer = first
+    paper = device.scribble(1, "paper")
+    device.use(paper, "paper")
+    del paper, iterator
+    device.finish()
+    assert races(device.log) == [] and device.wrong() == []
 
 
 def test_copies_are_ahead_by_the_depth_and_no_more() -> None:
