@@ -31,13 +31,15 @@ class Headroom:
 
     ``ram_bytes`` is the smaller of the RAM and the tightest cgroup limit: what a percentage of "the
     RAM" refers to. ``available_bytes`` is what may still be taken, and ``available_from`` names the
-    figure that bound it: ``MemAvailable`` or the cgroup's folder.
+    figure that bound it: ``MemAvailable`` or the cgroup's folder. ``machine`` is the same of the
+    machine as a whole, None where no cgroup limits this process.
     """
 
     ram_bytes: int
     available_bytes: int
     available_from: str
     swap_active: bool
+    machine: Headroom | None = None
 
 
 def read_memory(root: Path = Path("/")) -> MemoryFacts:
@@ -63,6 +65,10 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
 
 def headroom(memory: MemoryFacts, limits: tuple[MemoryLimit, ...]) -> Headroom:
     """Combine the machine's memory with every cgroup limit that this process is under."""
+    swap_active = memory.swap_total_bytes > 0
+    machine = Headroom(memory.total_bytes, memory.available_bytes, "MemAvailable", swap_active)
+    if not limits:
+        return machine
     available, bound_by = memory.available_bytes, "MemAvailable"
     for limit in limits:
         if limit.remaining_bytes < available:
@@ -71,7 +77,8 @@ def headroom(memory: MemoryFacts, limits: tuple[MemoryLimit, ...]) -> Headroom:
         ram_bytes=min([memory.total_bytes, *(limit.limit_bytes for limit in limits)]),
         available_bytes=available,
         available_from=bound_by,
-        swap_active=memory.swap_total_bytes > 0,
+        swap_active=swap_active,
+        machine=machine,
     )
 
 

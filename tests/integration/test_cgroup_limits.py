@@ -121,6 +121,23 @@ def test_copies_into_a_tmpfs_that_is_there_follow_the_limit(safe_dir: Path) -> N
     assert list(target.iterdir()) == []
 
 
+def test_a_limited_job_finds_no_fault_with_the_volumes_of_the_machine(safe_dir: Path) -> None:
+    """What is mounted outside of it has the size by the machine, and is not charged to it."""
+    version, parent = hierarchy("memory")
+    point, spec = safe_dir / "v", safe_dir / "hostprep.yml"
+    mount = ("mount", str(point), "--size", "9%", "--inodes", "1000", "--reserve", "64M", "--fstab")
+    mounted = subprocess.run([sys.executable, "-m", "hostprep", *mount], check=False)
+    assert mounted.returncode == 0
+    spec.write_text(f"volumes: [{{path: {point}, size: 9%}}]\n")
+    with cgroup(parent) as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(256 * MIB))
+        found = hostprep(group, "check", str(spec), "--only", "HP002,HP004,HP021")
+    assert [check["status"] for check in found["checks"]] == ["PASS"] * 3, found["checks"]
+    (memory,) = (check for check in found["checks"] if check["code"] == "HP021")
+    assert str(group) in memory["message"]
+
+
 def test_usable_processors_follow_the_quota() -> None:
     version, parent = hierarchy("cpu")
     show = "from hostprep.host.cpu import read_cpu; c = read_cpu(); print(c.usable, c.usable_from)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hostprep.host.memory import Headroom
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Status
 from hostprep.spec.model import VolumeSpec
@@ -19,6 +20,7 @@ _SAME_SIZE = 0.01
 class VolumeLook:
     """A volume of the spec. ``size_bytes`` is the wanted size, a percentage worked out.
 
+    ``limited``: a cgroup limits this process; a percentage worked out from here is of its limit.
     ``live`` of None: no tmpfs is mounted there. ``line`` of None: fstab has no line of ours for it.
     ``owner`` of None: the spec does not say. ``noauto``: the line waits for somebody to mount it.
     """
@@ -29,11 +31,11 @@ class VolumeLook:
     line: OptionValues | None
     owner: tuple[int, int] | None = None
     noauto: bool = False
+    limited: bool = False
 
     def has_size(self, size_bytes: int) -> bool:
         """Whether ``size_bytes`` is the wanted size: to the page or, of a percentage, nearly."""
-        slack = self.size_bytes * _SAME_SIZE if self.spec.size.endswith("%") else 1 << 16
-        return abs(size_bytes - self.size_bytes) < slack
+        return _same(self.spec, size_bytes, self.size_bytes)
 
 
 def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
@@ -42,21 +44,50 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
         return None
     from hostprep.system.accounts import owner_of
 
-    ram_bytes = context.headroom.ram_bytes if context.spec.volumes else 0
+    if not context.spec.volumes:
+        return ()
+    headroom = context.headroom
+    # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
+    machine_bytes = (headroom.machine or headroom).ram_bytes
     lines = {entry.target: entry for entry in context.fstab if entry.owner_id is not None}
-    return tuple(
-        VolumeLook(
-            spec=volume,
-            size_bytes=volume.size_bytes(ram_bytes),
-            live=context.live(volume.path),
-            line=parse_options(lines[volume.path].options, ram_bytes=ram_bytes)
-            if volume.path in lines
-            else None,
-            owner=None if volume.owner is None else owner_of(volume.owner),
-            noauto=volume.path in lines and "noauto" in lines[volume.path].options,
+    looks = []
+    for volume in context.spec.volumes:
+        live = context.live(volume.path)
+        line = None
+        if volume.path in lines:
+            line = parse_options(lines[volume.path].options, ram_bytes=machine_bytes)
+        looks.append(
+            VolumeLook(
+                spec=volume,
+                size_bytes=_wanted_bytes(volume, headroom, live, line),
+                live=live,
+                line=line,
+                owner=None if volume.owner is None else owner_of(volume.owner),
+                noauto=volume.path in lines and "noauto" in lines[volume.path].options,
+                limited=headroom.machine is not None and volume.size.endswith("%"),
+            )
         )
-        for volume in context.spec.volumes
-    )
+    return tuple(looks)
+
+
+def _wanted_bytes(
+    volume: VolumeSpec, headroom: Headroom, live: LiveVolume | None, line: OptionValues | None
+) -> int:
+    """Return the wanted size; a percentage is of the machine's RAM.
+
+    `hostprep apply` takes it of the cgroup's limit, where there is one. A job that is limited finds
+    what apply mounted outside of it, and who is in a container what it mounted in there: where the
+    volume has the size by the limit, that one is wanted.
+    """
+    by_machine = volume.size_bytes((headroom.machine or headroom).ram_bytes)
+    by_limit = volume.size_bytes(headroom.ram_bytes)
+    found = live.size_bytes if live is not None else line.size_bytes if line is not None else None
+    return by_limit if found is not None and _same(volume, found, by_limit) else by_machine
+
+
+def _same(volume: VolumeSpec, size_bytes: int, wanted_bytes: int) -> bool:
+    slack = wanted_bytes * _SAME_SIZE if volume.size.endswith("%") else 1 << 16
+    return abs(size_bytes - wanted_bytes) < slack
 
 
 def nothing_to_judge(volumes: tuple[VolumeLook, ...] | None) -> Iterator[Finding]:

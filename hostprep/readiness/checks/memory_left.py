@@ -36,24 +36,26 @@ def look(context: Context) -> Facts:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge what is left."""
-    ram_bytes, available = facts.headroom.ram_bytes, facts.headroom.available_bytes
+    ram_bytes = facts.headroom.ram_bytes
     least = min(default_reserve(ram_bytes), ram_bytes // _SMALL_MACHINE_SHARE)
-    left = available - facts.promised_bytes
+    room, promised = _tighter(facts)
+    available = room.available_bytes
+    left = available - promised
     status = Status.FAIL if left < 0 else Status.WARN if left < least else Status.PASS
     volumes = ""
-    if facts.promised_bytes:
-        volumes = f", and the volumes may still take {format_bytes(facts.promised_bytes)}"
-    message = f"{format_bytes(available)} are available by {facts.headroom.available_from}{volumes}"
+    if promised:
+        volumes = f", and the volumes may still take {format_bytes(promised)}"
+    message = f"{format_bytes(available)} are available by {room.available_from}{volumes}"
     remedy = None
     if status is not Status.PASS:
         so = "the kernel will kill processes then" if left < 0 else "little is left for a training"
         message += f": {so}"
         commands: tuple[str, ...] = ("ps -eo pid,user,rss,args --sort=-rss | head",)
         hint = "end what takes it"
-        if facts.promised_bytes:
+        if promised:
             commands = ("hostprep status", *commands)
             hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
-        if "cgroup" in facts.headroom.available_from:
+        if "cgroup" in room.available_from:
             hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=)"
         remedy = Remedy(commands, hint)
     yield Finding(
@@ -68,6 +70,18 @@ def judge(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def _tighter(facts: Facts) -> tuple[Headroom, int]:
+    """Return the sum that leaves less: what is available, and what of it is promised to volumes.
+
+    What fills a volume is charged to the cgroup of who fills it. That is most often not the job
+    which reads it, so the room that is left in them weighs on the machine alone.
+    """
+    machine = facts.headroom.machine or facts.headroom
+    if machine.available_bytes - facts.promised_bytes <= facts.headroom.available_bytes:
+        return machine, facts.promised_bytes
+    return facts.headroom, 0
+
+
 CHECK = Check(
     code="HP021",
     title="memory is left once the volumes are full",
@@ -76,9 +90,11 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-What the kernel says can be taken without swapping (MemAvailable), or what the cgroup's limit leaves
-if that is less, minus what hostprep's volumes may still come to take: the room that they have and
-do not use, and about 1 KiB for each inode that is not used yet.
+What the kernel says can be taken without swapping (MemAvailable), minus what hostprep's volumes may
+still come to take: the room that they have and do not use, and about 1 KiB for each inode that is
+not used yet. Or what the limit of this process's cgroup leaves, if that is less: what fills a
+volume is charged to who fills it, not to a job that reads it, so of the limit nothing is promised.
+(`hostprep stage` from within a cgroup sees for itself that the copy fits into the limit.)
 
 **FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and
 what lies in a tmpfs is not given back by that. **WARN** less is left than hostprep reserves for the

@@ -39,7 +39,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(volume: VolumeLook, foreign: int | None) -> Finding:
     path = volume.spec.path
-    remedy: Remedy | None = Remedy((mount_line(volume.spec),))
+    hint = None
+    if volume.limited:
+        hint = "not from within a job: where a cgroup has a limit, a percentage is of that limit"
+    remedy: Remedy | None = Remedy((mount_line(volume.spec),), hint)
     measured = Measured("no line", "no line")
     if volume.line is not None:
         found = ", ".join(_differences(volume, volume.line))

@@ -33,7 +33,12 @@ def _judge_one(volume: VolumeLook, size_bytes: int, used_bytes: int) -> Finding:
             f"{path} has {format_bytes(size_bytes)}, where the spec wants {wanted}"
             f" ({_who_differs(volume, size_bytes)}): {follows}."
         )
-        remedy = Remedy((mount_line(volume.spec),), "what is in it stays")
+        hint = "what is in it stays"
+        if volume.limited:
+            hint += (
+                "; not from within a job: where a cgroup has a limit, a percentage is of that limit"
+            )
+        remedy = Remedy((mount_line(volume.spec),), hint)
         if used_bytes > volume.size_bytes:
             hint = (
                 f"it holds {format_bytes(used_bytes)}, so it cannot shrink to {wanted}: give it a"
@@ -72,7 +77,8 @@ CHECK = Check(
     judge=judge,
     page="""\
 The size of each mounted volume, by statvfs(2), against `size:` in the spec. A percentage is of this
-host's RAM (or of the cgroup's limit, if that is smaller) and may be off by one percent.
+host's RAM and may be off by one percent. Where a cgroup limits this process, the same percentage of
+that limit is as good: that is what `hostprep apply` makes in a container.
 
 The line in fstab is looked at too, to say which of the three differs: a volume that was remounted
 by hand, a spec that was changed and not applied, or both.

@@ -54,6 +54,11 @@ def test_hybrid_takes_the_tightest_ancestor_not_the_closest() -> None:
     assert headroom.available_from == "the memory limit of cgroup /sys/fs/cgroup/memory/jobs"
     assert headroom.ram_bytes == ram_for_percent(root) == 8 * GIB
     assert not headroom.swap_active
+    # What holds of the machine without the limits is known beside it.
+    memory, machine = read_memory(root), headroom.machine
+    assert machine is not None and machine.machine is None
+    assert machine.ram_bytes == memory.total_bytes
+    assert machine.available_bytes == memory.available_bytes > headroom.available_bytes
 
 
 def test_v2_counts_memory_high_of_an_ancestor() -> None:
