@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from hostprep.cli.output import printable
-from hostprep.readiness.report import subject_and_message, tally
+from hostprep.readiness.report import changed, subject_and_message, tally
 from hostprep.units import format_seconds
 
 _COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "UNKNOWN": "35", "SKIP": "2"}
@@ -53,7 +53,7 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
     for name in ("worse", "better"):
         for change in baseline[name]:
             lines.append(
-                f"{_INDENT}{name}: {change['code']} {_one_line(change['subject'])}:"
+                f"{_INDENT}{name}: {_one_line(changed(change))}:"
                 f" {_state(change['before'])} -> {_state(change['now'])}"
             )
     if len(lines) == 1:
@@ -66,6 +66,8 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
 
 
 def _state(side: dict[str, Any]) -> str:
+    if side["status"] is None:
+        return _one_line(side["measured"]["text"])
     measured = f" ({side['measured']['text']})" if side["measured"] else ""
     return f"{side['status']}{_one_line(measured)}"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.readiness.model import Measured
 from hostprep.readiness.report import SCHEMA
 
 # From good to bad. What is not looked at any more was better looked at.
@@ -14,6 +18,10 @@ _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
 _COMPARED = {"code", "subject", "title", "status", "measured"}
 # A value that moved less than this is taken for noise.
 NOTABLE_CHANGE = 0.2
+# What another host has; less of anything else is what got worse on this one.
+_ALIKE = ("machine", "cpu_model")
+# Kernels keep more or less of the RAM for themselves; a module of memory is more than this.
+_NOTABLE_RAM = 0.02
 # What can be shown as a date, and reckoned with: more in a report is damage.
 _END_OF_TIME = 1e11
 _GREATEST = 2**64
@@ -87,11 +95,14 @@ def save_baseline(path: Path, fields: dict[str, Any]) -> None:
 
 
 def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
-    """Raise ``Refused`` where the two reports are of different classes of hosts."""
+    """Raise ``Refused`` where the two reports are of hosts with different processors.
+
+    What a host can lose (a GPU, a module of memory) is no reason: it is what ``compare`` tells of.
+    """
     theirs = before.get("host_class") or {}
     unlike = [
         f"{name} ({theirs.get(name)!r} then, {host_class[name]!r} now)"
-        for name in host_class
+        for name in _ALIKE
         if theirs.get(name) != host_class[name]
     ]
     if unlike:
@@ -104,7 +115,8 @@ def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
 def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return what changed between two reports of the same class of host.
 
-    ``worse`` and ``better``: entries with the code, the subject and both statuses and values.
+    ``worse`` and ``better``: entries with the code, the subject and both statuses and values; code
+    and statuses are None for what the host itself has more or less of: GPUs, RAM, processors.
     ``only_then`` and ``only_now``: codes with subjects that the other report does not have.
     """
     old = {(check["code"], check["subject"]): check for check in before["checks"]}
@@ -118,6 +130,8 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         "only_then": [{"code": code, "subject": what} for code, what in old.keys() - new.keys()],
         "only_now": [{"code": code, "subject": what} for code, what in new.keys() - old.keys()],
     }
+    for direction, change in _equipment(before["host_class"], now["host_class"]):
+        found["worse" if direction < 0 else "better"].append(change)
     for key in sorted(old.keys() & new.keys()):
         direction = _direction(old[key], new[key])
         if direction:
@@ -125,6 +139,47 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     for name in ("only_then", "only_now"):
         found[name].sort(key=lambda each: (each["code"], each["subject"]))
     return found
+
+
+def _equipment(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield what the host has less (-1) or more (1) of; what either does not know is left out."""
+    had = then.get("gpus")
+    if isinstance(had, list) and now["gpus"] is not None:
+        old, new = Counter(map(str, had)), Counter(map(str, now["gpus"]))
+        if old != new:
+            yield -1 if old - new else 1, _had("GPUs", "GPUs", _gpus(old), _gpus(new))
+    for name, subject, unit, noise in (
+        ("ram_gib", "RAM", "GiB", _NOTABLE_RAM),
+        ("cpus", "processors", "processors", 0.0),
+    ):
+        was: Any = then.get(name)
+        here: Any = now[name]
+        if not (_number(was) and _number(here)) or abs(was) > _GREATEST:
+            continue
+        if abs(here - was) > noise * was:
+            sides = (was, f"{was} {unit}"), (here, f"{here} {unit}")
+            yield 1 if here > was else -1, _had(subject, unit, *sides)
+
+
+def _gpus(names: Counter[str]) -> tuple[int, str]:
+    words = ", ".join(f"{count} x {name}" for name, count in sorted(names.items()))
+    return names.total(), words or "none"
+
+
+def _had(
+    subject: str, unit: str, then: tuple[float, str], now: tuple[float, str]
+) -> dict[str, Any]:
+    before, here = (
+        {"status": None, "measured": asdict(Measured(text, value, unit, "higher"))}
+        for value, text in (then, now)
+    )
+    return {
+        "code": None,
+        "subject": subject,
+        "title": f"the {subject} of this host",
+        "before": before,
+        "now": here,
+    }
 
 
 def _direction(old: dict[str, Any], new: dict[str, Any]) -> int:

@@ -18,7 +18,7 @@ from hostprep.units import GIB
 SCHEMA = "hostprep.check/1"
 # Worst first; a check without an object on this host says least.
 ORDER = ("FAIL", "UNKNOWN", "WARN", "PASS", "SKIP")
-# What must be alike for two reports to be comparable.
+# What the host is, to be told from others.
 CLASS_FIELDS = ("machine", "cpu_model", "cpus", "ram_gib", "gpus")
 _SEVERITIES = ("critical", "major", "minor")
 
@@ -77,9 +77,9 @@ def document(
 
 
 def class_fields(context: Context) -> dict[str, Any]:
-    """Return what must be alike for two reports to be comparable; None is not known.
+    """Return what the host is, whatever of it this process may use; None is not known.
 
-    ``machine`` is the architecture, ``ram_gib`` the RAM or the cgroup's limit, ``gpus`` the names.
+    ``machine`` is the architecture, ``ram_gib`` the machine's RAM, ``gpus`` the names.
     """
     cpu, ram, nvml = (
         _or_none(lambda: context.cpu),
@@ -91,7 +91,7 @@ def class_fields(context: Context) -> dict[str, Any]:
         "cpu_model": cpu and cpu.model,
         "cpus": cpu and cpu.online,
         # What the firmware keeps for itself differs by some MiB between equal machines.
-        "ram_gib": ram and round(ram.ram_bytes / GIB),
+        "ram_gib": ram and round((ram.machine or ram).ram_bytes / GIB),
         "gpus": None if nvml is None else [gpu.name for gpu in nvml.gpus],
     }
 
@@ -106,6 +106,11 @@ def subject_and_message(result: Mapping[str, Any]) -> str:
     message, subject = str(result["message"]), str(result["subject"])
     named = subject == "host" or subject in message
     return message if named else f"{subject}: {message}"
+
+
+def changed(change: Mapping[str, Any]) -> str:
+    """Return of what a change since a baseline is: a check's code and subject, or the host's."""
+    return " ".join(filter(None, (change["code"], change["subject"])))
 
 
 def _badness(result: Result) -> tuple[int, int, str, str]:

@@ -252,10 +252,24 @@ def test_the_standard_output_keeps_no_baseline() -> None:
 def test_a_baseline_of_another_host_is_refused() -> None:
     hostprep(*SHM_ALONE, "--save-baseline", "base.json")
     saved = json.loads(Path("base.json").read_text())
-    saved["host_class"]["cpus"] += 1
+    saved["host_class"]["cpu_model"] = "another"
     Path("base.json").write_text(json.dumps(saved))
     done = hostprep(*SHM_ALONE, "--baseline", "base.json", "--json")
     assert done.returncode == 5 and document(done)["error"]["code"] == "refused"
+
+
+def test_a_host_that_lost_a_gpu_is_checked_and_the_loss_is_shown() -> None:
+    shm(ENOUGH)
+    hostprep(*SHM_ALONE, "--save-baseline", "base.json")
+    saved = json.loads(Path("base.json").read_text())
+    saved["host_class"]["gpus"] = [*saved["host_class"]["gpus"], "NVIDIA H100"]
+    Path("base.json").write_text(json.dumps(saved))
+    for form in ("text", "html", "markdown"):
+        done = hostprep(*SHM_ALONE, "--baseline", "base.json", "--format", form)
+        assert done.returncode == 0 and "1 x NVIDIA H100" in done.stdout, done.stderr
+    found = document(hostprep(*SHM_ALONE, "--baseline", "base.json", "--json"))
+    (worse,) = found["baseline"]["worse"]
+    assert (worse["code"], worse["subject"]) == (None, "GPUs") and found["verdict"] == "PASS"
 
 
 def test_a_whole_quick_run_of_this_host() -> None:

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from hostprep.readiness.report import subject_and_message, tally
+from hostprep.readiness.report import changed, subject_and_message, tally
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -58,11 +58,15 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
     lines = ["", "## Since the baseline", ""]
     for name in ("worse", "better"):
         lines += [
-            f"- {name}: {change['code']} {_text(change['subject'])}:"
-            f" {change['before']['status']} → {change['now']['status']}"
+            f"- {name}: {_text(changed(change))}:"
+            f" {_state(change['before'])} → {_state(change['now'])}"
             for change in baseline[name]
         ]
     return lines if lines[-1] else [*lines, "nothing changed"]
+
+
+def _state(side: dict[str, Any]) -> str:
+    return side["status"] or _text(side["measured"]["text"])
 
 
 def _text(text: str) -> str:

@@ -65,9 +65,53 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert loaded["checks"] == report()["checks"]
 
 
-def test_another_class_of_host_is_refused() -> None:
-    with pytest.raises(Refused, match=r"ram_gib \(512 then, 256 now\)"):
-        refuse_unlike(report(), {**HOST_CLASS, "ram_gib": 256})
+def test_another_kind_of_host_is_refused() -> None:
+    with pytest.raises(Refused, match=r"machine \('x86_64' then, 'aarch64' now\)"):
+        refuse_unlike(report(), {**HOST_CLASS, "machine": "aarch64"})
+    with pytest.raises(Refused, match="cpu_model"):
+        refuse_unlike(report(), {**HOST_CLASS, "cpu_model": "AMD EPYC 9654"})
+
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.mark.parametrize(
+    ("lost", "subject", "then", "now"),
+    [
+        ({"gpus": [H100]}, "GPUs", f"2 x {H100}", f"1 x {H100}"),
+        ({"gpus": []}, "GPUs", f"2 x {H100}", "none"),
+        ({"ram_gib": 480}, "RAM", "512 GiB", "480 GiB"),
+        ({"cpus": 32}, "processors", "64 processors", "32 processors"),
+    ],
+)
+def test_what_the_host_has_lost_is_worse_and_no_refusal(
+    lost: dict[str, Any], subject: str, then: str, now: str
+) -> None:
+    poor = {**HOST_CLASS, **lost}
+    refuse_unlike(report(), poor)
+    (change,) = compare(report(), report(host_class=poor))["worse"]
+    assert (change["code"], change["subject"]) == (None, subject)
+    sides = change["before"], change["now"]
+    assert [side["measured"]["text"] for side in sides] == [then, now]
+    assert [side["status"] for side in sides] == [None, None]
+    back = compare(report(host_class=poor), report())
+    assert not back["worse"] and len(back["better"]) == 1
+
+
+def test_what_the_host_has_is_compared_where_both_know_it() -> None:
+    for other in (
+        {"gpus": None},
+        {"ram_gib": None},
+        {"ram_gib": 505},
+        {"cpus": "many"},
+        {"cpus": None},
+    ):
+        found = compare(report(), report(host_class={**HOST_CLASS, **other}))
+        assert not found["worse"] and not found["better"]
+    # A baseline of before had the limit of the cgroup that it was saved in.
+    old = {key: value for key, value in HOST_CLASS.items() if key != "gpus"} | {"ram_gib": 16}
+    (change,) = compare(report(host_class=old), report())["better"]
+    assert change["subject"] == "RAM"
 
 
 def edited(**fields: Any) -> dict[str, Any]:
