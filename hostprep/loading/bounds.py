@@ -256,16 +256,22 @@ def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int
 
 
 def _shm(root: Path) -> tuple[int | None, int | None]:
-    """Return the size of /dev/shm and what is free of it; both None where it is not mounted."""
+    """Return the size of /dev/shm and what is free of it; both None where it is not mounted.
+
+    Mounted with size=0 it has no limit: its size is 0 then, and what is free None.
+    """
     mount = mount_at("/dev/shm", read_mounts(root))
     if mount is None:
         return None, None
     if root == Path("/"):
         stat = os.statvfs("/dev/shm")
-        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        size_bytes, free_bytes = stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+        return size_bytes, free_bytes if size_bytes else None
     option = mount.option("size")  # of a captured host no more is known
-    size_bytes = parse_size(option) if option else None
-    return size_bytes, size_bytes
+    if option is None:
+        return None, None
+    size_bytes = 0 if option.rstrip("k") == "0" else parse_size(option)
+    return size_bytes, size_bytes or None
 
 
 def _descriptors_limit(root: Path) -> int | None:

@@ -35,7 +35,7 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
                 "mount -t tmpfs -o size=8G tmpfs /dev/shm",
             )
         )
-    elif host.shm_size_bytes <= DOCKER_SHM_BYTES:
+    elif 0 < host.shm_size_bytes <= DOCKER_SHM_BYTES:
         found.append(
             Hazard(
                 "shm_small",

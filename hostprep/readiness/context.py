@@ -47,7 +47,10 @@ _SETTLE_SECONDS = 1.2
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """A file system by statvfs(2), in bytes and counts; ``inodes`` of 0: it has no such limit."""
+    """A file system by statvfs(2), in bytes and counts.
+
+    ``size_bytes`` or ``inodes`` of 0: it has no such limit, as a tmpfs with size=0 or nr_inodes=0.
+    """
 
     size_bytes: int
     free_bytes: int

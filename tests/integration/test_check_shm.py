@@ -37,3 +37,8 @@ def test_a_plain_folder_counts_by_its_file_system(safe_dir: Path) -> None:
     found = found_in_a_sandbox(safe_dir / "dev", "32M")
     assert found["status"] == "FAIL" and found["measured"]["value"] == 32 << 20
     assert found["remedy"]["commands"][0].startswith("mount -t tmpfs -o size=")
+
+
+def test_a_tmpfs_without_a_limit_is_not_taken_for_one_of_nothing(safe_dir: Path) -> None:
+    found = found_in_a_sandbox(safe_dir / "dev", "0")
+    assert found["status"] == "PASS" and found["measured"]["text"] == "no limit"

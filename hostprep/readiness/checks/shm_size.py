@@ -49,7 +49,14 @@ def judge(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
         return
-    if facts.wanted_bytes is not None:
+    if facts.space.size_bytes == 0:
+        yield Finding(
+            Status.PASS,
+            _PATH,
+            "/dev/shm has no limit of its own: batches may take all of the memory.",
+            Measured("no limit", None, "bytes", "higher"),
+        )
+    elif facts.wanted_bytes is not None:
         yield _against_need(facts.space, facts.wanted_bytes, facts.mounted)
     else:
         yield _by_thumb(facts.space, facts.mounted)
@@ -134,7 +141,8 @@ a rule of thumb must do: at least 1 GiB.
 
 **FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
 that Docker gives to a container; or nothing is mounted there, and it is no folder that this user
-may write. A plain folder, as in some sandboxes, is judged by the file system that it is on.
+may write. A plain folder, as in some sandboxes, is judged by the file system that it is on; one
+without a limit (`size=0`) passes.
 **WARN** it is enough, but with little room.
 
 `mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the reboot. A

@@ -16,6 +16,7 @@ from hostprep.loading.bounds import (
     starting_point,
     visible_gpus,
 )
+from hostprep.loading.hazards import of_host
 from hostprep.loading.model import Binding
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
@@ -175,6 +176,12 @@ def test_unmounted_shm_is_unknown_not_zero(tmp_path: Path) -> None:
     facts = read_share(1, "test", host(tmp_path, 4, 1))
     assert facts.shm_size_bytes is None
     assert facts.shm_free_bytes is None
+
+
+def test_shm_without_a_limit_is_neither_absent_nor_small(tmp_path: Path) -> None:
+    facts = read_share(1, "test", host(tmp_path, 4, 1, shm="0k"))
+    assert (facts.shm_size_bytes, facts.shm_free_bytes) == (0, None)
+    assert not {hazard.code for hazard in of_host(facts)} & {"shm_absent", "shm_small"}
 
 
 def workers_by(binding: Binding, **changed: object) -> int:
