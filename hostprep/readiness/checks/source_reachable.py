@@ -29,12 +29,14 @@ from hostprep.readiness.shell import quote
 class Source:
     """A data set; ``mount`` is where the share is mounted that its source lies on, None for a disk.
 
-    ``in_fstab`` says whether fstab can mount it again.
+    ``in_fstab`` says whether fstab can mount it again; ``denied_root``, that not even root may read
+    the source.
     """
 
     dataset: DatasetLook
     mount: str | None
     in_fstab: bool
+    denied_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,8 @@ def look(context: Context) -> Facts:
             path = dataset.record.source  # as it was without symlinks
         mount = mount_containing(dataset.origin.real or path, context.mounts)
         point = mount.target if mount is not None and is_remote(mount) else None
-        found.append(Source(dataset, point, point in mounted))
+        denied_root = dataset.origin.state == "denied" and context.euid == 0
+        found.append(Source(dataset, point, point in mounted, denied_root))
     # The sources of the spec's own are known without their records.
     damaged = tuple(each for each in look_at_damaged(context) if each.target is None)
     return Facts(tuple(found), damaged)
@@ -85,9 +88,18 @@ def _judge_one(found: Source) -> Finding:
             f"{origin.why[:1].lower()}{origin.why[1:].rstrip('.')}; processes that touch it hang."
         )
         remedy = _let_go(found)
+    elif origin.state == "denied" and dataset.is_there:
+        status, remedy = Status.SKIP, None
+        message = (
+            f"{path} may not be read by {_who(found)}, so it was not looked at; {so}."
+            f" `hostprep check --only HP014` does, {_who_may(found)}."
+        )
     elif origin.state == "denied":
-        status, message = Status.UNKNOWN, f"{path} may not be read by this user."
-        remedy = Remedy((), "check as root, who staged it")
+        status, message = (
+            Status.UNKNOWN,
+            f"{path} may not be read by {_who(found)}; {so} from here.",
+        )
+        remedy = Remedy((), f"check {_who_may(found)}")
     elif origin.state == "empty" and dataset.record is not None and dataset.record.files:
         message = f"{path} is empty, and {dataset.name} was not; {so}."
     elif origin.state == "empty":
@@ -106,6 +118,16 @@ def _judge_one(found: Source) -> Finding:
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
+
+
+def _who(found: Source) -> str:
+    return "root" if found.denied_root else "this user"
+
+
+def _who_may(found: Source) -> str:
+    if found.denied_root:
+        return "as a user who may (a server with root_squash takes root for nobody)"
+    return "as root, or as a user who may"
 
 
 def _let_go(found: Source) -> Remedy:
@@ -137,7 +159,8 @@ empty or broken, and its data set is not staged. **WARN** it is gone, empty or b
 staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
 is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
 copy that is as empty HP010 tells.
-**UNKNOWN** this user may not read it; or hostprep's record cannot be read, which would name it.
+**UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or
+hostprep's record cannot be read, which would name it.
 
 Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of a share:
 who hangs in it gets an error. If the mount is in fstab, `mount` brings it back.
