@@ -17,6 +17,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     Check,
     Finding,
+    Level,
     Measured,
     Remedy,
     Severity,
@@ -30,13 +31,14 @@ class Source:
     """A data set; ``mount`` is where the share is mounted that its source lies on, None for a disk.
 
     ``in_fstab`` says whether fstab can mount it again; ``denied_root``, that not even root may read
-    the source.
+    the source; ``waited_long``, that ten seconds were waited for it and not one.
     """
 
     dataset: DatasetLook
     mount: str | None
     in_fstab: bool
     denied_root: bool = False
+    waited_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ def look(context: Context) -> Facts:
         mount = mount_containing(dataset.origin.real or path, context.mounts)
         point = mount.target if mount is not None and is_remote(mount) else None
         denied_root = dataset.origin.state == "denied" and context.euid == 0
-        found.append(Source(dataset, point, point in mounted, denied_root))
+        waited_long = context.level is Level.FULL
+        found.append(Source(dataset, point, point in mounted, denied_root, waited_long))
     # The sources of the spec's own are known without their records.
     damaged = tuple(each for each in look_at_damaged(context) if each.target is None)
     return Facts(tuple(found), damaged)
@@ -82,11 +85,16 @@ def _judge_one(found: Source) -> Finding:
     if origin.state == "fine":
         status, remedy = Status.PASS, None
         message = f"{path} answers."
+    elif origin.state == "hangs" and not found.waited_long:
+        message = f"{_lower(origin.why)}; {so}."
+        remedy = Remedy(
+            ("hostprep check --full --only HP014",),
+            "a share that was idle, or is busy, may just be slow: that waits for ten seconds, and"
+            " where it really hangs, says how to let go of it",
+        )
     elif origin.state == "hangs":
         status = Status.FAIL
-        message = (
-            f"{origin.why[:1].lower()}{origin.why[1:].rstrip('.')}; processes that touch it hang."
-        )
+        message = f"{_lower(origin.why)}; processes that touch it hang."
         remedy = _let_go(found)
     elif origin.state == "denied" and dataset.is_there:
         status, remedy = Status.SKIP, None
@@ -118,6 +126,10 @@ def _judge_one(found: Source) -> Finding:
         "the spec" if dataset.in_spec else "hostprep's record of it",
         remedy=remedy,
     )
+
+
+def _lower(sentence: str) -> str:
+    return f"{sentence[:1].lower()}{sentence[1:].rstrip('.')}"
 
 
 def _who(found: Source) -> str:
@@ -154,15 +166,17 @@ CHECK = Check(
 The source of each data set is opened and its first entry read, by a child process that is given one
 second (with `--full` ten) and then left behind: a dead NFS server never hangs the check.
 
-**FAIL** it does not answer: whatever else touches it hangs as well, often for days. Or it is gone,
-empty or broken, and its data set is not staged. **WARN** it is gone, empty or broken, but what was
-staged from it is there: the copy cannot be brought up to date, that is all. A source that is empty
-is most often a disk or a share that is not mounted; nothing is to be staged from it then, and of a
-copy that is as empty HP010 tells.
+**FAIL** with `--full` it does not answer: whatever else touches it hangs as well, often for days.
+Or it is gone, empty, broken or slow, and its data set is not staged. **WARN** it is gone, empty or
+broken, or takes more than a second, but what was staged from it is there: the copy cannot be
+brought up to date, that is all. A source that is empty is most often a disk or a share that is not
+mounted; nothing is to be staged from it then, and of a copy that is as empty HP010 tells.
 **UNKNOWN** this user may not read it, and its copy is not there: where it is, that is a SKIP. Or
 hostprep's record cannot be read, which would name it.
 
-Bring the server or the disk back. Where that cannot be, `umount --force --lazy` lets go of a share:
-who hangs in it gets an error. If the mount is in fstab, `mount` brings it back.
+Where it did not answer, let `--full` wait longer first: a disk that sleeps, or a share that is
+mounted when it is used, takes its time. Bring the server or the disk back. Where that cannot be,
+`umount --force --lazy` lets go of a share: who hangs in it gets an error. If the mount is in fstab,
+`mount` brings it back.
 """,
 )
