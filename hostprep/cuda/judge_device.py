@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import CopyPoint, DeviceTrace
-from hostprep.host.gpu import BUSY_PERCENT
+from hostprep.host.gpu import BUSY_PERCENT, HARD_REASONS
 from hostprep.units import format_bytes, format_rate
 
 BANDWIDTH_SHARE = 0.5
@@ -12,7 +12,6 @@ BANDWIDTH_SHARE = 0.5
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 _NVML = "NVML"
-HARD_REASONS = ("hardware slowdown", "hardware thermal slowdown", "power brake")
 SOFT_REASONS = ("software thermal slowdown",)
 
 

@@ -20,6 +20,8 @@ UNKNOWN = 999
 # What is busier than this is at somebody's work.
 BUSY_PERCENT = 10
 _PAUSE_SECONDS = 0.08
+# How often a GPU is looked at whose hardware brakes.
+_LOOKS = 5
 
 # nvml.h, nvmlClocksEventReasons: why the clocks are below what they could be.
 _CLOCK_REASONS = (
@@ -33,6 +35,8 @@ _CLOCK_REASONS = (
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
+# Of these, what the hardware itself does.
+HARD_REASONS = ("hardware slowdown", "hardware thermal slowdown", "power brake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
     A driver that hangs never answers: ``gpu_bounded`` asks it in a process that can be left.
     A GPU that seems busy while no process is seen on it is looked at again, for at most
     ``settle_seconds``: the driver that starts for us, with ECC, keeps it busy for a moment too
-    (NVML's manual, nvmlDeviceGetUtilizationRates), and what has just ended still counts.
+    (NVML's manual, nvmlDeviceGetUtilizationRates), and what has just ended still counts. With
+    ``settle_seconds`` one whose hardware brakes is looked at again, too, for some 0.4 s.
     """
     try:
         import pynvml
@@ -113,15 +118,16 @@ def read_nvml(*, settle_seconds: float = 0.0) -> Nvml:
         cuda = _ask(pynvml.nvmlSystemGetCudaDriverVersion)
         until = time.monotonic() + settle_seconds
         opened = _open_devices()
+        gpus = [_settled(_gpu(index, handle), handle, until) for index, handle in opened.handles]
+        if settle_seconds:
+            gpus = _braked_for_long(gpus, [handle for _, handle in opened.handles])
         return Nvml(
             code=opened.code,
             problem=opened.problem,
             driver_version=None if driver is None else _text(driver),
             library_version=_library_version(),
             cuda_version=None if not cuda else (cuda // 1000, cuda % 1000 // 10),
-            gpus=tuple(
-                _settled(_gpu(index, handle), handle, until) for index, handle in opened.handles
-            ),
+            gpus=tuple(gpus),
             closed=opened.closed,
             lost=opened.lost,
         )
@@ -187,6 +193,23 @@ def lasting_reasons(seen: Sequence[Gpu]) -> tuple[str, ...] | None:
     )
 
 
+def _braked_for_long(gpus: Sequence[Gpu], handles: Sequence[Any]) -> list[Gpu]:
+    """Return the GPUs; where the hardware seems to brake, with those reasons that last."""
+    seen = {
+        number: [gpu]
+        for number, gpu in enumerate(gpus)
+        if not set(HARD_REASONS).isdisjoint(gpu.clock_reasons or ())
+    }
+    for _ in range(_LOOKS - 1 if seen else 0):
+        time.sleep(_PAUSE_SECONDS)
+        for number, looks in seen.items():
+            looks.append(replace(looks[0], clock_reasons=_clock_reasons(handles[number])))
+    return [
+        replace(gpu, clock_reasons=lasting_reasons(seen[number])) if number in seen else gpu
+        for number, gpu in enumerate(gpus)
+    ]
+
+
 def _settled(gpu: Gpu, handle: Any, until: float) -> Gpu:
     """Return the GPU with the least utilisation seen until it is idle, where nobody is on it."""
     import pynvml
@@ -250,11 +273,6 @@ def _gpu(index: int, handle: Any) -> Gpu:
     uuid = _ask(nvml.nvmlDeviceGetUUID, handle)
     pci = _ask(nvml.nvmlDeviceGetPciInfo, handle)
     utilisation = _ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-    # Renamed in 2023; drivers before that know the old name alone, which is to be removed.
-    reasons = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
-    old_name = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
-    if reasons is None and old_name is not None:
-        reasons = _ask(old_name, handle)
     persistence = _ask(nvml.nvmlDeviceGetPersistenceMode, handle)
     ecc = _ask(nvml.nvmlDeviceGetEccMode, handle)
     errors = None
@@ -278,9 +296,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
         link_width=_ask(nvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
         max_link_generation=_ask(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         max_link_width=_ask(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
-        clock_reasons=None
-        if reasons is None
-        else tuple(words for bit, words in _CLOCK_REASONS if reasons & bit),
+        clock_reasons=_clock_reasons(handle),
         persistence=None if persistence is None else bool(persistence),
         ecc=None if ecc is None else bool(ecc[0]),
         ecc_uncorrected=errors,
@@ -288,6 +304,19 @@ def _gpu(index: int, handle: Any) -> Gpu:
         if processes is None
         else tuple(GpuProcess(int(process.pid), process.usedGpuMemory) for process in processes),
     )
+
+
+def _clock_reasons(handle: Any) -> tuple[str, ...] | None:
+    import pynvml as nvml
+
+    # Renamed in 2023; drivers before that know the old name alone, which is to be removed.
+    reasons = _ask(nvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    old_name = getattr(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", None)
+    if reasons is None and old_name is not None:
+        reasons = _ask(old_name, handle)
+    if reasons is None:
+        return None
+    return tuple(words for bit, words in _CLOCK_REASONS if reasons & bit)
 
 
 def _library_version() -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hostprep.cuda.judge_device import HARD_REASONS, SOFT_REASONS
-from hostprep.host.gpu import Gpu
+from hostprep.cuda.judge_device import SOFT_REASONS
+from hostprep.host.gpu import HARD_REASONS, Gpu
 from hostprep.readiness.checks._gpus import (
     DRIVER_SECONDS,
     Facts,
@@ -65,7 +65,8 @@ CHECK = Check(
     limit_seconds=DRIVER_SECONDS,
     page="""\
 Why each GPU's clocks are below what they could be, by NVML. Idle, clocks that somebody set, a power
-cap and a screen are no faults.
+cap and a screen are no faults, and the brake that NVIDIA has reported for a moment when the clocks
+change is none either: where one is seen, it must last over most of five looks within 0.4 s.
 
 **FAIL** the hardware itself brakes: too hot, or an outside signal (power brake) from the supply or
 the board; the GPU then runs at half its clocks or less, and with it every other one that waits for

@@ -27,6 +27,11 @@ import json
 from hostprep.host.gpu import read_nvml
 print(json.dumps([gpu.utilisation_percent for gpu in read_nvml(settle_seconds=1.5).gpus]))
 """
+_REASONS = """
+import json
+from hostprep.host.gpu import read_nvml
+print(json.dumps([gpu.clock_reasons for gpu in read_nvml(settle_seconds=0.1).gpus]))
+"""
 _WATCH = """
 import json
 from hostprep.host.gpu import lasting_reasons, watch_gpu
@@ -97,6 +102,11 @@ def test_a_throttled_one(tmp_path: Path) -> None:
 def test_a_moment_s_slowdown_at_a_change_of_the_clocks_is_none(tmp_path: Path) -> None:
     assert ask(fake_nvml.build(tmp_path, GLITCH=0x8, REASONS=0x4), _WATCH) == ["power cap"]
     assert ask(fake_nvml.build(tmp_path, REASONS=0x8), _WATCH) == ["hardware slowdown"]
+    # Who asks for the state of all of them, as the check does, is not told of it either.
+    glitch = fake_nvml.build(tmp_path, DEVICES=2, GLITCH=0x8, REASONS=0x4)
+    assert ask(glitch, _REASONS) == [["power cap"], ["power cap"]]
+    brake = fake_nvml.build(tmp_path, DEVICES=2, GLITCH=0x8, REASONS=0x80)
+    assert ask(brake, _REASONS) == [["power brake"], ["power brake"]]
 
 
 def test_what_is_busy_without_a_process_is_looked_at_again(tmp_path: Path) -> None:
