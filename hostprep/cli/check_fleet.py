@@ -65,12 +65,12 @@ def _findings(hosts: list[dict[str, Any]]) -> list[str]:
     """Return what is wrong, worst first, with its hosts: what many have in common is said once."""
     from hostprep.readiness.report import subject_and_message
 
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    found: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for host in hosts:
         for check in host["report"]["checks"]:
             if check["status"] in _NAMED:
                 words = subject_and_message(check)
-                key = (check["status"], check["code"], words, _first_of(check["remedy"]))
+                key = (check["status"], check["code"], words, _cure(check["remedy"]))
                 found.setdefault(key, []).append(host["host"])
     lines: list[str] = []
     for key in sorted(found, key=lambda key: _NAMED.index(key[0])):
@@ -79,14 +79,18 @@ def _findings(hosts: list[dict[str, Any]]) -> list[str]:
         everywhere = len(names) == len(hosts) and len(names) > _MOST_NAMED
         where = f"all {len(names)} hosts" if everywhere else ", ".join(sorted(names))
         lines += ["", f"{status:<8}{code}  {words}", f"{'':8}on {where}"]
-        lines += [f"{'':8}-> {remedy}"] if remedy else []
+        lines += [f"{'':8}{'  ' if number else '->'} {line}" for number, line in enumerate(remedy)]
     return lines
 
 
-def _first_of(remedy: dict[str, Any] | None) -> str:
-    """Return the first line of a remedy: that it has more, the host's own check shows."""
-    lines = [] if remedy is None else [*remedy["commands"], *filter(None, [remedy["hint"]])]
-    return lines[0] if lines else ""
+def _cure(remedy: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return all commands of a remedy, or its words where it has none.
+
+    The first command alone would be no cure: it may remove what those after it bring back.
+    """
+    if remedy is None:
+        return ()
+    return tuple(remedy["commands"]) or tuple(filter(None, [remedy["hint"]]))
 
 
 def render_fleet(form: Format, fleet: dict[str, Any]) -> str:

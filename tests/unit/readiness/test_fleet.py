@@ -17,7 +17,7 @@ from hostprep.cli.output import json_text
 from hostprep.errors import UsageError
 from hostprep.readiness.fleet import HostReport, fleet_document, outliers
 from hostprep.readiness.formats import Format
-from hostprep.readiness.model import Measured, Status
+from hostprep.readiness.model import Measured, Remedy, Status
 from tests.kit.browser import browser
 from tests.unit.readiness.samples import HOST_CLASS, MEASUREMENTS, MOMENT, free, report, result
 
@@ -184,6 +184,22 @@ def test_what_many_hosts_have_in_common_is_said_once() -> None:
         *(one, "on lab-n00, lab-n01"),
         *(other, "on lab-z"),
     ]
+
+
+def test_a_cure_of_several_lines_is_shown_whole() -> None:
+    """The first one alone, pasted over a lab, would remove the data set and stage nothing."""
+    cure = Remedy(("hostprep unstage /mnt/ram/city", "hostprep stage /data/city"), "a hint")
+    words = Remedy((), "bring it back")
+    found = [
+        result("HP012", Status.FAIL, "city", "it is another.", remedy=cure),
+        result("HP014", Status.WARN, "city", "it is gone.", remedy=words),
+    ]
+    lines = fleet_text(
+        fleet_document([host("a", found=found)], unix_seconds=0, seconds=0)
+    ).splitlines()
+    first = lines.index("        -> hostprep unstage /mnt/ram/city")
+    assert lines[first + 1 : first + 3] == ["           hostprep stage /data/city", ""]
+    assert "        -> bring it back" in lines
 
 
 def test_every_host_is_in_every_format() -> None:
