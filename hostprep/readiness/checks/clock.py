@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from errno import EACCES, EPERM
 from typing import Any
 
 from hostprep.readiness.context import Context
@@ -22,10 +23,14 @@ _WORST_SECONDS = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What adjtimex(2) says: bit UNSYNC, and the most by which the clock may be wrong."""
+    """What adjtimex(2) says: bit UNSYNC, and the most by which the clock may be wrong.
+
+    ``refused``: this container or unit may not even ask.
+    """
 
     synchronised: bool
     error_at_most_seconds: float
+    refused: bool = False
 
 
 class _Timex(ctypes.Structure):
@@ -47,18 +52,31 @@ _adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
 def _ask_kernel() -> dict[str, Any]:
     timex = _Timex()  # modes of 0: nothing is set
     if _adjtimex(ctypes.byref(timex)) < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        number = ctypes.get_errno()
+        if number in (EPERM, EACCES):
+            return {"refused": True}
+        raise OSError(number, os.strerror(number))
     return {"status": timex.status, "maxerror": timex.maxerror}
 
 
 def look(context: Context) -> Facts:
     """Ask the kernel, whatever program tells it the time."""
     said = context.ask("adjtimex", _ask_kernel)
+    if said.get("refused"):
+        return Facts(False, 0.0, refused=True)
     return Facts(not said["status"] & _STA_UNSYNC, said["maxerror"] / 1e6)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge what the kernel knows of its clock."""
+    if facts.refused:
+        message = (
+            "this container or service may not ask the kernel for its clock (adjtimex is filtered),"
+            " so it was not looked at; on the host itself, or without ProtectClock=:"
+            " hostprep check --only HP060."
+        )
+        yield Finding(Status.SKIP, "clock", message, Measured("not looked at", None))
+        return
     error = facts.error_at_most_seconds
     fine = facts.synchronised and error <= _WORST_SECONDS
     message = f"the clock is kept right, to {format_seconds(error)} at most."
@@ -92,7 +110,7 @@ CHECK = Check(
     code="HP060",
     title="the clock is kept right",
     severity=Severity.MINOR,
-    verdicts=frozenset({Status.PASS, Status.WARN, Status.UNKNOWN}),
+    verdicts=frozenset({Status.PASS, Status.WARN, Status.UNKNOWN, Status.SKIP}),
     look=look,
     judge=judge,
     page="""\
@@ -104,7 +122,7 @@ its copy, logs of several hosts cannot be put in order, certificates and Kerbero
 
 **WARN** nobody tells the kernel the time, or it was last told long ago: what the clock may be wrong
 by is above 2.5 s. The kernel adds 0.5 ms to it for each second since, so that is after 80 minutes;
-systemd-timesyncd asks its server every 34 minutes or more often. **UNKNOWN** the kernel may not be
-asked, as in some containers.
+systemd-timesyncd asks its server every 34 minutes or more often. **UNKNOWN** the kernel gives
+an error. Where a container or a service (`ProtectClock=`) may not ask it, that is a SKIP.
 """,
 )
