@@ -81,7 +81,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     fine = facts.synchronised and error <= _WORST_SECONDS
     message = f"the clock is kept right, to {format_seconds(error)} at most."
     if not facts.synchronised:
-        message = "nobody keeps the clock right: it drifts, by seconds a week or more."
+        message = (
+            "nothing tells the kernel that its clock is right: where nobody keeps it, it drifts, by"
+            " seconds a week or more."
+        )
     elif not fine:
         message = f"the clock may be wrong by {format_seconds(error)}: its servers were not heard."
     yield Finding(
@@ -101,7 +104,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if fine
         else Remedy(
             ("apt-get install chrony", "systemctl enable --now chrony", "chronyc waitsync 12"),
-            "where systemd-timesyncd is there: timedatectl set-ntp true",
+            "where chrony runs already, it needs `rtcsync` in its configuration, or it does not"
+            " tell the kernel; where systemd-timesyncd is there: timedatectl set-ntp true; on RHEL"
+            " and its kin it is dnf install chrony, and the unit is chronyd",
         ),
     )
 
@@ -120,9 +125,10 @@ adjtimex(2), and by how much the clock may be wrong at most.
 A clock that is off confuses who compares times: a source on a file server looks newer or older than
 its copy, logs of several hosts cannot be put in order, certificates and Kerberos refuse.
 
-**WARN** nobody tells the kernel the time, or it was last told long ago: what the clock may be wrong
-by is above 2.5 s. The kernel adds 0.5 ms to it for each second since, so that is after 80 minutes;
-systemd-timesyncd asks its server every 34 minutes or more often. **UNKNOWN** the kernel gives
-an error. Where a container or a service (`ProtectClock=`) may not ask it, that is a SKIP.
+**WARN** nobody tells the kernel the time (a chrony without `rtcsync` keeps the clock right and does
+not tell), or it was last told long ago: what the clock may be wrong by is above 2.5 s. The kernel
+adds 0.5 ms to it for each second since, so that is after 80 minutes; systemd-timesyncd asks its
+server every 34 minutes or more often. **UNKNOWN** the kernel gives an error. Where a container or a
+service (`ProtectClock=`) may not ask it, that is a SKIP.
 """,
 )
