@@ -8,6 +8,9 @@ from typing import Any
 
 from hostprep.readiness.report import changed, subject_and_message, tally
 
+# CommonMark's code span: as many backticks at its end as at its beginning. One alone is none.
+_CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
+
 
 def markdown(report: dict[str, Any]) -> str:
     """Return the report as GitHub-flavoured Markdown: a table, worst first, then the remedies."""
@@ -29,8 +32,8 @@ def markdown(report: dict[str, Any]) -> str:
             if check["status"] not in ("PASS", "SKIP")
             else check["status"],
             check["code"],
-            _text(subject_and_message(check)),
-            _text(wanted),
+            _text(subject_and_message(check), cell=True),
+            _text(wanted, cell=True),
         )
         lines.append("| " + " | ".join(cells) + " |")
     for check in report["checks"]:
@@ -69,10 +72,20 @@ def _state(side: dict[str, Any]) -> str:
     return side["status"] or _text(side["measured"]["text"])
 
 
-def _text(text: str) -> str:
+def _text(text: str, *, cell: bool = False) -> str:
     """Return ``text`` so that Markdown takes none of it for its own; file names may hold anything.
 
-    Backticks stay, since messages mark commands with them.
+    Backticks stay, since messages mark commands with them. Between two of them escapes would show;
+    but the bar, which ends a ``cell`` of a table even there, loses its backslash with the table.
     """
     flat = " ".join(str(text).split())
-    return re.sub(r"([\\|*_<>\[\]#])", r"\\\1", flat)
+    escaped, end = "", 0
+    for span in _CODE.finditer(flat):
+        code = re.sub(r"(\\*)\|", r"\1\1\\|", span[0]) if cell else span[0]
+        escaped += _escaped(flat[end : span.start()]) + code
+        end = span.end()
+    return escaped + _escaped(flat[end:])
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\|*_<>\[\]#])", r"\\\1", text)

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import xmlschema
+from markdown_it import MarkdownIt
 from prometheus_client.parser import text_string_to_metric_families
 
 from hostprep.cli.check_text import report_text
@@ -19,7 +20,7 @@ from hostprep.cli.output import json_text
 from hostprep.readiness.baseline import compare
 from hostprep.readiness.formats import Format, render
 from hostprep.readiness.formats.prometheus import prometheus
-from hostprep.readiness.model import Measured, Status
+from hostprep.readiness.model import Measured, Remedy, Status
 from hostprep.readiness.report import ORDER
 from hostprep.readiness.shell import quote
 from tests.unit.readiness.samples import GIB, MEASUREMENTS, free, report, result
@@ -176,6 +177,20 @@ def test_markdown_keeps_its_table_whatever_names_hold() -> None:
         assert len(re.findall(r"(?<!\\)\|", row)) == 5, row
     assert "<script>" not in text
     assert "```sh\nhostprep mount /mnt/ram" in text
+
+
+def test_commands_in_markdown_are_shown_as_they_are_typed() -> None:
+    """As the parser that comes with rich reads it: escapes are none between backticks."""
+    line = "`ps -eo pid,wchan:30 | grep my_job*`"
+    hostile = "a ``b `c\\|d` <i>x</i> ` <b>y</b>"
+    found = [
+        result("HP001", Status.FAIL, "/x", f"{line} shows it.", remedy=Remedy((), f"see {line}")),
+        result("HP002", Status.FAIL, hostile, f"{hostile} is full."),
+    ]
+    page = MarkdownIt("commonmark").enable("table").render(render(Format.MARKDOWN, report(found)))
+    assert page.count("<code>ps -eo pid,wchan:30 | grep my_job*</code>") == 2
+    assert page.count("<td>") == 2 * 4
+    assert "<i>" not in page and "<b>" not in page
 
 
 @pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN, Format.NAGIOS, Format.JUNIT])
