@@ -9,7 +9,15 @@ import typer
 
 from hostprep.cli.keeping import keep
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, printable, wants_colour
+from hostprep.cli.output import (
+    emit_error,
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    wants_colour,
+)
+from hostprep.errors import HostprepError
 from hostprep.units import format_seconds
 
 if TYPE_CHECKING:
@@ -46,10 +54,24 @@ def verify(
     if report.traces:
         keep("verify", fields)
     if as_json:
-        emit_json("verify", fields)
+        error = _error(report)
+        if error is None:
+            emit_json("verify", fields)
+        else:
+            emit_error("verify", error, as_json=False)
+            emit_json("verify", {"error": error_fields(error), **fields}, ok=False)
     else:
         emit_text(_render(report))
     return EXIT_CODES[report.verdict]
+
+
+def _error(report: Report) -> HostprepError | None:
+    """Return why a report is worth nothing, where the instrument is broken."""
+    if report.verdict.value != "ERROR":
+        return None
+    first = next(check for check in report.checks if check.status is report.verdict)
+    message = f"the test itself is broken ({first.name} of {first.subject}): {first.message}"
+    return HostprepError(message.rstrip(".") + ".", first.remedy)
 
 
 def _render(report: Report) -> str:

@@ -62,6 +62,13 @@ def test_json(report: Report, capsys: pytest.CaptureFixture[str]) -> None:
         check.status.value for check in report.checks
     ]
     assert fields["traces"][0]["origin"] == "made"
+    # What exits with 1 has failed, and says so as every document does.
+    assert fields["ok"] is (report.verdict is not Status.ERROR)
+    if fields["ok"]:
+        assert "error" not in fields
+    else:
+        assert "it died" in fields["error"]["message"]
+        assert (fields["error"]["code"], fields["error"]["hint"]) == ("failed", BROKEN.remedy)
 
 
 class Silent:
