@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
@@ -23,16 +24,27 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Read the bus and the nodes; a GPU that is passed to a virtual machine is not the driver's."""
+    """Read the bus and the nodes; a GPU that another driver holds is not the driver's.
+
+    Those that are passed to a virtual machine are held by vfio-pci, or by a relative of it for each
+    kind of machine (nvgrace_gpu_vfio_pci).
+    """
     gpus = _gpus.look(context)
     devices = context.root / "sys/bus/pci/devices"
     on_bus = tuple(
         address
         for address in gpus.driver.pci_devices
-        if os.path.basename(os.path.realpath(devices / address / "driver")) != "vfio-pci"
+        if _driver_of(devices / address) in (None, "nvidia")
     )
     nodes = sum(node[-1].isdigit() for node in gpus.driver.nodes)
     return Facts(gpus, on_bus, nodes, "SLURM_JOB_ID" in context.environ)
+
+
+def _driver_of(device: Path) -> str | None:
+    try:
+        return os.path.basename(os.readlink(device / "driver"))
+    except OSError:
+        return None
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -95,10 +107,10 @@ CHECK = Check(
     judge=judge,
     limit_seconds=_gpus.DRIVER_SECONDS,
     page="""\
-How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's (one that is
-passed to a virtual machine is not). A container has the nodes `/dev/nvidia*` that it was given, and
-a job of Slurm its share: there no more is expected. GPUs that this process may not open are left to
-others, and counted apart.
+How many GPUs NVML shows, against the PCI devices of NVIDIA that are the driver's: bound to `nvidia`
+or to nothing (one that is passed to a virtual machine, or nouveau's, is not). A container has the
+nodes `/dev/nvidia*` that it was given, and a job of Slurm its share: there no more is expected.
+GPUs that this process may not open are left to others, and counted apart.
 
 **FAIL** the bus has more than the driver shows: a GPU has fallen off the bus (Xid 79), or its start
 failed (`RmInitAdapter failed` in the kernel's log). `torchrun` with one process for each GPU fails
