@@ -90,10 +90,12 @@ def judge(facts: Facts) -> Iterator[Finding]:
             f"{len(capped)} processors are held to {low / 1e6:.2f} GHz of {high / 1e6:.2f} GHz."
         )
     if status is Status.WARN:
+        # Where processors are of two kinds, the kernel lowers it to what each of them can.
+        highest = max((each.highest_khz or 0 for each in facts.policies), default=0)
         remedy = Remedy(
             (
                 *((_SET.format("performance", "scaling_governor"),) if slow else ()),
-                *((_SET.format(capped[0].highest_khz, "scaling_max_freq"),) if capped else ()),
+                *((_SET.format(highest, "scaling_max_freq"),) if capped else ()),
             ),
             "until the next boot; see whether tuned, power-profiles-daemon or tlp sets it",
         )
