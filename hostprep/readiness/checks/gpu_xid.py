@@ -125,11 +125,18 @@ def _judge_one(xid: Xid) -> Finding:
         Remedy(
             (
                 "nvidia-smi -q -d ECC,ROW_REMAPPER",
-                "nvidia-smi --gpu-reset" if of_note else "systemctl reboot",
+                f"nvidia-smi --gpu-reset -i {_function(xid.address)}"
+                if of_note
+                else "systemctl reboot",
             ),
             "end what uses the GPUs first; if it comes again, the card, its cables or its slot",
         ),
     )
+
+
+def _function(address: str) -> str:
+    """Return the address as nvidia-smi takes it: the driver's log leaves the function out."""
+    return address if "." in address else f"{address}.0"
 
 
 CHECK = Check(
