@@ -9,20 +9,40 @@ from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
+# capabilities(7): who has CAP_IPC_LOCK is not held to the limit. The kernel asks with capable(), so
+# it must be of the first user namespace, into which all users are mapped as they are.
+_IPC_LOCK = 1 << 14
+_ALL_USERS = "0 0 4294967295"
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``devices`` are the names of the InfiniBand devices; ``limit`` is None without any."""
+    """``devices`` are the names of the InfiniBand devices; ``limit`` is None without any.
+
+    ``privileged``: whoever has this process's capabilities is not held to it.
+    """
 
     devices: tuple[str, ...]
     limit: Limit | None
+    privileged: bool
 
 
 def look(context: Context) -> Facts:
     """Read the devices and the limit."""
     folder = context.root / "sys/class/infiniband"
     devices = tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
-    return Facts(devices, read_limit(context, "Max locked memory") if devices else None)
+    if not devices:
+        return Facts(devices, None, privileged=False)
+    return Facts(devices, read_limit(context, "Max locked memory"), _is_privileged(context))
+
+
+def _is_privileged(context: Context) -> bool:
+    users = (context.read("proc/self/uid_map") or "").split()
+    for line in (context.read("proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return bool(int(value, 16) & _IPC_LOCK) and users == _ALL_USERS.split()
+    return False
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -34,7 +54,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
     status, remedy = Status.PASS, None
     devices = ", ".join(facts.devices)
     message = f"memory may be locked without limit, as {devices} needs it."
-    if facts.limit.soft is not None:
+    if facts.limit.soft is not None and facts.privileged:
+        message = (
+            f"{facts.limit.shown} bytes is the limit, and CAP_IPC_LOCK, which this process has, is"
+            f" not held to it: memory may be locked as {devices} needs it. For other users see"
+            " their own limit."
+        )
+    elif facts.limit.soft is not None:
         status = Status.WARN
         message = (
             f"only {facts.limit.shown} bytes may be locked, and {devices} locks what it sends:"
@@ -67,7 +93,8 @@ The soft limit of locked memory (`ulimit -l`), on hosts with InfiniBand alone: w
 it must be locked, and NCCL fails where the limit is small. Memory that CUDA pins (`pin_memory`) is
 locked by the driver and not held to this limit, so elsewhere this is skipped.
 
-**WARN** the limit is not "unlimited".
+**WARN** the limit is not "unlimited". Root, and who else has CAP_IPC_LOCK outside of containers of
+ordinary users, is not held to it and passes: check as the user who trains.
 
 `ulimit -l unlimited` in the job script; for services `LimitMEMLOCK=infinity`, for logins a line
 `* - memlock unlimited` in `/etc/security/limits.conf`.
