@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -73,12 +74,22 @@ def hold_only(keep: int) -> None:
     """Close all that this process has open but ``keep``.
 
     A child that is left behind, stuck, would hold a lock, or the pipe that our reader waits at.
+    What is open is asked for: where there is no close_range(2), each number up to the limit would
+    be tried, and in a container that may be 10^9.
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)
-    os.closerange(3, keep)
-    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    try:
+        opened = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:  # no /proc, or not ours to read
+        os.closerange(3, keep)
+        os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+        return
+    for descriptor in opened:
+        if descriptor > 2 and descriptor != keep:
+            with contextlib.suppress(OSError):  # the listing's own is closed already
+                os.close(descriptor)
 
 
 def leave(child: int) -> None:

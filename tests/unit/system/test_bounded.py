@@ -47,6 +47,20 @@ def children() -> list[int]:
     return [child.pid for child in psutil.Process().children()]
 
 
+def test_it_closes_what_is_open_and_does_not_try_every_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the kernel has no close_range(2), a limit of 10^9 would take minutes."""
+    monkeypatch.setattr(os, "closerange", lambda low, high: time.sleep((high - low) * 1e-3))
+    with open(os.devnull) as file:
+        os.dup2(file.fileno(), 900)
+        try:
+            held = ask_in_child(lambda: os.listdir("/proc/self/fd"), patience_seconds=5)
+        finally:
+            os.close(900)
+    assert len(held) == 5 and "900" not in held, "0, 1, 2, the pipe and the listing's own"
+
+
 def test_it_holds_nothing_of_ours_open() -> None:
     """A reader of our pipe is not kept waiting by a child that is stuck."""
     code = (
