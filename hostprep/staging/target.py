@@ -17,7 +17,7 @@ from hostprep.staging.manifest import Record
 from hostprep.staging.private import private_name
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
-from hostprep.volumes.records import all_records, read_record
+from hostprep.volumes.records import all_records
 
 # How long a source may take to say where it lies, which a dead network mount never does.
 _PATIENCE_SECONDS = 2.0
@@ -176,15 +176,11 @@ def check_in_volume(parent_fd: int, volume: str) -> None:
     Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
     would lie below the mount point then, on the disk, and out of sight after the next mount.
     """
-    mount, record = mount_of(parent_fd, read_mounts()), read_record(volume)
-    if (
-        mount is not None
-        and (mount.target, mount.fstype) == (volume, "tmpfs")
-        # The name too, since the kernel gives a free number to the next one. A record without a
-        # number was written right before the mount.
-        and (record is None or record.device in (None, mount.device))
-        and (record is None or record.source == mount.source)
-    ):
+    # Loaded while the source is scanned, not with every command that looks at a target.
+    from hostprep.volumes.facts import is_volume
+
+    mount = mount_of(parent_fd, read_mounts())
+    if mount is not None and mount.target == volume and is_volume(mount):
         return
     raise Refused(
         f"the volume {volume} is not mounted any more, or something else is mounted there;"

@@ -50,26 +50,14 @@ class VolumeFacts:
     @property
     def fstab_entry(self) -> FstabEntry | None:
         """Our own line for this volume in fstab, if there is one."""
-        for entry in entries(self.fstab or b""):
-            if entry.owner_id == self.volume_id and entry.target == self.path:
-                return entry
-        return None
+        return our_line(self.path, self.fstab or b"")
 
     @property
     def is_ours(self) -> bool:
         """Whether hostprep mounted the tmpfs that is there, itself or through its fstab line."""
-        mount, record = self.mount, self.record
-        if mount is None or mount.fstype != "tmpfs":
-            return False
-        # A record without device was written right before a mount that was then interrupted.
-        recorded = (
-            record is not None
-            and record.boot_id == self.boot_id
-            and record.device in (None, mount.device)
-            and record.source == mount.source
+        return self.mount is not None and _mounted_by_us(
+            self.mount, self.record, self.fstab_entry, self.boot_id
         )
-        by_fstab = self.fstab_entry is not None and mount.source in (SOURCE, "tmpfs")
-        return recorded or by_fstab
 
 
 def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
@@ -98,6 +86,40 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
     )
+
+
+def is_volume(mount: Mount) -> bool:
+    """Whether what is mounted there is a volume that hostprep mounted, itself or through fstab.
+
+    Raises ``HostprepError`` for a record that cannot be read.
+    """
+    fstab, _ = _read_fstab()
+    line = our_line(mount.target, fstab or b"")
+    return _mounted_by_us(mount, read_record(mount.target), line, boot_id())
+
+
+def our_line(path: str, fstab: bytes) -> FstabEntry | None:
+    """Return our own line for a volume at ``path``, if ``fstab`` has one."""
+    for entry in entries(fstab):
+        if entry.owner_id == volume_id_for(path) and entry.target == path:
+            return entry
+    return None
+
+
+def _mounted_by_us(
+    mount: Mount, record: VolumeRecord | None, line: FstabEntry | None, boot_id: str
+) -> bool:
+    if mount.fstype != "tmpfs":
+        return False
+    # The name too, since the kernel gives a free number to the next one. A record without device
+    # was written right before a mount that was then interrupted.
+    recorded = (
+        record is not None
+        and record.boot_id == boot_id
+        and record.device in (None, mount.device)
+        and record.source == mount.source
+    )
+    return recorded or (line is not None and mount.source in (SOURCE, "tmpfs"))
 
 
 def _read_fstab() -> tuple[bytes | None, Refused | None]:

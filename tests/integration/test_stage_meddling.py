@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +20,12 @@ from hostprep.cli.main import run
 from hostprep.staging import private as private_module
 from hostprep.staging import unstage as unstaging
 from tests.kit.compare import differences
+from tests.kit.converging import QUIET, apply, keys, write_spec
 from tests.kit.stagecraft import NOBODY, hostprep, make_private, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def precious(folder: Path) -> Path:
@@ -249,6 +253,38 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
     assert hostprep("status")["datasets"][0]["state"] == "missing"
     hostprep("unstage", "data")
     assert hostprep("status")["datasets"] == []
+
+
+@pytest.mark.parametrize("since", ["a reboot", "an unmounting"])
+def test_a_volume_that_fstab_mounted_again_is_staged_into_by_its_owner(
+    since: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary user changes no record: it still tells of the mount before."""
+    for name in ("fstab", "unit_dir", "run_dir"):
+        monkeypatch.setenv(f"HOSTPREP_{name.upper()}", str(safe_dir / name))
+    volume, identity = safe_dir / "volume", safe_dir / "boot-id"
+    volumes = [{"path": volume, "size": "64M", "owner": "65534:65534"}]
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=volumes)
+    apply(spec)
+    write_spec(spec, volumes=volumes, datasets=[{"source": source, "volume": volume}])
+    subprocess.run(["umount", volume], check=True)
+    other = safe_dir / "other"  # takes the number that the kernel has free now
+    other.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "other", other], check=True)
+    subprocess.run(["mount", "--fstab", os.environ["HOSTPREP_FSTAB"], volume], check=True)
+    (safe_dir / "state/datasets").mkdir()
+    for name in ("run_dir", "state", "state/datasets"):
+        (safe_dir / name).chmod(0o777)
+    if since == "a reboot":
+        identity.write_text(f"{uuid.uuid4()}\n")
+        subprocess.run(["mount", "--bind", identity, BOOT_ID], check=True)
+    try:
+        done = hostprep("apply", spec, "--yes", *QUIET, prefix=NOBODY)
+    finally:
+        if since == "a reboot":
+            subprocess.run(["umount", BOOT_ID], check=True)
+    assert keys(done["done"]) == [("dataset", "data")]
+    assert differences(source, volume / "data", owners=False) == []
 
 
 @pytest.mark.parametrize("place", ["new", "class-1/new", "class-5", "link"])
