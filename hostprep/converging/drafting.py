@@ -14,6 +14,7 @@ from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.packages import look_at_packages
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.memory import ram_for_percent
+from hostprep.host.mounts import lies_in
 from hostprep.spec import DatasetSpec, SpecError
 from hostprep.spec.loading import parse_spec
 from hostprep.staging.manifest import all_records, damaged_records
@@ -174,6 +175,10 @@ def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
             notes.append(f"{record.name} is left out: its volume {record.volume} is not mounted")
             continue
         to = os.path.dirname(record.target) if record.volume is None else None
+        within = next((path for path in volumes if to and to != path and lies_in(to, path)), None)
+        if within is not None:
+            notes.append(f"{record.name} is left out: a spec stages directly below {within} alone")
+            continue
         found.append(
             DatasetSpec(record.name, record.source, record.volume, to, record.name in at_boot)
         )

@@ -214,6 +214,13 @@ class _Checker:
                 # As a mere directory the volume's room would not be counted before it is mounted,
                 # nor the copy be known to go with it.
                 volume, to = to, None
+            elif to is not None and (inside := [path for path in _above(to) if path in declared]):
+                # For the same reasons, and below the volume no path but its own can be staged to.
+                self._note(
+                    (*where, "to"),
+                    f"{shown(to)} lies in the volume {shown(inside[0])}; set `volume` instead, by"
+                    " which data sets lie directly below it",
+                )
             dataset = DatasetSpec(name, source, volume, to, bool(entry.at_boot))
             found.append(dataset)
             targets.append((index, "name" if entry.name else "source", dataset.target))

@@ -312,6 +312,14 @@ class TestDrafting:
         assert keys(plan(drafted)["changes"]) == [("fstab", str(safe_dir / "v"))]
         hostprep("unmount", safe_dir / "v")
 
+    def test_what_was_staged_inside_a_volume_is_left_out(self, spec: Path, safe_dir: Path) -> None:
+        hostprep("stage", safe_dir / "two", "--to", safe_dir / "a/sets")
+        drafted = safe_dir / "drafted.yml"
+        (note,) = hostprep("spec", "init", drafted)["notes"]
+        assert note == f"two is left out: a spec stages directly below {safe_dir / 'a'} alone"
+        named = [each["name"] for each in hostprep("spec", "check", drafted)["datasets"]]
+        assert sorted(named) == ["one", "three", "two"]
+
     def test_a_spec_is_never_overwritten(self, spec: Path) -> None:
         before = spec.read_bytes()
         refused = hostprep("spec", "init", spec, expect=5)

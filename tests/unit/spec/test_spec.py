@@ -336,6 +336,14 @@ SIZES = f"accepted: {SIZE_FORMS}"
             ["2: datasets[0].name: '/m/v' would hold the volume '/m/v'; set it apart"],
         ),
         (
+            "volumes: [{path: /m, size: 1G}, {path: /m/v, size: 1G}]\n"
+            "datasets: [{source: /x, to: /m/v/sets}]",
+            [
+                "2: datasets[0].to: '/m/v/sets' lies in the volume '/m/v'; set `volume` instead, by"
+                " which data sets lie directly below it"
+            ],
+        ),
+        (
             "datasets: [{source: /, to: /nvme}]",
             ["1: datasets[0].source: cannot give the name: it is no name; add `name`"],
         ),
