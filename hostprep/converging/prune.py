@@ -155,7 +155,7 @@ def going_volumes(leftovers: Leftovers, needed: Collection[str]) -> dict[str, Fr
     Those are left out in which one of ``needed`` lies: paths that must still be there meanwhile.
     """
     return {
-        path: Freed(plan.live.used_bytes, plan.live.promised_bytes if plan.forget else 0)
+        path: Freed(plan.live.used_bytes, plan.live.promised_bytes)
         for path, plan in leftovers.volumes
         if isinstance(plan, UnmountPlan) and plan.refusal is None and plan.live is not None
         if not any(lies_in(each, path) for each in needed)

@@ -19,6 +19,9 @@ from hostprep.volumes.model import SOURCE, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
+# What a volume that has a line in fstab is called in /proc/mounts, by whoever mounted it.
+_FSTAB_SOURCES = (SOURCE, "tmpfs")
+
 
 @dataclass(frozen=True, slots=True)
 class VolumeFacts:
@@ -79,7 +82,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         live=read_live(path, mounts),
         mounts_below=tuple(m.target for m in mounts if m.target.startswith(path + "/")),
         headroom=read_headroom(root),
-        promised_bytes=_promised(path, mounts),
+        promised_bytes=_promised(path, mounts, fstab or b""),
         support=tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None),
         record=read_record(path),
         fstab=fstab,
@@ -119,7 +122,7 @@ def _mounted_by_us(
         and record.device in (None, mount.device)
         and record.source == mount.source
     )
-    return recorded or (line is not None and mount.source in (SOURCE, "tmpfs"))
+    return recorded or (line is not None and mount.source in _FSTAB_SOURCES)
 
 
 def _read_fstab() -> tuple[bytes | None, Refused | None]:
@@ -129,13 +132,21 @@ def _read_fstab() -> tuple[bytes | None, Refused | None]:
         return None, Refused(error.message, error.hint)
 
 
-def _promised(path: str, mounts: Sequence[Mount]) -> int:
+def _promised(path: str, mounts: Sequence[Mount], fstab: bytes) -> int:
+    """Return what the other volumes may still come to take.
+
+    Those too that only their line in fstab tells of: a power cut may take a record.
+    """
+    known = {record.path for record in all_records()}
+    known |= {
+        mount.target
+        for mount in mounts
+        if mount.source in _FSTAB_SOURCES and our_line(mount.target, fstab) is not None
+    }
     promised = 0
-    for record in all_records():
-        if record.path == path:
-            continue
+    for other in known - {path}:
         try:
-            live = read_live(record.path, mounts)
+            live = read_live(other, mounts)
         except HostprepError:
             continue  # unmounted since the list of mounts was read
         if live is not None:

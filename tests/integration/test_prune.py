@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hostprep.host.memory import read_headroom
+from hostprep.volumes.fstab import volume_id_for
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
@@ -174,9 +175,14 @@ def staged_in_most_of_the_memory(spec: Path, at: Path) -> dict[str, Any]:
     return volume
 
 
-def test_a_volume_is_replaced_by_another_of_its_size(spec: Path, safe_dir: Path) -> None:
+@pytest.mark.parametrize("known_by", ["record", "fstab"])
+def test_a_volume_is_replaced_by_another_of_its_size(
+    known_by: str, spec: Path, safe_dir: Path, state: Path
+) -> None:
     old, new = safe_dir / "old", safe_dir / "new"
     volume = staged_in_most_of_the_memory(spec, old)
+    if known_by == "fstab":  # its line is flushed to the disk, its record is not
+        (state / "volumes" / f"{volume_id_for(str(old))}.json").unlink()
     write_spec(spec, volumes=[{**volume, "path": new}], datasets=[{"source": "one", "volume": new}])
     (refusal,) = plan(spec, expect=5)["refusals"]  # nobody said that the old one may go
     assert "promised to other volumes" in refusal["message"]
@@ -185,7 +191,8 @@ def test_a_volume_is_replaced_by_another_of_its_size(spec: Path, safe_dir: Path)
     order = keys(planned["changes"])
     gone = [order.index(key) for key in (("dataset", str(old / "one")), ("volume", str(old)))]
     assert max(gone) < order.index(("volume", str(new)))
-    assert (new / "one" / "hard").exists() and not old.exists()
+    assert (new / "one" / "hard").exists() and not os.path.ismount(old)
+    assert known_by == "fstab" or not old.exists()
     assert apply(spec, "--prune")["changed"] is False
 
 
