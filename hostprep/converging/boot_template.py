@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hostprep.converging.boot_record import BootRecord
+from hostprep.host.mounts import lies_in
 from hostprep.system.resources import data_path
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 MARKER = "# Made by hostprep for `at_boot: true`"
 # Where hostprep keeps its things, if moved: a service without them would look elsewhere.
-_CARRIED = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR", "HOSTPREP_FSTAB")
+_DIRECTORIES = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR")
+_CARRIED = (*_DIRECTORIES, "HOSTPREP_FSTAB")
 _MADE_READ_ONLY = ("/usr", "/boot", "/efi", "/etc")
 
 
@@ -25,6 +27,8 @@ def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str,
 
     ``environment`` holds ``NAME=VALUE`` pairs.
     """
+    variables = dict(variable.split("=", 1) for variable in environment)
+    own = [variables[name] for name in _DIRECTORIES if name in variables]
     text = _template().render(
         marker=MARKER,
         unit=record.unit,
@@ -34,7 +38,13 @@ def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str,
         remote=record.remote,
         command=(*command, "restage", record.name),
         environment=environment,
-        below_system=any(record.parent.startswith(f"{tree}/") for tree in _MADE_READ_ONLY),
+        # Each of those trees is a mount point for the service: what it writes to there it could
+        # not, and of a source there it would find that it lies on another file system than before.
+        below_system=any(
+            lies_in(path, tree)
+            for path in (record.parent, record.source, *own)
+            for tree in _MADE_READ_ONLY
+        ),
     )
     return text.encode(errors="surrogateescape")
 

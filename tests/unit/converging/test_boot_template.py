@@ -129,11 +129,19 @@ def test_names_are_escaped_as_systemd_escape_does(name: str) -> None:
     assert dataset_of(unit) == name
 
 
-def test_what_lies_below_a_tree_that_would_be_read_only_is_left_writable() -> None:
-    text = render(RECORD, ("/bin/true",), ()).decode()
-    assert "\nProtectSystem=full\n" in text
-    local = dataclasses.replace(RECORD, parent="/usr/local/data")
-    assert "ProtectSystem" not in render(local, ("/bin/true",), ()).decode()
+def test_what_lies_below_a_tree_that_would_be_read_only_is_left_as_it_is() -> None:
+    """Read-only, such a tree is a mount point of the service's, as which no record has it."""
+    kept = ("HOSTPREP_STATE_DIR=/srv/state", "HOSTPREP_FSTAB=/etc/other")
+    assert "\nProtectSystem=full\n" in render(RECORD, ("/usr/bin/true",), kept).decode()
+    target = dataclasses.replace(RECORD, parent="/usr/local/data")
+    source = dataclasses.replace(RECORD, source="/usr/share/data")
+    for record, variables in (
+        (target, ()),
+        (source, ()),
+        (RECORD, ("HOSTPREP_STATE_DIR=/usr/local/state",)),
+        (RECORD, ("HOSTPREP_RUN_DIR=/etc/run=1",)),
+    ):
+        assert "ProtectSystem" not in render(record, ("/bin/true",), variables).decode()
 
 
 def test_the_marker_is_the_first_line() -> None:
