@@ -76,6 +76,9 @@ def test_systemd_understands_what_is_meant(units: Path) -> None:
     plain, strange = block(dumped, RECORD.unit), block(dumped, odd.unit)
     assert "RequiresMountsFor: /srv/data" in plain
     assert "RequiresMountsFor: /mnt/ram" in plain
+    # Where hostprep itself and its state are: neither need be on the root file system.
+    assert f"RequiresMountsFor: {sys.executable}" in plain
+    assert "RequiresMountsFor: /a b" in plain
     assert f"RequiresMountsFor: /srv/{ODD}" in strange
     assert f"RequiresMountsFor: /mnt/{ODD}" in strange
     assert f"Description: Stage {ODD} into /mnt/{ODD} (hostprep)" in strange
