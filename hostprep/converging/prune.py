@@ -190,7 +190,8 @@ def _look_at_volumes(
     for path in paths:
         plan = found[path] = _look_at_unmounting(path, going)
         if isinstance(plan, UnmountPlan) and plan.refusal is None:
-            going.volumes.add(path)
+            if plan.unmount:  # else what lies in its place is somebody's, and stays
+                going.volumes.add(path)
             going.directories.update(plan.remove_dirs)
     return tuple(found.items())
 
@@ -210,9 +211,11 @@ class _Going:
             return False
         if path not in self.directories:
             return True
-        return path not in self.volumes and any(
-            self.leaves(f"{path}/{name}") for name in os.listdir(path)
-        )
+        if path in self.volumes:
+            return False
+        if os.path.islink(path) or not os.path.isdir(path):
+            return True  # put in the place of what hostprep made
+        return any(self.leaves(f"{path}/{name}") for name in os.listdir(path))
 
 
 def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError:

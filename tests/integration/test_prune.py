@@ -267,6 +267,32 @@ def test_what_lies_beside_a_volume_inside_another_keeps_both(
     assert snapshot(outer) == before
 
 
+@pytest.mark.parametrize("instead", ["an entry", "a file", "a link", "nothing"])
+def test_what_lies_where_an_inner_volume_was_mounted_keeps_the_outer(
+    spec: Path, safe_dir: Path, instead: str
+) -> None:
+    outer = nest(spec, safe_dir)
+    inner = outer / "deep" / "inner"
+    subprocess.run(["umount", inner], check=True)
+    if instead == "an entry":
+        (inner / "note").write_text("mine")
+    elif instead != "nothing":
+        inner.rmdir()
+        if instead == "a file":
+            inner.write_text("mine")
+        else:
+            inner.symlink_to(safe_dir / "state" / "none")
+    if instead == "nothing":
+        assert apply(spec, "--prune")["done"] and not outer.exists()
+        return
+    before = snapshot(outer)
+    (refusal,) = plan(spec, "--prune", expect=5)["refusals"]
+    assert refusal["subject"] == str(outer)
+    assert "still holds" in refusal["message"] and "(deep)" in refusal["message"]
+    apply(spec, "--prune", expect=5)
+    assert snapshot(outer) == before
+
+
 def test_one_name_in_two_places_is_two_data_sets(spec: Path, safe_dir: Path) -> None:
     write_spec(
         spec, datasets=[{"source": "one", "to": safe_dir / place} for place in ("disk", "other")]
