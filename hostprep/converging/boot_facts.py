@@ -14,6 +14,7 @@ from hostprep.host.block import StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.manifest import load_record
+from hostprep.staging.space import IN_MEMORY
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
@@ -55,7 +56,7 @@ class Footing:
     """Where a data set's source and target lie now; None is what is not there.
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
-    may need the network.
+    may need the network. ``in_memory``: the target is on a tmpfs that is no volume of the spec's.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Footing:
     target_mount: str | None
     volume_size_bytes: int | None
     digest: str | None
+    in_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,7 @@ def _footing(dataset: DatasetSpec) -> Footing:
         target_mount=None if mount is None else mount.target,
         volume_size_bytes=None if live is None else live.size_bytes,
         digest=None if staged is None else staged.digest,
+        in_memory=mount is not None and mount.fstype in IN_MEMORY,
     )
 
 

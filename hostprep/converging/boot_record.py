@@ -37,7 +37,8 @@ class BootRecord:
     is a tmpfs volume, which must then have at least ``volume_size_bytes``. ``source_mount`` and
     ``target_mount`` are the mount points that source and parent lay on: nothing is staged from or
     into another file system. ``remote``: the source is on a network file system. ``digest`` is
-    that of the data set when it was last staged, None where it is not known.
+    that of the data set when it was last staged, None where it is not known. ``reserve_bytes`` is
+    the memory that a target in memory, other than a volume, must leave; None for the default.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BootRecord:
     remote: bool
     digest: str | None = None
     verify: str = "readback"
+    reserve_bytes: int | None = None
 
     @property
     def target(self) -> str:

@@ -84,11 +84,16 @@ class BootPlan:
 
 
 def plan_boot(
-    datasets: tuple[DatasetSpec, ...], facts: BootFacts, *, prune: bool = False
+    datasets: tuple[DatasetSpec, ...],
+    facts: BootFacts,
+    *,
+    prune: bool = False,
+    reserve_bytes: int | None = None,
 ) -> BootPlan:
     """Return what has to be done so that exactly the ``at_boot`` ones of ``datasets`` come back.
 
     Services of others stay, unless ``prune`` says otherwise. ``facts`` are of the same data sets.
+    ``reserve_bytes`` is the memory that a target in memory must leave, None for what is recorded.
     """
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     steps: list[BootStep] = []
@@ -101,7 +106,7 @@ def plan_boot(
             continue
         units.add(unit)
         try:
-            steps.append(_plan_one(dataset, facts))
+            steps.append(_plan_one(dataset, facts, reserve_bytes))
         except Refused as refusal:
             steps.append(_refused(dataset, refusal))
     ours = [installed.unit for installed in facts.installed if _made_by_us(installed)]
@@ -148,7 +153,7 @@ def apply_boot(plan: BootPlan, observer: Callable[[Change], None] | None = None)
             observer(change)
 
 
-def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
+def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None) -> BootStep:
     name, unit = dataset.name, unit_name(dataset.name)
     if len(unit) > _LONGEST_UNIT_NAME:
         raise Refused(
@@ -166,7 +171,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
             "move it away, or give the data set another `name`",
         )
     earlier = facts.record_of(name)
-    record = _wanted_record(dataset, footing, earlier)
+    record = _wanted_record(dataset, footing, earlier, reserve_bytes)
     content = render(record, facts.command, facts.environment)
     changes = []
     if differing := _differences(record, earlier):
@@ -200,7 +205,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts) -> BootStep:
 
 
 def _wanted_record(
-    dataset: DatasetSpec, footing: Footing, earlier: BootRecord | None
+    dataset: DatasetSpec, footing: Footing, earlier: BootRecord | None, reserve_bytes: int | None
 ) -> BootRecord:
     """Return the record as the spec and the host have it; what is not there now, as it was."""
     if earlier is not None and earlier.source != footing.source:
@@ -217,6 +222,8 @@ def _wanted_record(
     size_bytes = footing.volume_size_bytes
     if size_bytes is None and earlier is not None:
         size_bytes = earlier.volume_size_bytes
+    if reserve_bytes is None and earlier is not None:
+        reserve_bytes = earlier.reserve_bytes
     return BootRecord(
         name=dataset.name,
         source=footing.source,
@@ -227,6 +234,8 @@ def _wanted_record(
         target_mount=footing.target_mount,
         remote=remote,
         digest=footing.digest or (earlier.digest if earlier is not None else None),
+        # A volume was held against the memory when it was mounted.
+        reserve_bytes=reserve_bytes if footing.in_memory else None,
     )
 
 
@@ -242,6 +251,7 @@ def _differences(record: BootRecord, earlier: BootRecord | None) -> str:
         "source_mount": "the mount point of its source",
         "target_mount": "the mount point of its target",
         "remote": "the kind of its source's file system",
+        "reserve_bytes": "the memory that it must leave",
     }
     changed = [said for key, said in words.items() if getattr(record, key) != getattr(earlier, key)]
     return f"changed: {', '.join(changed)}" if changed else ""

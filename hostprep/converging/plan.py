@@ -100,7 +100,7 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
             *(each for each in left if _lies_in(each.subject, first)),
             *volumes,
             *plan_datasets(facts.datasets),
-            *plan_services(facts.boot, prune=options.prune),
+            *plan_services(facts.boot, prune=options.prune, reserve_bytes=options.reserve_bytes),
             *(each for each in left if not _lies_in(each.subject, first)),
         ),
     )

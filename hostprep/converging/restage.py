@@ -154,6 +154,7 @@ def _request(record: BootRecord) -> StageRequest:
         parent=record.parent,
         # What is mounted is larger than this already, and stays as it is.
         volume_size_bytes=PAGE_BYTES if record.volume else None,
+        reserve_bytes=record.reserve_bytes,
         verify=Verify(record.verify),
     )
 

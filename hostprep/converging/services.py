@@ -19,10 +19,16 @@ class BootTask:
 
     datasets: tuple[DatasetSpec, ...]
     unit: str
+    reserve_bytes: int | None = None
 
     def carry_out(self, observer: Observer) -> None:
         """Look again, now that volume and data set are there, and apply the one step."""
-        plan = plan_boot(self.datasets, gather_boot(self.datasets), prune=not self.datasets)
+        plan = plan_boot(
+            self.datasets,
+            gather_boot(self.datasets),
+            prune=not self.datasets,
+            reserve_bytes=self.reserve_bytes,
+        )
         steps = tuple(step for step in plan.steps if step.unit == self.unit)
         for step in steps:
             if step.refusal is not None:
@@ -59,12 +65,16 @@ def look_at_boot(
     return BootLook(known, unknown, dataclasses.replace(facts, footings=footings))
 
 
-def plan_services(look: BootLook, *, prune: bool) -> tuple[ObjectPlan, ...]:
+def plan_services(
+    look: BootLook, *, prune: bool, reserve_bytes: int | None = None
+) -> tuple[ObjectPlan, ...]:
     """Return the plan of each boot service, of left over ones too. Pure."""
-    plan = plan_boot(look.datasets, look.facts, prune=prune)
+    plan = plan_boot(look.datasets, look.facts, prune=prune, reserve_bytes=reserve_bytes)
     wanted = {dataset.name: dataset for dataset in look.datasets if dataset.at_boot}
     objects = [
-        _left(step) if step.subject in look.unknown else _object(step, wanted.get(step.subject))
+        _left(step)
+        if step.subject in look.unknown
+        else _object(step, wanted.get(step.subject), reserve_bytes)
         for step in plan.steps
     ]
     if objects:
@@ -79,14 +89,15 @@ def _left(step: BootStep) -> ObjectPlan:
     )
 
 
-def _object(step: BootStep, dataset: DatasetSpec | None) -> ObjectPlan:
+def _object(step: BootStep, dataset: DatasetSpec | None, reserve_bytes: int | None) -> ObjectPlan:
+    datasets = () if dataset is None else (dataset,)
     return ObjectPlan(
         Kind.BOOT,
         step.subject,
         changes=step.changes,
         unchanged=step.unchanged,
         refusal=step.refusal,
-        task=BootTask(() if dataset is None else (dataset,), step.unit) if step.changes else None,
+        task=BootTask(datasets, step.unit, reserve_bytes) if step.changes else None,
         # A data set goes by its name, or by its place where another has the same name.
         after=tuple((Kind.DATASET, name) for name in (dataset.name, dataset.target))
         if dataset is not None

@@ -6,6 +6,8 @@ another, and the run directory is empty.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -18,10 +20,11 @@ from typing import Any
 import pytest
 
 from hostprep.converging.boot_facts import gather_boot
-from hostprep.converging.boot_record import load_boot_record
+from hostprep.converging.boot_record import load_boot_record, save_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
 from hostprep.spec.model import DatasetSpec
 from tests.kit import failing_fs as failing
+from tests.kit.converging import apply, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, rewrite, run_hostprep
 
@@ -211,6 +214,29 @@ def test_a_target_directory_on_another_file_system_than_before(host: Host) -> No
     done = run_hostprep("restage", "data")
     assert done.returncode == 5 and f"{fast} is not mounted" in done.stderr
     assert list(fast.iterdir()) == []
+
+
+def test_a_target_in_memory_leaves_what_apply_was_told_to_leave(host: Host) -> None:
+    shm = host.root / "shm"
+    shm.mkdir()
+    mount("-t", "tmpfs", "-o", "size=16M", "shm", shm)
+    dataset = {"source": host.source, "to": shm, "at_boot": True}
+    spec = write_spec(host.root / "hostprep.yml", datasets=[dataset])
+    apply(spec)
+    assert plan(spec)["changes"] == []
+    record = load_boot_record("data")
+    assert record is not None and record.reserve_bytes == 0
+    shutil.rmtree(shm / "data")
+    save_boot_record(dataclasses.replace(record, reserve_bytes=1 << 50))
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 5 and "1024 TiB reserved for the machine" in done.stderr, done.stderr
+    (stored,) = host.state.glob("boot/*.json")  # as one of before has it
+    fields = json.loads(stored.read_text())
+    del fields["reserve_bytes"]
+    stored.write_text(json.dumps(fields))
+    done = run_hostprep("restage", "data")
+    assert "cannot be read" not in done.stderr
+    assert done.returncode == 0 or "does not fit into the memory" in done.stderr
 
 
 def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:

@@ -297,6 +297,30 @@ def facts(record: BootRecord, **changed: object) -> BootFacts:
     return dataclasses.replace(fine, **changed)
 
 
+def test_the_memory_that_a_target_in_memory_must_leave_is_recorded_as_it_was_given() -> None:
+    record = BootRecord("data", "/srv/data", "/dev/shm/x", None, None, "/srv", "/dev/shm", False)
+    dataset = DatasetSpec("data", "/srv/data", to="/dev/shm/x", at_boot=True)
+
+    def recorded(
+        earlier: BootRecord, reserve_bytes: int | None, *, in_memory: bool = True
+    ) -> int | None:
+        found = facts(earlier)
+        (footing,) = found.footings
+        found = dataclasses.replace(
+            found, footings=(dataclasses.replace(footing, in_memory=in_memory),)
+        )
+        (step,) = plan_boot((dataset,), found, reserve_bytes=reserve_bytes).steps
+        assert step.record is not None  # the unit is not there yet
+        reasons = [change.reason for change in step.changes]
+        changed = "changed: the memory that it must leave" in reasons
+        assert changed is (step.record.reserve_bytes != earlier.reserve_bytes)
+        return step.record.reserve_bytes
+
+    assert recorded(record, 0) == 0
+    assert recorded(dataclasses.replace(record, reserve_bytes=0), None) == 0
+    assert recorded(record, 1 << 30, in_memory=False) is None
+
+
 def test_a_program_that_others_can_exchange_is_warned_of() -> None:
     record = BootRecord("data", "/srv/data", "/mnt/ram", "/mnt/ram", 1 << 20, "/srv", None, True)
     dataset = DatasetSpec("data", "/srv/data", volume="/mnt/ram", at_boot=True)
