@@ -28,6 +28,7 @@ from hostprep.staging.target import standing_directory
 from hostprep.staging.update import who_changed
 from hostprep.system.locks import lock
 from hostprep.units import format_bytes, format_count
+from hostprep.volumes.model import RamBudget
 
 _MOST_NAMED = 3
 
@@ -69,6 +70,7 @@ class DatasetLook:
     ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
     what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
     ``device`` and ``free_bytes`` are of the file system that it is staged to, None for a volume.
+    ``budget`` is what it takes of the machine's memory, None where it goes to a disk or a volume.
     ``problem`` is why it cannot be staged, if it cannot. ``away``: its source cannot be looked at,
     and must not be asked again.
     """
@@ -80,6 +82,7 @@ class DatasetLook:
     needed_inodes: int = 0
     device: int | None = None
     free_bytes: int = 0
+    budget: RamBudget | None = None
     action: str | None = None
     reason: str = ""
     warnings: tuple[str, ...] = ()
@@ -116,9 +119,11 @@ def look_at_dataset(
 def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
     """Return the plans of the data sets, from what was seen of them. Pure.
 
-    Those on one file system share its room, as those on a volume do, which the volume's plan sees.
+    Those on one file system share its room, as those on a volume do, which the volume's plan sees;
+    those in memory share that, on whichever tmpfs they are.
     """
     taken: dict[int, int] = {}
+    in_memory = 0
     names = Counter(look.spec.name for look in looks)
     plans = []
     for index, look in enumerate(looks):
@@ -128,6 +133,13 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
             taken[look.device] = before + look.needed_bytes
             if before and taken[look.device] > look.free_bytes:
                 problem = _no_room(look, before)
+        if look.budget is not None:
+            together = dataclasses.replace(
+                look.budget, growth_bytes=look.budget.growth_bytes + in_memory
+            )
+            if in_memory and not together.fits:
+                problem = problem or _no_memory(look, together, in_memory)
+            in_memory = together.growth_bytes
         # Two may have one name in two places; then each goes by its place.
         subject = look.spec.name if names[look.spec.name] == 1 else look.target
         plans.append(_plan_dataset(look, subject, problem))
@@ -162,6 +174,17 @@ def _no_room(look: DatasetLook, taken_bytes: int) -> Refused:
         f" {look.spec.parent}, where {format_bytes(look.free_bytes)} are free and the spec's other"
         f" data sets take {format_bytes(taken_bytes)} of that; nothing was changed.",
         "free some room there, or put one of them somewhere else",
+    )
+
+
+def _no_memory(look: DatasetLook, together: RamBudget, taken_bytes: int) -> Refused:
+    own_bytes = together.growth_bytes - taken_bytes
+    return Refused(
+        f"{look.spec.name} takes {format_bytes(own_bytes)} of the memory in {look.spec.parent}, and"
+        f" the spec's other data sets {format_bytes(taken_bytes)}: with"
+        f" {format_bytes(together.reserve_bytes)} reserved for the machine"
+        f" {format_bytes(together.missing_bytes)} are missing; nothing was changed.",
+        "put one of them onto a disk, or choose a smaller --reserve",
     )
 
 
@@ -222,6 +245,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         needed_inodes=files.inodes_needed(),
         device=None if plan.volume is not None else _device(request.parent),
         free_bytes=plan.space.free_bytes,
+        budget=plan.budget if plan.volume is None else None,
         action=_action(plan),
         reason=_reason(plan),
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hostprep.converging.datasets import DatasetLook, plan_datasets
 from hostprep.spec import DatasetSpec
+from hostprep.staging.model import StageRequest
+from hostprep.units import GIB
+from hostprep.volumes.model import RamBudget
 
 
 def looked_at(name: str, to: str, target: str) -> DatasetLook:
@@ -33,3 +38,25 @@ def test_symlinks_lead_no_two_into_one_place(second: DatasetLook, where: str) ->
 def test_data_sets_beside_each_other_are_apart() -> None:
     plans = plan_datasets([looked_at("a", "/nvme", "/nvme/a"), looked_at("ab", "/l", "/nvme/ab")])
     assert [plan.refusal for plan in plans] == [None, None]
+
+
+def test_data_sets_in_memory_share_it_on_whichever_tmpfs_they_are() -> None:
+    def seen(name: str, to: str, device: int) -> DatasetLook:
+        budget = RamBudget(6 * GIB, 20 * GIB, 10 * GIB, "MemAvailable")
+        request = StageRequest(f"/srv/{name}", name, to, None)
+        return replace(
+            looked_at(name, to, f"{to}/{name}"),
+            request=request,
+            needed_bytes=6 * GIB,
+            device=device,
+            free_bytes=64 * GIB,
+            budget=budget,
+            action="stage it",
+        )
+
+    looks = [seen("a", "/dev/shm", 1), seen("b", "/run/x", 2)]
+    assert [plan.refusal for plan in plan_datasets(looks[1:])] == [None]
+    first, second = plan_datasets(looks)
+    assert first.refusal is None and second.refusal is not None
+    assert "b takes 6.00 GiB of the memory in /run/x" in second.refusal.message
+    assert "2.00 GiB are missing" in second.refusal.message
