@@ -70,7 +70,7 @@ def look_at_packages(names: tuple[str, ...]) -> PackageFacts:
     if not names:
         return PackageFacts(None, frozenset())
     if shutil.which("dpkg-query") and shutil.which("apt-get"):
-        return PackageFacts("apt-get", frozenset(filter(_in_dpkg, names)))
+        return PackageFacts("apt-get", frozenset(names) & _in_dpkg())
     if shutil.which("rpm") and shutil.which("dnf"):
         return PackageFacts("dnf", frozenset(filter(_in_rpm, names)))
     return PackageFacts(None, frozenset())
@@ -98,15 +98,22 @@ def _plan_package(name: str, facts: PackageFacts) -> ObjectPlan:
     return ObjectPlan(Kind.PACKAGE, name, changes=(change,), task=task)
 
 
-def _in_dpkg(name: str) -> bool:
+def _in_dpkg() -> set[str]:
+    """Return all that is installed, and what that provides: apt-get takes such a name too."""
     # Packages for several architectures give a line each; one that was removed keeps a record.
-    format_ = "${db:Status-Status}\n"
-    found = run(
-        ["dpkg-query", "-W", "-f", format_, name],
-        wanted_for="see which packages are installed",
-        ok=(0, 1),
-    )
-    return "installed" in found.stdout.split()
+    format_ = "${db:Status-Status}\t${Package}\t${Provides}\n"
+    found = run(["dpkg-query", "-W", "-f", format_], wanted_for="see which packages are installed")
+    names: set[str] = set()
+    for line in found.stdout.splitlines():
+        status, _, rest = line.partition("\t")
+        package, _, provides = rest.partition("\t")
+        if status == "installed":
+            names.add(package)
+            # mail-transport-agent, default-mta (= 1.0)
+            names.update(
+                each.split()[0].split(":")[0] for each in provides.split(",") if each.strip()
+            )
+    return names
 
 
 def _in_rpm(name: str) -> bool:

@@ -21,8 +21,28 @@ from hostprep.staging.observer import Silent
 def test_this_hosts_own_database_is_asked() -> None:
     if shutil.which("dpkg-query") is None:
         pytest.skip("this host has no dpkg")
-    facts = look_at_packages(("dpkg", "no-such-package-here"))
-    assert facts == PackageFacts("apt-get", frozenset({"dpkg"}))
+    # Every Debian has an awk, and no package of that name.
+    facts = look_at_packages(("dpkg", "awk", "no-such-package-here"))
+    assert facts == PackageFacts("apt-get", frozenset({"dpkg", "awk"}))
+
+
+def test_what_an_installed_package_provides_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """After `apt-get install awk` there is mawk, and no package awk: it would never converge."""
+    listing = (
+        "installed\tmawk\tawk\n"
+        "installed\tpostfix\tdefault-mta (= 3.7), mail-transport-agent:any\n"
+        "config-files\texim4\teditor\n"
+        "installed\tlibc6\t\ninstalled\tlibc6\t\n"
+    )
+    for name, lines in (("dpkg-query", listing), ("apt-get", "")):
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{lines}END\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    provided = ("mawk", "awk", "default-mta", "mail-transport-agent", "libc6")
+    facts = look_at_packages((*provided, "exim4", "editor", "fio"))
+    assert facts == PackageFacts("apt-get", frozenset(provided))
 
 
 def test_what_is_missing_is_installed_and_the_rest_has_its_reason() -> None:
