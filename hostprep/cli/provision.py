@@ -108,7 +108,11 @@ def provision(
         raise _interruption(check=check) from None
     if not check:
         remember(where, run, whole=not limits)
-    error = _failure(run, check=check)
+    again = "the same command"
+    if not retry_failed:
+        instead = "" if limit is None else " in place of --limit"
+        again += f" with --retry-failed{instead}"
+    error = _failure(run, again, check=check)
     for warning in run.warnings:
         say(f"hostprep: Ansible says: {printable(warning)}")
     if as_json:
@@ -156,14 +160,12 @@ def _interruption(*, check: bool) -> Interrupted:
     )
 
 
-def _failure(run: FleetRun, *, check: bool) -> HostprepError | None:
+def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     if not run.failed:
         return None
     return HostprepError(
         f"{len(run.failed)} of {len(run.hosts)} hosts failed: {', '.join(run.failed)}.",
-        "nothing was changed on any host"
-        if check
-        else "when they are mended: the same command with --retry-failed",
+        "nothing was changed on any host" if check else f"when they are mended: {again}",
     )
 
 

@@ -88,6 +88,27 @@ def test_what_a_host_warns_of_is_passed_on_once(
     assert [host["warnings"] for host in hosts] == [[words], []]
 
 
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        ((), "the same command with --retry-failed"),
+        (("--limit", "c"), "the same command with --retry-failed in place of --limit"),
+        (("--retry-failed",), "the same command"),
+    ],
+)
+def test_the_way_to_go_on_after_a_failure_is_one_that_is_taken(
+    words: tuple[str, ...],
+    again: str,
+    lab: Path,
+    asked: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(["provision", "-i", "hosts.yml"])
+    capsys.readouterr()
+    assert run(["provision", "-i", "hosts.yml", *words]) == 1
+    assert f"  -> when they are mended: {again}\n" in capsys.readouterr().err
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an inventory and a spec."""
