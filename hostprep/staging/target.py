@@ -157,15 +157,22 @@ def moved_refusal(record: Record) -> Refused | None:
 
 def unmounted_refusal(parent: str) -> Refused | None:
     """Refuse to copy below the mount point of a volume that is not mounted: onto the disk there."""
+    # Loaded once the source is scanned, not with every command that looks at a target.
+    from hostprep.volumes.status import volume_statuses
+
     mounts = read_mounts()
-    for volume in all_records():
+    sizes = {record.path: record.size_bytes for record in all_records()}
+    for volume in volume_statuses():
         if lies_in(parent, volume.path) and mount_at(volume.path, mounts) is None:
             place = shlex.quote(volume.path)
+            cure = f"mount it: mount {place}; or give it up: hostprep unmount {place} --fstab"
+            if not volume.in_fstab and (size := sizes.get(volume.path)):
+                cure = f"mount it: hostprep mount {place} --size {size}; or give it up:"
+                cure += f" hostprep unmount {place}"
             return Refused(
                 f"{volume.path} is a volume of hostprep that is not mounted: the copies would lie"
                 " on the disk below its mount point; nothing was changed.",
-                f"mount it: hostprep mount {place} --size {volume.size_bytes}; or give it up:"
-                f" hostprep unmount {place}",
+                cure,
             )
     return None
 
@@ -176,7 +183,7 @@ def check_in_volume(parent_fd: int, volume: str) -> None:
     Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
     would lie below the mount point then, on the disk, and out of sight after the next mount.
     """
-    # Loaded while the source is scanned, not with every command that looks at a target.
+    # Loaded late, as above.
     from hostprep.volumes.facts import is_volume
 
     mount = mount_of(parent_fd, read_mounts())

@@ -149,6 +149,25 @@ def test_nothing_is_copied_under_the_mount_point_of_a_volume_that_is_not_mounted
     assert hostprep("stage", source, "--to", point)["published"] is True
 
 
+@pytest.mark.parametrize("known_by", ["record and fstab", "fstab"])
+def test_a_volume_that_fstab_knows_is_to_be_mounted_as_that_says(
+    known_by: str, source: Path, safe_dir: Path, state: Path
+) -> None:
+    """Its line has owner, mode and inodes as well, and is flushed to the disk as no record is."""
+    point = safe_dir / "volume"
+    hostprep("mount", point, "--size", "16M", "--mode", "1777", "--fstab", "--reserve", "0")
+    subprocess.run(["umount", point], check=True)
+    if known_by == "fstab":
+        shutil.rmtree(state / "volumes")
+    refused = hostprep("stage", source, "--to", point / "sets", expect=5)["error"]
+    assert refused["message"].startswith(f"{point} is a volume of hostprep that is not mounted")
+    assert refused["hint"] == (
+        f"mount it: mount {point}; or give it up: hostprep unmount {point} --fstab"
+    )
+    hostprep("unmount", point, "--fstab")
+    assert hostprep("stage", source, "--to", point / "sets")["published"] is True
+
+
 def test_a_source_that_is_empty_all_at_once_does_not_empty_the_copy(
     source: Path, target: Path
 ) -> None:
