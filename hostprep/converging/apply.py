@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from hostprep.converging.model import (
     Change,
@@ -17,6 +17,9 @@ from hostprep.converging.model import (
 from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root
+
+_GOES_ON = "run the same command again: it goes on where this one stopped"
+_LOOK = "`hostprep plan` shows what is left to do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +48,9 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
     """Carry ``plan`` out and return what came of it; ``replan`` looks at the host again.
 
     An object that fails does not stop those that do not need it. Raises ``Refused`` before the
-    first change where anything in the plan is refused, ``HostprepError`` where it needs root,
-    ``Interrupted`` on Ctrl-C: what was done stays, the object at work is as whole as its own
-    executor leaves it.
+    first change where anything in the plan is refused, ``HostprepError`` where it needs root or
+    cannot be looked at again, ``Interrupted`` on Ctrl-C: what was done stays and is named, the
+    object at work is as whole as its own executor leaves it.
     """
     if plan.refusals:
         raise refusal_of(plan)
@@ -75,10 +78,19 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
             failed[each.key] = Problem.of(each.kind, each.subject, _in_words(error))
             observer.note(f"failed: {each.kind} {each.subject}")
         except KeyboardInterrupt:
-            raise _interruption(each, done) from None
+            words = f"interrupted at {each.kind} {each.subject}"
+            raise _cut_short(Interrupted, words, _GOES_ON, done, failed, staged) from None
         else:
             done.append(each)
-    after = replan()
+    try:
+        after = replan()
+    except KeyboardInterrupt:
+        words = "interrupted while the host was looked at again"
+        raise _cut_short(Interrupted, words, _LOOK, done, failed, staged) from None
+    except (HostprepError, OSError) as error:
+        said = _in_words(error)
+        words = f"the host could not be looked at again: {said.message.removesuffix('.')}"
+        raise _cut_short(HostprepError, words, said.hint, done, failed, staged) from None
     return Applied(
         plan,
         _achieved(plan, done, failed, after),
@@ -126,9 +138,24 @@ def _in_words(error: HostprepError | OSError) -> HostprepError:
     return HostprepError(f"the system refused: {error.strerror or error}{where}.")
 
 
-def _interruption(at_work: ObjectPlan, done: list[ObjectPlan]) -> Interrupted:
-    before = ", ".join(f"{each.kind} {each.subject}" for each in done) or "nothing"
-    return Interrupted(
-        f"interrupted at {at_work.kind} {at_work.subject}; done before: {before}.",
-        "run the same command again: it goes on where this one stopped",
-    )
+def _cut_short(
+    kind: type[HostprepError],
+    words: str,
+    hint: str | None,
+    done: Sequence[ObjectPlan],
+    failed: Mapping[tuple[Kind, str], Problem],
+    staged: Sequence[Staged],
+) -> HostprepError:
+    """Return the error that ends a run, with what was done and what failed before it."""
+    named = ", ".join(f"{each.kind} {each.subject}" for each in done) or "nothing"
+    words += f"; done before: {named}"
+    if failed:
+        words += f"; failed: {', '.join(' '.join(key) for key in failed)}"
+    error = kind(f"{words}.", hint)
+    error.beside = {
+        "changed": bool(done),
+        "done": [asdict(change) for each in done for change in each.changes],
+        "staged": [asdict(each) for each in staged],
+        "failed": [asdict(problem) for problem in failed.values()],
+    }
+    return error

@@ -422,6 +422,7 @@ def test_ctrl_c_leaves_what_the_next_run_goes_on_with(
     assert process.returncode == 130
     assert found["error"]["code"] == "interrupted"
     assert f"done before: volume {volume}" in found["error"]["message"]
+    assert found["changed"] is True and ("volume", str(volume)) in keys(found["done"])
     assert not (volume / "data").exists()
     assert keys(apply(spec)["done"]) == [("dataset", "data")]
 

@@ -126,6 +126,35 @@ def test_an_interruption_names_what_was_done() -> None:
         apply_plan(plan, host, Silent())
 
 
+def stopped() -> HostPlan:
+    raise KeyboardInterrupt
+
+
+def unreadable() -> HostPlan:
+    raise HostprepError("hostprep's records cannot be read.", "mend that")
+
+
+@pytest.mark.parametrize(
+    ("look", "words", "kind", "hint"),
+    [
+        (stopped, "interrupted while the host was looked at again", Interrupted, "hostprep plan"),
+        (unreadable, "looked at again: hostprep's records cannot be read;", None, "mend that"),
+    ],
+)
+def test_what_was_done_is_named_where_it_cannot_be_looked_at_again(
+    look: Callable[[], HostPlan], words: str, kind: type[HostprepError] | None, hint: str
+) -> None:
+    plan = host(thing(Kind.PACKAGE, "fio", lambda: None), thing(Kind.VOLUME, "/a", failing))
+    with pytest.raises(kind or HostprepError) as caught:
+        apply_plan(plan, look, Silent())
+    error = caught.value
+    assert words in error.message and hint in (error.hint or "")
+    assert "; done before: package fio; failed: volume /a." in error.message
+    assert error.beside["changed"] is True
+    assert [each["subject"] for each in error.beside["done"]] == ["fio"]
+    assert [each["message"] for each in error.beside["failed"]] == ["it broke"]
+
+
 def test_what_needs_root_is_said_before_anything_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     tried: list[str] = []
