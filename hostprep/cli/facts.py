@@ -77,4 +77,5 @@ def facts(
 
 
 def _taken(answer: Any) -> str:
-    return {True: "is taken", False: "is not taken", None: "unknown without root"}[answer]
+    lacking = "CAP_SYS_ADMIN" if os.geteuid() == 0 else "root"
+    return {True: "is taken", False: "is not taken", None: f"unknown without {lacking}"}[answer]

@@ -246,7 +246,9 @@ def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) 
     if facts.live is not None and facts.support.noswap:
         why = "the volume was mounted without noswap"
     elif facts.support.noswap is None:
-        why = "whether the kernel takes noswap could not be asked without root"
+        why = (
+            "whether the kernel takes noswap could not be asked, which takes root and CAP_SYS_ADMIN"
+        )
     else:
         why = "this kernel does not take noswap"
     return (f"{why}, and swap is active: the data may be written to the swap disk",)

@@ -34,6 +34,22 @@ def test_facts_for_people_name_every_part() -> None:
         assert word in done.stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to run as others")
+@pytest.mark.parametrize(
+    ("who", "lacking"),
+    [
+        ("--bounding-set=-sys_admin", "CAP_SYS_ADMIN"),  # as in most containers
+        ("--reuid=65534", "root"),
+    ],
+)
+def test_facts_of_a_kernel_that_may_not_be_asked_say_what_that_takes(
+    who: str, lacking: str
+) -> None:
+    line = ["setpriv", who, sys.executable, "-m", "hostprep", "facts"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert f"noswap unknown without {lacking}, " in done.stdout
+
+
 def test_facts_of_a_path_that_is_not_there() -> None:
     done = hostprep("facts", "/no/such/path", "--json")
     document = json.loads(done.stdout)

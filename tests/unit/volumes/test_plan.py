@@ -123,7 +123,7 @@ def test_default_inodes_are_bounded_on_both_sides() -> None:
     ("support", "request_", "swap", "expected"),
     [
         (TmpfsSupport(False, True), REQUEST, True, "does not take noswap"),
-        (TmpfsSupport(None, None), REQUEST, True, "could not be asked"),
+        (TmpfsSupport(None, None), REQUEST, True, "takes root and CAP_SYS_ADMIN"),
         (TmpfsSupport(False, True), REQUEST, False, None),
         (TmpfsSupport(False, True), replace(REQUEST, swap=True), True, None),
         (TmpfsSupport(True, True), REQUEST, True, None),
