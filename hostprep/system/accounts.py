@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import grp
 import pwd
+import re
 
 from hostprep.errors import UsageError
+
+_NAME = re.compile(r"[^-\s:][^\s:]*")
 
 
 def owner_of(text: str) -> tuple[int, int]:
@@ -25,7 +28,8 @@ def owner_of(text: str) -> tuple[int, int]:
 def name_of(uid: int, gid: int) -> str:
     """Return ``USER:GROUP`` for the ids, which ``owner_of`` reads as the same; numbers if need be.
 
-    A name that is all digits would be read as a number, so it is not used.
+    A name that is all digits would be read as a number, and one with a blank or a colon, as
+    directory services have them, cannot stand in a spec: those are not used.
     """
     try:
         user = pwd.getpwuid(uid).pw_name
@@ -36,9 +40,13 @@ def name_of(uid: int, gid: int) -> str:
     except KeyError:
         group = ""
     return ":".join(
-        name if name and not _is_number(name) else str(number)
+        name if _may_be_written(name) else str(number)
         for name, number in ((user, uid), (group, gid))
     )
+
+
+def _may_be_written(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and name.isprintable() and not _is_number(name)
 
 
 def _user(name: str) -> tuple[int, int | None]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from hostprep.errors import UsageError
+from hostprep.spec import fields
 from hostprep.system.accounts import name_of, owner_of
 
 
@@ -13,6 +16,16 @@ def test_names_and_numbers() -> None:
     assert owner_of("4000000000:7") == (4000000000, 7)
     assert name_of(0, 0) == "root:root"
     assert name_of(4000000000, 4000000000) == "4000000000:4000000000"
+
+
+@pytest.mark.parametrize("name", ["domain users", "a:b", "-x", "12", "a\a", ""])
+def test_a_name_that_no_spec_can_have_is_told_as_a_number(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pwd.getpwuid", lambda uid: SimpleNamespace(pw_name=name))
+    monkeypatch.setattr("grp.getgrgid", lambda gid: SimpleNamespace(gr_name="LAB\\ml"))
+    assert name_of(4001, 4002) == "4001:LAB\\ml"
+    assert fields.owner(name_of(4001, 4002)) == "4001:LAB\\ml"
 
 
 @pytest.mark.parametrize(
