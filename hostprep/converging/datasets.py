@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -235,8 +236,8 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         problem = HostprepError(
             f"{format_count(len(failed), 'entry')} of {request.source} cannot be staged: {named};"
             " nothing was changed.",
-            f"{cure_of(failed)}, or stage the rest yourself: `hostprep stage {request.source}"
-            " --partial ...`",
+            f"{cure_of(failed)}, or stage the rest yourself:"
+            f" `hostprep stage {shlex.quote(request.source)} --partial ...`",
         )
         return dataclasses.replace(look, problem=problem)
     return dataclasses.replace(

@@ -218,11 +218,12 @@ def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> 
     if origin is None or there is None or origin[0] != there[0]:
         return
     if lies_in(there[1], origin[1]) or lies_in(origin[1], there[1]):
+        place = shlex.quote(target)
         raise Refused(
             f"{target} and the source {source} are the same files by now, or one in the other: a"
             " mount or a link leads there; nothing was changed.",
-            f"findmnt --target {target} and namei {target} show what leads there: undo that;"
-            f" `hostprep unstage {target} --forget` forgets the copy and removes nothing",
+            f"findmnt --target {place} and namei {place} show what leads there: undo that;"
+            f" `hostprep unstage {place} --forget` forgets the copy and removes nothing",
         )
 
 

@@ -187,7 +187,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         raise Refused(
             f"what is mounted on {path} ({mount.fstype}, {mount.source}) was not mounted by"
             " hostprep; nothing was changed.",
-            f"if you are sure, unmount it yourself: umount {path}",
+            f"if you are sure, unmount it yourself: umount {shlex.quote(path)}",
         )
     if facts.mounts_below:
         raise Refused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -84,12 +85,12 @@ def test_a_relative_path_is_in_the_current_directory(
 
 
 def test_a_tmpfs_of_somebody_elses_is_not_unmounted(safe_dir: Path) -> None:
-    theirs = safe_dir / "theirs"
+    theirs = safe_dir / "their own; files"
     theirs.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "theirs", theirs], check=True)
     refused = hostprep("unmount", str(theirs), "--discard-data", expect=5)["error"]
     assert "was not mounted by hostprep" in refused["message"]
-    assert refused["hint"].endswith(f"umount {theirs}")
+    assert refused["hint"].endswith(f"umount {shlex.quote(str(theirs))}")
     assert os.path.ismount(theirs)
 
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.staging.manifest import load_record
 from hostprep.staging.observer import Silent
+from hostprep.staging.target import check_apart
 from hostprep.staging.unstage import plan_unstage, unstage
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
@@ -90,6 +92,16 @@ def test_what_became_the_source_itself_is_spared(source: Path, disk: Path) -> No
     assert snapshot(disk / "data") == before
     refused = hostprep("stage", source, "--to", disk, expect=5)
     assert snapshot(disk / "data") == before
+
+
+def test_what_is_advised_can_be_pasted_whatever_a_path_is_called(safe_dir: Path) -> None:
+    source, target = safe_dir / "a b", safe_dir / "c $d"
+    source.mkdir()
+    target.symlink_to(source)
+    with pytest.raises(Refused, match="the same files") as caught:
+        check_apart(str(source), str(target))
+    hint = caught.value.hint
+    assert hint is not None and f"namei '{target}'" in hint and f"unstage '{target}'" in hint
 
 
 def test_an_absent_disk_is_neither_filled_nor_forgotten(source: Path, disk: Path) -> None:
