@@ -47,7 +47,8 @@ def unescape(field: bytes) -> str:
 def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
     """Return the mounts in the kernel's order: of two on one target, the later one is visible."""
     mounts = []
-    for line in text.splitlines():
+    # Blanks and line feeds are escaped; a carriage return in a name stands there as it is.
+    for line in text.split(b"\n"):
         fields = line.split(b" ")
         try:
             dash = fields.index(b"-", 6)

@@ -70,7 +70,7 @@ def _uses(process: Path, path: str) -> Iterator[str]:
         maps = (process / "maps").read_bytes()
     except OSError:
         return
-    for line in maps.splitlines():
+    for line in maps.split(b"\n"):  # a name may hold a carriage return
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and lies_in(target := unescape(fields[5]), path):
             yield f"has {target} mapped"

@@ -200,6 +200,19 @@ def test_a_mount_inside_the_copies_is_named_as_what_to_undo(source: Path, disk: 
     assert findings("--only", "HP011")[0]["status"] == "PASS"
 
 
+@pytest.mark.parametrize("name", ["a\rb", "a\nb"])
+def test_a_mount_is_seen_whatever_its_name(name: str, source: Path, disk: Path) -> None:
+    """The kernel leaves a carriage return in its list of mounts as it is."""
+    (source / name).mkdir()
+    (source / name / "precious").write_bytes(b"the only one")
+    hostprep("stage", source, "--to", disk)
+    mount("--bind", source / name, disk / "data" / name)
+    for words in (("unstage", "data"), ("stage", source, "--to", disk)):
+        found = hostprep(*words, expect=5)
+        assert "is mounted on" in found["error"]["message"]
+    assert (source / name / "precious").read_bytes() == b"the only one"
+
+
 def test_the_source_where_the_disk_was_is_not_called_fresh(
     source: Path, disk: Path, safe_dir: Path
 ) -> None:

@@ -41,6 +41,7 @@ def child(code: str, folder: Path) -> Iterator[int]:
         ("os.chdir(sys.argv[1])", "works in {}"),
         ("f = open(sys.argv[1] + '/a file')", "has {}/a file open"),
         (f"f = open(sys.argv[1] + '/a file', 'rb'); {MAPPED}", "has {}/a file mapped"),
+        (f"f = open(sys.argv[1] + '/a\\rfile', 'x+'); {MAPPED}", "has {}/a\rfile mapped"),
     ],
 )
 def test_a_process_is_found_by_what_it_uses(tmp_path: Path, code: str, how: str) -> None:
