@@ -10,7 +10,7 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.errors import HostprepError
@@ -71,8 +71,9 @@ def lock(
                 told = True
             time.sleep(_POLL_SECONDS)
         note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        with suppress(OSError):  # the lock holds without it, on a full file system for instance
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield
     finally:
         os.close(descriptor)

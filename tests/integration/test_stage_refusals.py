@@ -728,6 +728,17 @@ def test_a_stranger_holding_the_lock_file_is_no_riddle(source: Path, target: Pat
     assert "another hostprep" in found["error"]["message"]
 
 
+def test_a_lock_holds_where_there_is_no_room_to_say_who_has_it(
+    source: Path, target: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir = safe_dir / "run"
+    run_dir.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "none", run_dir], check=True)
+    (run_dir / "other").write_bytes(b"x" * 4096)
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(run_dir))
+    assert hostprep("stage", source, "--to", target)["published"] is True
+
+
 def test_a_state_directory_that_cannot_be_written_is_a_sentence(
     source: Path, target: Path, monkeypatch: pytest.MonkeyPatch, safe_dir: Path
 ) -> None:
