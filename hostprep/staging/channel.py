@@ -13,6 +13,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from hostprep.system.forking import NoProcess, fork
+
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 1024 * 1024
 
@@ -52,7 +54,10 @@ class Channel:
 
 
 class Child:
-    """A worker process as its parent sees it; ``in_flight`` is how many tasks it has been given."""
+    """A worker process as its parent sees it; ``in_flight`` is how many tasks it has been given.
+
+    ``NoProcess`` where none could be started.
+    """
 
     def __init__(self, main: Callable[[Channel], None], siblings: Sequence[Child]) -> None:
         their_reader, self._writer = os.pipe()
@@ -61,16 +66,19 @@ class Child:
         # A signal must not meet the child while it still has our handlers, see serving.serve.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, FORK_SIGNALS)
         try:
-            self.pid = os.fork()
+            self.pid = fork()
             if self.pid == 0:
                 # Its siblings' pipes, held open, would hide that they closed.
                 for child in (*siblings, self):
                     child.close()
                 _run(main, Channel(their_reader, their_writer))
+        except NoProcess:
+            self.close()
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(their_reader)
-        os.close(their_writer)
+            os.close(their_reader)
+            os.close(their_writer)
         self.in_flight = 0
         self.exit_code: int | None = None
         self._outbox: deque[memoryview] = deque()

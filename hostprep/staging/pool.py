@@ -22,6 +22,7 @@ from hostprep.staging.descriptors import share_descriptors
 from hostprep.staging.journal import Journal
 from hostprep.staging.serving import serve
 from hostprep.staging.worker import Job, Worker
+from hostprep.system.forking import NoProcess
 
 TICK_SECONDS = 0.1
 _STOP_SECONDS = 3.0
@@ -44,6 +45,7 @@ def _load(member: Child) -> int:
 class Pool:
     """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
 
+    Fewer of them where a limit on processes allows no more; ``HostprepError`` where it allows none.
     Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
     carried out by ``run``.
     """
@@ -71,7 +73,15 @@ class Pool:
             serve(channel, self._job, self._threads)
 
         for _ in range(self._processes):
-            self._members.append(Child(main, self._members))
+            try:
+                self._members.append(Child(main, self._members))
+            except NoProcess as error:
+                if self._members:
+                    break  # fewer of them do it too
+                raise HostprepError(
+                    f"no worker process could be started: {error.reason}; nothing was published.",
+                    error.hint,
+                ) from None
         return self
 
     def __exit__(

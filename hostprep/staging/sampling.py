@@ -150,7 +150,10 @@ def _parallel_gain(source_fd: int, scan: Scan, median_seconds: float, phase: flo
             return answer is not None and answer[0] is not True
 
     started = time.monotonic()
-    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-        cold = sum(pool.map(read, chosen))
+    try:
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            cold = sum(pool.map(read, chosen))
+    except RuntimeError:  # a limit on processes, which counts threads too
+        return None
     spent = time.monotonic() - started
     return cold * median_seconds / spent if cold >= _SIDE_BY_SIDE // 2 else None

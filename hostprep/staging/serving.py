@@ -70,9 +70,17 @@ def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
             except BrokenPipeError:
                 return
 
-    threads = [threading.Thread(target=loop, args=(worker,), daemon=True) for worker in workers]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for worker in workers:
+        thread = threading.Thread(target=loop, args=(worker,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
+            break
+        threads.append(thread)
+    if not threads:
+        _serve_inline(channel, workers[0])
+        return
     while True:
         try:
             tasks.put(marshal.loads(channel.receive()))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from hostprep.errors import HostprepError
 from hostprep.system.bounded import NoAnswerInTime, hold_only, leave
+from hostprep.system.forking import fork
 from hostprep.system.parent import end_with_parent
 
 # To take away what the work has made; a second Ctrl-C does not wait for it.
@@ -39,7 +40,7 @@ def work_apart(
     this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
     """
     ours, theirs = Pipe(duplex=False)
-    child = os.fork()
+    child = fork()
     if child == 0:
         _work(work, theirs)
     theirs.close()

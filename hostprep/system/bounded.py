@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hostprep.system.forking import NoProcess, fork
+
 
 class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
@@ -22,10 +24,15 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
     The child has none of the parent's open files: the question opens what it needs.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
     the kernel is left to end when its call returns. Raises ``ChildProcessError`` with its words
-    where the question raised.
+    where the question raised, ``NoProcess`` where there may be no further process.
     """
     reader, writer = os.pipe()
-    child = os.fork()
+    try:
+        child = fork()
+    except NoProcess:
+        os.close(reader)
+        os.close(writer)
+        raise
     if child == 0:
         _answer(question, writer)
     os.close(writer)

@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.rigs import far
 from hostprep.host.mounts import read_mounts
+from tests.kit.compare import differences
+from tests.kit.stagecraft import make_source
 
 MIB = 1 << 20
 
@@ -73,6 +76,36 @@ def hostprep(group: Path, *words: str, expect: int = 0) -> dict[str, Any]:
     assert done.returncode == expect, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+@pytest.mark.parametrize("readers", [(), ("--readers", "8")])
+@pytest.mark.parametrize("most", [1, 2, 3, 6])
+def test_staging_does_with_the_processes_that_are_allowed(
+    most: int, readers: tuple[str, ...], safe_dir: Path, state: Path
+) -> None:
+    source = make_source(safe_dir / "data", directories=40, files=30)
+    _, parent = hierarchy("pids")
+    with cgroup(parent) as group:
+        (group / "pids.max").write_text(str(most))
+        words = ("stage", str(source), "--to", str(safe_dir / "fast"), *readers)
+        found = hostprep(group, *words, expect=1 if most == 1 else 0)
+    if most == 1:
+        assert "no worker process could be started" in found["error"]["message"]
+        assert "pids.max" in found["error"]["hint"]
+    else:
+        assert differences(source, safe_dir / "fast/data", owners=True) == []
+
+
+def test_a_far_source_is_staged_without_threads(safe_dir: Path, state: Path) -> None:
+    """Those that look at how it answers side by side are not allowed either."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = make_source(safe_dir / "data", directories=9, files=5)
+    _, parent = hierarchy("pids")
+    with far.far_source(source, safe_dir) as slow, cgroup(parent) as group:
+        (group / "pids.max").write_text("2")
+        hostprep(group, "stage", str(slow.mount), "--to", str(safe_dir / "fast"), "--name", "data")
+    assert differences(source, safe_dir / "fast/data", owners=True, holes=False) == []
 
 
 def test_the_budget_follows_the_limit_of_an_ancestor(safe_dir: Path) -> None:
