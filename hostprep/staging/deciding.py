@@ -107,7 +107,7 @@ def decide(
         order=request.order,
         gentle=request.gentle,
     )
-    volume = budget = None
+    volume = budget = memory = None
     if request.volume_size_bytes is not None:
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
@@ -116,14 +116,15 @@ def decide(
         refusal = refusal or volume.refusal
     else:
         space = directory_space(request, files)
-        budget = memory_budget(request, space) if files.copied.files else None
-    if parent_fd is not None and not fits(space):
+        memory = memory_budget(request, space) if files.copied.files else None
+    if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
+        memory = memory and memory_budget(request, space)
     if parent_fd is not None or volume is None:
         refusal = refusal or _read_only_refusal(request, files)
     refusal = refusal or _room_refusal(request, space, previous)
-    if volume is None and budget is not None:
-        refusal = refusal or check_memory(request, budget)
+    if memory is not None:
+        refusal = refusal or check_memory(request, memory)
     return StagePlan(
         request=request,
         source_fd=source_fd,
@@ -131,7 +132,7 @@ def decide(
         files=files,
         space=space,
         volume=volume,
-        budget=budget,
+        budget=budget or memory,
         storage=storage,
         sample=sample,
         reading=reading,

@@ -18,6 +18,9 @@ from hostprep.volumes.plan import VolumePlan
 # Inodes beyond what the data set takes, so that a later update does not need a remount at once.
 _SPARE_INODES = 4096
 IN_MEMORY = ("tmpfs", "ramfs")
+OUT_OF_MEMORY = (
+    "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Space:
     """What the copies take and what the target has, in bytes and inodes.
 
     ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
-    system keeps for root and hostprep leaves alone.
+    system keeps for root and hostprep leaves alone. ``reclaimed_*`` are those of the free
+    ones that an unfinished run still holds.
     """
 
     needed_bytes: int
@@ -33,6 +37,8 @@ class Space:
     needed_inodes: int
     free_inodes: int | None
     reserved_bytes: int = 0
+    reclaimed_bytes: int = 0
+    reclaimed_inodes: int = 0
     where: str = ""
 
 
@@ -103,8 +109,14 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
         return None  # a mount point that no volume of ours can have
     if facts.is_ours:
         return None
-    growth = space.needed_bytes + space.needed_inodes * INODE_BYTES
-    return budget_of(growth, facts, request.reserve_bytes)
+    return budget_of(memory_growth(space), facts, request.reserve_bytes)
+
+
+def memory_growth(space: Space) -> int:
+    """Return what the copies take of the memory, where that is what they lie in."""
+    growth_bytes = space.needed_bytes - space.reclaimed_bytes
+    growth_inodes = space.needed_inodes - space.reclaimed_inodes
+    return max(0, growth_bytes + growth_inodes * INODE_BYTES)
 
 
 def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
@@ -114,7 +126,7 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
     return Refused(
         f"the data set does not fit into the memory, in which {request.parent} is:"
         f" {arithmetic(budget)}; nothing was changed.",
-        "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same",
+        OUT_OF_MEMORY,
     )
 
 
@@ -126,12 +138,14 @@ def fits(space: Space) -> bool:
 
 def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> Space:
     """Count what an unfinished run left, less what is taken up of it, as free: it goes first."""
-    size_bytes -= files.resumed.bytes + files.resumed.files * PAGE_BYTES
-    inodes -= files.resumed.files
+    size_bytes = max(0, size_bytes - files.resumed.bytes - files.resumed.files * PAGE_BYTES)
+    inodes = max(0, inodes - files.resumed.files)
     return replace(
         space,
-        free_bytes=space.free_bytes + max(0, size_bytes),
-        free_inodes=None if space.free_inodes is None else space.free_inodes + max(0, inodes),
+        free_bytes=space.free_bytes + size_bytes,
+        free_inodes=None if space.free_inodes is None else space.free_inodes + inodes,
+        reclaimed_bytes=size_bytes,
+        reclaimed_inodes=inodes,
     )
 
 

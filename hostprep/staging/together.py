@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.private import footprint
 from hostprep.staging.space import (
+    OUT_OF_MEMORY,
     directory_space,
     larger_volume,
+    memory_growth,
     reclaiming,
     volume_space,
 )
 from hostprep.staging.target import open_parent
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
+from hostprep.volumes.budget import arithmetic
+from hostprep.volumes.model import INODE_BYTES, RamBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,7 @@ class Share:
     ``needed_*`` is what a run takes at its height, ``lasting_*`` the least that it leaves taken of
     ``free_*``; it may be negative, where the run first clears away what an earlier one left.
     ``free_*`` is what there is now for this one alone; ``free_inodes`` of None is no limit.
+    ``budget`` is that of a place in the memory, None elsewhere and in a volume, which has its own.
     """
 
     request: StageRequest
@@ -37,6 +42,12 @@ class Share:
     needed_inodes: int
     lasting_inodes: int
     free_inodes: int | None
+    budget: RamBudget | None = None
+
+    @property
+    def lasting_memory(self) -> int:
+        """The least of the memory that it leaves taken, where that is what it lies in."""
+        return self.lasting_bytes + self.lasting_inodes * INODE_BYTES
 
 
 def share_of(plan: StagePlan) -> Share:
@@ -62,6 +73,9 @@ def share_of(plan: StagePlan) -> Share:
     if plan.volume is None and alone.free_inodes is not None and space.free_inodes is not None:
         free_inodes = alone.free_inodes
         lasting_inodes -= alone.free_inodes - space.free_inodes
+    budget = None
+    if plan.volume is None and plan.budget is not None:
+        budget = replace(plan.budget, growth_bytes=memory_growth(alone))
     return Share(
         request,
         alone.where,
@@ -71,6 +85,7 @@ def share_of(plan: StagePlan) -> Share:
         alone.needed_inodes,
         lasting_inodes,
         free_inodes,  # of a volume None: each run allows it as many more as it needs
+        budget,
     )
 
 
@@ -93,7 +108,7 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
 
     That each fits by itself is its own plan's to say.
     """
-    taken_bytes = taken_inodes = 0
+    taken_bytes = taken_inodes = taken_memory = 0
     for index, share in enumerate(shares):
         names = ", ".join(each.request.name for each in shares[:index])
         lacking = share.needed_bytes + taken_bytes - share.free_bytes
@@ -118,6 +133,16 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
                 f" {format_count(taken_inodes)} go to {names}. Nothing was changed.",
                 "choose a target with more inodes, or pack the data sets into fewer files",
             )
+        if share.budget is not None and taken_memory > 0 and not share.request.force:
+            budget = replace(share.budget, growth_bytes=share.budget.growth_bytes + taken_memory)
+            if not budget.fits:
+                return Refused(
+                    f"the data sets do not fit together into the memory, in which"
+                    f" {share.request.parent} is, {share.request.name} after {names}:"
+                    f" {arithmetic(budget)}. Nothing was changed.",
+                    OUT_OF_MEMORY,
+                )
+        taken_memory += share.lasting_memory
         taken_bytes += share.lasting_bytes
         taken_inodes += share.lasting_inodes
     return None

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.memory import Headroom
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.staging import stage as staging
 from hostprep.staging.manifest import record_id
@@ -20,7 +21,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+from tests.kit.stagecraft import hostprep, make_private, make_source, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -73,6 +74,12 @@ def refused_whole(safe_dir: Path, *words: str | Path, code: int) -> dict[str, An
     return error
 
 
+def free_memory(monkeypatch: pytest.MonkeyPatch, size_bytes: int) -> None:
+    """Have so much memory free, on a machine on which others take and give some meanwhile."""
+    headroom = Headroom(64 << 30, size_bytes, "MemAvailable", swap_active=False)
+    monkeypatch.setattr("hostprep.volumes.facts.read_headroom", lambda root: headroom)
+
+
 def test_all_are_staged_and_again_nothing_is_done(
     sources: Path, volume: Path, to: tuple[str | Path, ...]
 ) -> None:
@@ -121,6 +128,39 @@ def test_two_that_fit_by_themselves_and_not_together_are_refused(
     hostprep("stage", *larger)
     for name in ("d1", "d2"):
         assert differences(sources / name, volume / name, owners=True) == []
+
+
+def test_two_that_fit_into_the_memory_by_themselves_and_not_together_are_refused(
+    safe_dir: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a tmpfs of others, whose size says nothing of the memory that there is for it."""
+    free_memory(monkeypatch, 8 << 20)
+    for name in ("d1", "d2"):
+        (sources / name / "large").write_bytes(os.urandom(5 << 20))
+    to = ("--to", safe_dir / "fast", "--reserve", "0")
+    error = refused_whole(safe_dir, *to, code=5)
+    assert "do not fit together into the memory" in error["message"]
+    assert "8.00 MiB are available" in error["message"] and "--force" in error["hint"]
+    planned = hostprep("stage", *to, "--dry-run", expect=5)
+    assert planned["error"]["message"] == error["message"]
+    hostprep("stage", *to, "--force")
+    hostprep("stage", *to)  # nothing more is taken
+    for name in ("d1", "d2"):
+        assert differences(sources / name, safe_dir / "fast" / name, owners=True) == []
+
+
+def test_what_an_unfinished_run_left_in_the_memory_is_cleared_and_not_counted(
+    safe_dir: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = safe_dir / "fast"
+    target.mkdir()
+    (make_private(target) / "large").write_bytes(bytes(6 << 20))
+    data = make_source(safe_dir / "data", directories=1, files=5)
+    (data / "large").write_bytes(os.urandom(5 << 20))
+    free_memory(monkeypatch, 1 << 20)
+    hostprep("stage", data, "--to", target, "--reserve", "0", "--dry-run")
+    hostprep("stage", data, "--to", target, "--reserve", "0")
+    assert differences(data, target / "data", owners=True) == []
 
 
 def test_two_for_one_place_are_refused(
