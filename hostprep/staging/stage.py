@@ -279,8 +279,7 @@ class _Work:
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
             self._save(record, "publishing")
             try:
-                if plan.volume is not None:  # to copy took a while
-                    check_in_volume(self.parent_fd, request.parent)
+                self._check_mounted()
                 publish_new(self.private, self.parent_fd, request.name, directories[""])
             except HostprepError:
                 # Somebody took the name: what is there now is not ours, whatever the next run is.
@@ -288,6 +287,7 @@ class _Work:
                 raise
             left: list[str] = []
         else:
+            self._check_mounted()
             check_places(self.private, self.published_fd, manifest)
             if plan.previous is not None:
                 # Were we killed, old files would lie beside new ones, which may be verified less.
@@ -307,10 +307,16 @@ class _Work:
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd)
+        self._check_mounted()
         self._save(record, "staged")
         if not self.private.remove():
             self.observer.note(moved_away(request.parent, self.private.name))
         return record, left
+
+    def _check_mounted(self) -> None:
+        """Raise ``Refused`` where the volume has gone meanwhile: each step takes a while."""
+        if self.plan.volume is not None:
+            check_in_volume(self.parent_fd, self.plan.request.parent)
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request

@@ -238,19 +238,29 @@ def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
     assert differences(source, volume / "data", owners=True) == []
 
 
+@pytest.mark.parametrize("step", ["copy_all", "publish"])
+@pytest.mark.parametrize("known", [False, True])
 def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
-    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+    known: bool, step: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = safe_dir / "volume"
     into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    if known:
+        hostprep("stage", source, *into)
+        (source / "new").write_bytes(b"new")
+    if step == "publish":
+        step = "publish_update" if known else "publish_new"
 
     def unmount() -> None:
         subprocess.run(["umount", "--lazy", volume], check=True)
 
-    after(monkeypatch, "hostprep.staging.stage.copy_all", unmount)
+    after(monkeypatch, f"hostprep.staging.stage.{step}", unmount)
     told = hostprep("stage", source, *into, expect=5)["error"]
     assert "nothing was published" in told["message"] and os.listdir(volume) == []
     assert hostprep("status")["datasets"][0]["state"] == "missing"
+    if known:
+        hostprep("stage", source, *into)
+        assert differences(source, volume / "data", owners=True) == []
     hostprep("unstage", "data")
     assert hostprep("status")["datasets"] == []
 
