@@ -162,6 +162,7 @@ def _stage_one(
             plan_fields,
             result_fields,
             show_stage_plan,
+            warnings_of,
         )
         from hostprep.staging.bound import bound_of
         from hostprep.staging.shortfall import shortfall_of
@@ -188,4 +189,4 @@ def _stage_one(
         bound = bound_of(result, plan, cores())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)
-    return _Outcome(result_fields(result, bound, shortfall), shortfall)
+    return _Outcome(result_fields(result, warnings_of(plan), bound, shortfall), shortfall)

@@ -30,11 +30,17 @@ def announce(plan: StagePlan) -> None:
 
 
 def _warn(plan: StagePlan) -> None:
+    for warning in warnings_of(plan):
+        say(f"hostprep: warning: {printable(warning)}")
+
+
+def warnings_of(plan: StagePlan) -> tuple[str, ...]:
+    """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
     from hostprep.volumes.budget import budget_warnings
 
-    warnings = budget_warnings(plan.budget) if plan.request.force else ()
-    for warning in warnings if plan.volume is None else plan.volume.warnings:
-        say(f"hostprep: warning: {printable(warning)}")
+    if plan.volume is not None:
+        return plan.volume.warnings
+    return budget_warnings(plan.budget) if plan.request.force else ()
 
 
 def _plan_lines(plan: StagePlan) -> list[str]:
@@ -142,6 +148,7 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
         "reason": plan.reading.reason,
         "needs_root": _needs_root(plan),
         "unwritable": _unwritable(plan),
+        "warnings": list(warnings_of(plan)),
         **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
     }
 
@@ -308,8 +315,12 @@ def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
 
 
 def result_fields(
-    result: StageResult, bound: Bound | None, shortfall: HostprepError | None
+    result: StageResult,
+    warnings: Sequence[str],
+    bound: Bound | None,
+    shortfall: HostprepError | None,
 ) -> dict[str, Any]:
+    """Return what a run did, for JSON; ``warnings`` are those of its plan."""
     volume = None
     if result.volume is not None:
         volume = volume_fields(result.volume)
@@ -338,6 +349,7 @@ def result_fields(
         "seconds": round(result.seconds, 4),
         "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
         "volume": volume,
+        "warnings": list(warnings),
         "bound": None if bound is None else asdict(bound),
         **({} if shortfall is None else {"error": error_fields(shortfall)}),
     }

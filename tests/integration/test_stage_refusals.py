@@ -268,7 +268,9 @@ def test_the_memory_budget_holds_and_force_overrides_it(source: Path, safe_dir: 
     assert "reserved for the machine" in planned["error"]["message"]
     assert planned["free_bytes"] > planned["needed_bytes"]  # as it was asked for
     assert snapshot(safe_dir) == before
-    assert hostprep("stage", source, *at, "--force")["published"] is True
+    forced = ("stage", source, *at, "--force")
+    for found in (hostprep(*forced, "--dry-run"), hostprep(*forced)):
+        assert any("--force overrides the memory budget" in words for words in found["warnings"])
     assert hostprep("unstage", "data")["unmounted"] is True
 
 
@@ -280,8 +282,11 @@ def test_a_tmpfs_that_others_mounted_counts_as_memory_too(source: Path, target: 
         found = hostprep("stage", source, *to, *words, expect=5)
         assert "reserved for the machine" in found["error"]["message"]
     assert snapshot(target.parent) == before
-    assert hostprep("stage", source, *to, "--force")["published"] is True
-    assert hostprep("stage", source, *to)["changed"] is False  # it takes nothing more
+    forced = ("stage", source, *to, "--force")
+    for found in (hostprep(*forced, "--dry-run"), hostprep(*forced)):
+        assert "--force overrides the memory budget" in found["warnings"][0]
+    again = hostprep("stage", source, *to)
+    assert (again["changed"], again["warnings"]) == (False, [])  # it takes nothing more
     assert hostprep("unstage", "data")["left"] == []
 
 
