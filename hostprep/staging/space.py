@@ -29,7 +29,7 @@ class Space:
 
     ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
     system keeps for root and hostprep leaves alone. ``reclaimed_*`` are those of the free
-    ones that an unfinished run still holds.
+    ones that an unfinished run still holds. ``volume_bytes`` is the size of the volume, 0 for none.
     """
 
     needed_bytes: int
@@ -39,6 +39,7 @@ class Space:
     reserved_bytes: int = 0
     reclaimed_bytes: int = 0
     reclaimed_inodes: int = 0
+    volume_bytes: int = 0
     where: str = ""
 
 
@@ -77,6 +78,7 @@ def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
         free_bytes=max(0, size_bytes - used_bytes),
         needed_inodes=files.inodes_needed(),
         free_inodes=max(0, inodes - used_inodes),
+        volume_bytes=size_bytes,
         where=f"a volume of {format_bytes(size_bytes)}",
     )
 
@@ -149,11 +151,12 @@ def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> S
     )
 
 
-def larger_volume(request: StageRequest, lacking_bytes: int) -> str:
-    """Return the hint where so much room is missing."""
+def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
+    """Return the hint where so much room is missing, in a volume of this size if it is one."""
     if request.volume_size_bytes is None:
         return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
-    size = -(-(request.volume_size_bytes + lacking_bytes) // GIB)
+    # It may be larger than was asked for: staging shrinks none.
+    size = -(-(max(request.volume_size_bytes, volume_bytes) + lacking_bytes) // GIB)
     return f"ask for a larger volume: --to-tmpfs {size}G"
 
 
@@ -168,7 +171,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
-            larger_volume(request, lacking),
+            larger_volume(request, space.volume_bytes, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
         return Refused(

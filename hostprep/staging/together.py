@@ -31,7 +31,8 @@ class Share:
     ``needed_*`` is what a run takes at its height, ``lasting_*`` the least that it leaves taken of
     ``free_*``; it may be negative, where the run first clears away what an earlier one left.
     ``free_*`` is what there is now for this one alone; ``free_inodes`` of None is no limit.
-    ``budget`` is that of a place in the memory, None elsewhere and in a volume, which has its own.
+    ``volume_bytes`` is the size of a volume, 0 for none. ``budget`` is that of a place in the
+    memory, None elsewhere and in a volume, which has its own.
     """
 
     request: StageRequest
@@ -42,6 +43,7 @@ class Share:
     needed_inodes: int
     lasting_inodes: int
     free_inodes: int | None
+    volume_bytes: int = 0
     budget: RamBudget | None = None
 
     @property
@@ -85,6 +87,7 @@ def share_of(plan: StagePlan) -> Share:
         alone.needed_inodes,
         lasting_inodes,
         free_inodes,  # of a volume None: each run allows it as many more as it needs
+        space.volume_bytes,
         budget,
     )
 
@@ -119,7 +122,7 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
                 f" {format_bytes(share.free_bytes)} free in {share.where}"
                 f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are missing."
                 " Nothing was changed.",
-                larger_volume(share.request, lacking),
+                larger_volume(share.request, share.volume_bytes, lacking),
             )
         if (
             share.free_inodes is not None

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 
 import pytest
 
 from hostprep.staging.model import StageRequest, Totals, space_on_target
 from hostprep.staging.plan import CopyPlan
-from hostprep.staging.space import Space, check_space, fits, reclaiming
+from hostprep.staging.space import (
+    Space,
+    check_space,
+    fits,
+    reclaiming,
+    volume_request,
+    volume_space,
+)
+from hostprep.staging.together import Share, room_for_all
+from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.plan import VolumePlan
 from tests.unit.staging.test_diff import entry
 
 MIB, GIB = 1 << 20, 1 << 30
 INTO_A_DIRECTORY = StageRequest("/data", "data", "/fast", None)
+LIVE = LiveVolume(
+    path="/mnt/hostprep",
+    size_bytes=GIB,
+    used_bytes=0,
+    inodes=9999,
+    used_inodes=1,
+    mode=0o755,
+    uid=0,
+    gid=0,
+    huge=Huge.NEVER,
+    noswap=True,
+    nosuid=True,
+    nodev=True,
+    noexec=True,
+    options=(),
+)
 INTO_A_VOLUME = StageRequest("/data", "data", "/mnt/hostprep", 10 * GIB)
 
 
@@ -69,6 +96,21 @@ def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
     assert refusal is not None and refusal.hint is not None
     assert "beside 1.00 GiB that it keeps for root" in refusal.message
     assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
+
+
+def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
+    files = CopyPlan(copied=Totals(files=1, bytes=11 * GIB, space_bytes=11 * GIB))
+    live = replace(LIVE, size_bytes=20 * GIB, used_bytes=10 * GIB)
+    request = volume_request(INTO_A_VOLUME, files, live)
+    space = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    refusal = check_space(INTO_A_VOLUME, space)
+    assert refusal is not None and refusal.hint == "ask for a larger volume: --to-tmpfs 21G"
+    half = replace(files, copied=Totals(files=1, bytes=6 * GIB, space_bytes=6 * GIB))
+    space = volume_space(half, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    share = Share(INTO_A_VOLUME, "it", 6 * GIB, 6 * GIB, 10 * GIB, 1, 1, None, space.volume_bytes)
+    assert room_for_all([share]) is None
+    refusal = room_for_all([share, share])
+    assert refusal is not None and refusal.hint == "ask for a larger volume: --to-tmpfs 22G"
 
 
 def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None:
