@@ -13,6 +13,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
+from hostprep.staging.growing import make_volume
 from hostprep.staging.manifest import (
     ManifestIndex,
     Record,
@@ -44,7 +45,6 @@ from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.files import remove_unwritten
 from hostprep.system.state import state_dir
-from hostprep.volumes.apply import apply_volume
 from hostprep.volumes.model import LiveVolume
 
 
@@ -64,7 +64,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     live = None
     if plan.volume is not None:
         with timed(plan.seconds, "volume"):
-            live = apply_volume(plan.volume, on_wait=observer.note)
+            live = make_volume(plan, plan.volume, observer)
     if plan.nothing_to_do:
         parent_fd = _open_parent(plan)
         try:

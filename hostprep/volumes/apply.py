@@ -27,6 +27,10 @@ FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
 
 
+class Overtaken(HostprepError):
+    """Something else is to be done than was planned; nothing was changed."""
+
+
 def apply_volume(
     plan: VolumePlan,
     observer: Observer | None = None,
@@ -38,7 +42,8 @@ def apply_volume(
     The facts are read and planned once more under the lock, so that nothing is done that has been
     overtaken. ``observer`` is told each change when it is done, ``on_wait`` in a sentence whom this
     run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
-    before anything is changed: the plan's refusal, or what the judges of a new fstab say.
+    before anything is changed: the plan's refusal, or what the judges of a new fstab say;
+    ``Overtaken`` where more is to be done by now.
     ``HostprepError`` without root, where a step fails, and where the volume is afterwards not as
     planned.
     """
@@ -54,7 +59,7 @@ def apply_volume(
             raise fresh.refusal
         # Another run may have done the same meanwhile, or some of it: what is left was planned too.
         if not set(fresh.changes) <= set(plan.changes):
-            raise HostprepError(
+            raise Overtaken(
                 f"the state of {facts.path} changed while the volume was planned; nothing was"
                 " changed.",
                 "run the same command again",

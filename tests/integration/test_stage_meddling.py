@@ -21,7 +21,14 @@ from hostprep.staging import private as private_module
 from hostprep.staging import unstage as unstaging
 from tests.kit.compare import differences
 from tests.kit.converging import QUIET, apply, keys, write_spec
-from tests.kit.stagecraft import NOBODY, hostprep, make_private, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    NOBODY,
+    hostprep,
+    make_private,
+    make_source,
+    run_hostprep,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -228,7 +235,7 @@ def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
             line = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "theirs", volume]
             subprocess.run(line, check=True)
 
-    after(monkeypatch, "hostprep.staging.stage.apply_volume", unmount)
+    after(monkeypatch, "hostprep.staging.growing.apply_volume", unmount)
     told = hostprep("stage", source, *into, expect=5)["error"]
     assert f"the volume {volume} is not mounted any more" in told["message"]
     assert os.listdir(volume) == []
@@ -236,6 +243,57 @@ def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
         subprocess.run(["umount", volume], check=True)
     hostprep("stage", source, *into)
     assert differences(source, volume / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("size", ["64M", "128M"])
+def test_a_volume_that_another_run_has_mounted_meanwhile_is_grown(
+    size: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was to be mounted by both, each with the inodes that its own data set takes."""
+    volume, other = safe_dir / "volume", make_source(safe_dir / "other", directories=1, files=2)
+    at = ("--at", volume, "--reserve", "0", "--to-tmpfs")
+
+    def stage_other() -> None:
+        assert run_hostprep("stage", other, *at, "64M").returncode == 0
+
+    after(monkeypatch, "hostprep.staging.deciding.volume_space", stage_other)
+    found = hostprep("stage", source, *at, size)
+    assert found["volume"]["size_bytes"] == int(size[:-1]) << 20
+    for each in (source, other):
+        assert differences(each, volume / each.name, owners=True) == []
+
+
+def test_a_volume_that_another_run_has_filled_meanwhile_is_refused(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume, other = safe_dir / "volume", make_source(safe_dir / "other", directories=1, files=2)
+    into = ("--at", volume, "--reserve", "0", "--to-tmpfs", "8M")
+    for each in (source, other):
+        (each / "large").write_bytes(os.urandom(6 << 20))
+
+    def stage_other() -> None:
+        assert run_hostprep("stage", other, *into).returncode == 0
+
+    after(monkeypatch, "hostprep.staging.deciding.volume_space", stage_other)
+    told = hostprep("stage", source, *into, expect=5)["error"]
+    assert "the data set does not fit" in told["message"] and os.listdir(volume) == ["other"]
+
+
+def test_a_volume_that_goes_meanwhile_is_not_mounted_again(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--at", volume, "--reserve", "0", "--to-tmpfs", "64M")
+    hostprep("stage", source, *into)
+    (source / "new").write_bytes(b"new")
+
+    def unmount() -> None:
+        subprocess.run(["umount", "--lazy", volume], check=True)
+
+    after(monkeypatch, "hostprep.staging.deciding.check_space", unmount)
+    told = hostprep("stage", source, *into, expect=1)["error"]
+    assert "changed while the volume was planned" in told["message"]
+    assert os.listdir(volume) == []
 
 
 @pytest.mark.parametrize("step", ["copy_all", "publish"])
