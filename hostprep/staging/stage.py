@@ -109,11 +109,27 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
             stack.callback(os.close, published_fd)
+        elif plan.published:
+            raise _gone(request)
         mount = mount_below(request.parent)
         target_mount = None if mount is None else mount.target
         private = _prepare(plan, parent_fd, target_mount, first=published_fd is None)
         stack.callback(private.close)
+        if plan.files.resumed.files and not private.resumable:
+            raise _gone(request)
         return _Work(plan, observer, parent_fd, private, published_fd, target_mount).run(live)
+
+
+def _gone(request: StageRequest) -> HostprepError:
+    """Return the error where what the plan counts on went with its volume, or by hand.
+
+    What it leaves out as it is there already would be missing, and called verified.
+    """
+    return HostprepError(
+        f"what was at {request.target}, or kept for it, is gone since it was looked at; nothing was"
+        " published.",
+        "run the same command again",
+    )
 
 
 def _open_parent(plan: StagePlan) -> int:

@@ -296,6 +296,32 @@ def test_a_volume_that_goes_meanwhile_is_not_mounted_again(
     assert os.listdir(volume) == []
 
 
+@pytest.mark.parametrize("what", ["published", "resumed"])
+def test_what_the_plan_rests_on_and_has_gone_with_its_volume_is_not_counted(
+    what: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--at", volume, "--reserve", "0", "--to-tmpfs", "64M")
+    if what == "published":
+        hostprep("stage", source, *into)
+    else:
+        (source / "vanishing").write_bytes(b"-")
+        after(monkeypatch, "hostprep.staging.deciding.check_space", (source / "vanishing").unlink)
+        hostprep("stage", source, *into, expect=1)
+    (source / "new").write_bytes(b"new")
+
+    def mount_anew() -> None:
+        subprocess.run(["umount", "--lazy", volume], check=True)
+        assert run_hostprep("mount", volume, "--size", "64M", "--reserve", "0").returncode == 0
+
+    after(monkeypatch, "hostprep.staging.deciding.check_space", mount_anew)
+    told = hostprep("stage", source, *into, expect=1)["error"]
+    assert "is gone" in told["message"] and "again" in told["hint"]
+    assert "data" not in os.listdir(volume)
+    hostprep("stage", source, *into)
+    assert differences(source, volume / "data", owners=True) == []
+
+
 @pytest.mark.parametrize("step", ["copy_all", "publish"])
 @pytest.mark.parametrize("known", [False, True])
 def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
