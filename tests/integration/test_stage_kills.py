@@ -303,7 +303,7 @@ def test_an_unstage_killed_anywhere_leaves_all_or_nothing(
 def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     name: str, safe_dir: Path, dice: random.Random, out: Path, state: Path
 ) -> None:
-    source = make_source(safe_dir / "data", directories=12, files=30)
+    source = make_source(safe_dir / "data", directories=24, files=60)
     before, target = snapshot(source), safe_dir / "fast"
     seconds = duration(out, "stage", source, "--to", target)
     fresh = result(target, source)
@@ -312,7 +312,10 @@ def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     for _ in range(30):
         shutil.rmtree(target)
         shutil.rmtree(state)
+        out.unlink()
         child = start(out, "stage", source, "--to", target)
+        while not out.exists():  # before that it is not hostprep that is interrupted
+            time.sleep(0.0005)
         time.sleep(0.02)
         some_time(dice, seconds, target)
         if number == signal.SIGINT:
