@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 run() { .venv/bin/python -m pytest "$@"; }
 
 # Most time goes to those on real mounts: some of them run where the others end earlier.
-moved=(tests/integration/test_stage_{kills,faults,refusals}.py tests/integration/test_{probe,recommend_limits}.py)
+moved=(tests/integration/test_{stage_faults,probe,recommend_limits}.py)
 
 said=$(mktemp)
 run -m "not timed" tests/integration "${moved[@]/#/--ignore=}" >"$said" 2>&1 &
