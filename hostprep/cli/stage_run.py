@@ -156,14 +156,8 @@ def _stage_one(
             )
         plan = stack.enter_context(plan_stage(request, reporter))
         # Imported by now, while the source was scanned.
-        from hostprep.cli.stage_text import (
-            announce,
-            conclude,
-            plan_fields,
-            result_fields,
-            show_stage_plan,
-            warnings_of,
-        )
+        from hostprep.cli.stage_fields import plan_fields, result_fields, warnings_of
+        from hostprep.cli.stage_text import announce, conclude, show_stage_plan
         from hostprep.staging.bound import bound_of
         from hostprep.staging.shortfall import shortfall_of
         from hostprep.staging.stage import carry_out

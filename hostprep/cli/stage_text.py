@@ -1,22 +1,18 @@
-"""How ``stage`` shows its plan and its result: to people, and as JSON."""
+"""How ``stage`` shows its plan and its result to people."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_fields, check_lines, some
-from hostprep.cli.output import emit_text, error_fields, printable, say
-from hostprep.cli.plans import volume_fields
+from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
+from hostprep.cli.output import emit_text, printable, say
+from hostprep.cli.stage_fields import needs_root, unwritable, warnings_of
 from hostprep.errors import HostprepError
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hostprep.staging.bound import Bound
-    from hostprep.staging.model import Skipped, StageResult
+    from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
 
 
@@ -32,15 +28,6 @@ def announce(plan: StagePlan) -> None:
 def _warn(plan: StagePlan) -> None:
     for warning in warnings_of(plan):
         say(f"hostprep: warning: {printable(warning)}")
-
-
-def warnings_of(plan: StagePlan) -> tuple[str, ...]:
-    """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
-    from hostprep.volumes.budget import budget_warnings
-
-    if plan.volume is not None:
-        return plan.volume.warnings
-    return budget_warnings(plan.budget) if plan.request.force else ()
 
 
 def _plan_lines(plan: StagePlan) -> list[str]:
@@ -117,58 +104,6 @@ _VERIFY_WORDS = {
 }
 
 
-def plan_fields(plan: StagePlan) -> dict[str, Any]:
-    """Return what a run would do, for JSON."""
-    space, files = plan.space, plan.files
-    # The run will count a hard link as a file that it copied, and no bytes for it.
-    there = (files.copied, files.kept, files.resumed)
-    return {
-        "dry_run": True,
-        "dataset": plan.request.name,
-        "source": plan.request.source,
-        "target": plan.request.target,
-        "changed": False,
-        "would_change": not plan.nothing_to_do,
-        "files": sum(each.files for each in there) + len(files.links),
-        "bytes": sum(each.bytes for each in there) + sum(link.entry.size for link in files.links),
-        "copy_files": files.copied.files + len(files.links),
-        "copy_bytes": files.copied.bytes,
-        "link_files": len(files.links),
-        "keep_files": files.kept.files,
-        "resume_files": files.resumed.files,
-        "delete_files": len(files.delete),
-        "skipped": _skipped_fields(files.skipped),
-        **check_fields(files),
-        "needed_bytes": space.needed_bytes,
-        "free_bytes": space.free_bytes,
-        "needed_inodes": space.needed_inodes,
-        "free_inodes": space.free_inodes,
-        "readers": plan.reading.readers,
-        "order": plan.reading.order,
-        "reason": plan.reading.reason,
-        "needs_root": _needs_root(plan),
-        "unwritable": _unwritable(plan),
-        "warnings": list(warnings_of(plan)),
-        **({} if plan.refusal is None else {"error": error_fields(plan.refusal)}),
-    }
-
-
-def _needs_root(plan: StagePlan) -> bool:
-    """Whether this user's own run is refused, as only root mounts a volume."""
-    return plan.volume is not None and os.geteuid() != 0
-
-
-def _unwritable(plan: StagePlan) -> str | None:
-    """Return the directory that keeps a run of this user's from what it has to do, if one does."""
-    from hostprep.staging.target import standing_directory
-
-    if plan.volume is not None or plan.nothing_to_do or plan.refusal is not None:
-        return None
-    path = standing_directory(plan.request.parent)
-    may = os.access(path, os.W_OK | os.X_OK, effective_ids=True)
-    return None if may else path
-
-
 def show_stage_plan(plan: StagePlan) -> None:
     """Render what a run would do: the whole of a dry run."""
     space = plan.space
@@ -203,9 +138,9 @@ def show_stage_plan(plan: StagePlan) -> None:
 
 def _show_rights(plan: StagePlan) -> None:
     """Say what this user lacks for a run of their own."""
-    if _needs_root(plan):
+    if needs_root(plan):
         emit_text("  root: needed for a tmpfs volume: run it with sudo")
-    if path := _unwritable(plan):
+    if path := unwritable(plan):
         words = f"  root: this user may not write to {path}: run it with sudo, or choose another"
         emit_text(printable(words))
 
@@ -305,51 +240,3 @@ def _digest(result: StageResult) -> str:
             return f"read back and compared{kept}; digest {result.digest}"
         return f"verified (read back and compared{kept}), digest {result.digest}"
     return f"hashed in flight, not read back{kept}; digest {result.digest}"
-
-
-def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:
-    def fields(item: Skipped) -> dict[str, Any]:
-        return {"path": item.path, "reason": item.reason, "failed": item.failed}
-
-    return [fields(item) for item in skipped]
-
-
-def result_fields(
-    result: StageResult,
-    warnings: Sequence[str],
-    bound: Bound | None,
-    shortfall: HostprepError | None,
-) -> dict[str, Any]:
-    """Return what a run did, for JSON; ``warnings`` are those of its plan."""
-    volume = None
-    if result.volume is not None:
-        volume = volume_fields(result.volume)
-    return {
-        "dataset": result.dataset,
-        "source": result.source,
-        "target": result.target,
-        "files": result.files,
-        "bytes": result.bytes,
-        "copied_files": result.copied_files,
-        "copied_bytes": result.copied_bytes,
-        "kept_files": result.kept_files,
-        "resumed_files": result.resumed_files,
-        "deleted_files": result.deleted_files,
-        "skipped": _skipped_fields(result.skipped),
-        **check_fields(result),
-        "left": list(result.left),
-        "lost_attributes": result.lost_attributes,
-        "outward_links": result.outward_links,
-        "outward_named": list(result.outward_named),
-        "digest": result.digest,
-        "verified": result.verified,
-        "verify": result.verify.value,
-        "published": result.published,
-        "changed": result.changed,
-        "seconds": round(result.seconds, 4),
-        "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
-        "volume": volume,
-        "warnings": list(warnings),
-        "bound": None if bound is None else asdict(bound),
-        **({} if shortfall is None else {"error": error_fields(shortfall)}),
-    }

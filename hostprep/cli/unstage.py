@@ -15,7 +15,7 @@ from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
-    from hostprep.staging.manifest import Record
+    from hostprep.staging.records import Record
     from hostprep.staging.unstage import UnstagePlan, UnstageResult
 
 _MOST_LISTED = 10
@@ -40,7 +40,7 @@ def unstage(
     What others added stays, and is named; the source is untouched.
     """
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging import manifest
+    from hostprep.staging import records
     from hostprep.staging.unstage import (
         UnstageResult,
         find_record,
@@ -69,7 +69,7 @@ def unstage(
         record = find_record(record.target)
         if forget:
             plan = plan_forgetting(record)
-            manifest.forget(record)
+            records.forget(record)
             result = UnstageResult(record, 0, (), None, None)
         else:
             plan = plan_unstage(record, fstab=fstab)

@@ -16,11 +16,12 @@ from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
-from hostprep.staging.manifest import ManifestIndex, Record, folder_of, manifest_path
+from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import StageRequest, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
+from hostprep.staging.records import Record, folder_of
 from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.source import check_name
 from hostprep.staging.space import check_space

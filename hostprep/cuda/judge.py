@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from hostprep.cuda.judge_device import judge_bandwidth, judge_device
+from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import (
     ControlTrace,
@@ -12,7 +13,6 @@ from hostprep.cuda.traces import (
     EpochTrace,
     OverlapTrace,
     Trace,
-    TrainingTrace,
 )
 from hostprep.host.gpu import BUSY_PERCENT
 from hostprep.units import MIB
@@ -25,8 +25,6 @@ RATIO_LOW, RATIO_HIGH = 0.7, 1.5
 REPEATS = 7
 EPOCHS = 5
 GROWTH_BYTES = 2 * MIB
-WAIT_SHARE = 0.05
-END_TO_END = 0.9
 
 _OWN = "hostprep: facts/loading-and-prefetch, smoke test"
 _PHI = Threshold(f"phi >= {PHI_PASS}; below {PHI_FAIL} fails", _OWN)
@@ -72,7 +70,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
     if trace.epochs:
         checks.append(_flat(subject, trace.epochs))
     if trace.training is not None:
-        checks += _training(subject, trace.training)
+        checks += judge_training(subject, trace.training)
     if not undisturbed:
         checks = [_while_busy(check) for check in checks]
     there = {
@@ -282,51 +280,6 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
         threshold=threshold,
         remedy=None if flat else "report it with --json: the prefetcher or torch leaks here",
     )
-
-
-def _training(subject: str, trace: TrainingTrace) -> list[Check]:
-    # What an epoch waits for its first batch, no prefetching hides. Our epochs are so short that it
-    # would be a tenth of them, and with more workers more; a training's are not.
-    first = trace.first_batch_seconds
-    parts = {
-        "the loader alone": trace.loader_samples_per_s,
-        "the step alone, once there is a batch": trace.samples
-        / (first + trace.samples / trace.step_samples_per_s),
-        "the bus": trace.bus_samples_per_s,
-    }
-    slowest = min(parts, key=lambda name: parts[name])
-    share = trace.samples_per_s / parts[slowest]
-    enough = share >= END_TO_END
-    waited = trace.gaps_seconds / (trace.seconds - first)
-    launching = trace.resident_gaps_seconds / trace.resident_seconds
-    wait = max(0.0, waited - launching)
-    return [
-        Check(
-            "training.rate",
-            subject,
-            Status.PASS if enough else Status.INCONCLUSIVE,
-            f"end to end from {trace.storage}: {trace.samples_per_s:,.0f} samples/s, {share:.0%} of"
-            f" the slowest part ({slowest}, {parts[slowest]:,.0f})",
-            measured=round(share, 4),
-            unit="share",
-            threshold=Threshold(f">= {END_TO_END:.0%}", "MLPerf Storage: utilisation of 0.90"),
-            remedy=None if enough else "run it again on a quiet machine; `hostprep recommend`",
-        ),
-        Check(
-            "training.wait",
-            subject,
-            Status.PASS if wait < WAIT_SHARE else Status.WARN,
-            f"the GPU waited for data for {wait:.1%} of the time (idle {waited:.1%}, of it"
-            f" {launching:.1%} also without any loading)",
-            measured=round(wait, 4),
-            unit="share",
-            threshold=Threshold(f"< {WAIT_SHARE:.0%}", "xprof: under 5 % is not input-bound"),
-            remedy=None
-            if wait < WAIT_SHARE
-            else "`hostprep recommend` for the workers, `hostprep probe` and `hostprep stage` for"
-            " the storage; a step that computes more waits less",
-        ),
-    ]
 
 
 _TIMED = ("copy.", "overlap.", "training.")

@@ -45,6 +45,18 @@ class Behaviour(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """A path that answers, and what is known of it before anything is measured.
+
+    ``fio_seconds`` is what it took to start fio, where it may have come from a slow disk.
+    """
+
+    storage: PathStorage
+    fio_version: str
+    fio_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """What a probe may use: its budgets of time and of space, and its readers.
 

@@ -24,8 +24,8 @@ from hostprep.probing.model import (
     Need,
     Settings,
     SmallRun,
+    Target,
 )
-from hostprep.probing.probe import Target
 from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 

@@ -11,13 +11,7 @@ from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
-from hostprep.staging.manifest import (
-    ManifestIndex,
-    Record,
-    folder_of,
-    load_record,
-    manifest_path,
-)
+from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.plan import CopyPlan, plan_fresh
@@ -25,6 +19,7 @@ from hostprep.staging.planning import StagePlan, cores, purpose_of
 from hostprep.staging.private import TREE, footprint, look
 from hostprep.staging.publish import open_published
 from hostprep.staging.reading import choose_reading
+from hostprep.staging.records import Record, folder_of, load_record
 from hostprep.staging.removing import cut_short_refusal
 from hostprep.staging.sampling import Sample, take_sample
 from hostprep.staging.scan import Scan

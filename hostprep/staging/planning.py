@@ -13,9 +13,9 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
-from hostprep.staging.manifest import Record, lock_name
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
+from hostprep.staging.records import Record, lock_name
 from hostprep.staging.scan import Scan, scan_tree
 from hostprep.staging.source import open_source
 from hostprep.staging.target import check_apart, check_bare

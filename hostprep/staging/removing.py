@@ -8,16 +8,10 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from hostprep.errors import Refused
-from hostprep.staging.manifest import (
-    ManifestIndex,
-    Record,
-    encode_line,
-    folder,
-    manifest_path,
-    write_manifest,
-)
+from hostprep.staging.manifest import ManifestIndex, encode_line, manifest_path, write_manifest
 from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.private import private_name
+from hostprep.staging.records import Record, folder
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import itertools
 import os
 from collections.abc import Iterator
@@ -13,18 +12,10 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging import digest
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
+from hostprep.staging.failures import failed, gone
 from hostprep.staging.growing import make_volume
-from hostprep.staging.manifest import (
-    ManifestIndex,
-    Record,
-    extend_manifest,
-    folder,
-    forget,
-    manifest_path,
-    save_record,
-    write_manifest,
-)
-from hostprep.staging.model import Entry, StageRequest, StageResult, Verify
+from hostprep.staging.manifest import ManifestIndex, extend_manifest, manifest_path, write_manifest
+from hostprep.staging.model import Entry, StageResult, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.ordering import order_files
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
@@ -39,12 +30,12 @@ from hostprep.staging.publish import (
     publish_new,
     publish_update,
 )
+from hostprep.staging.records import Record, folder, forget, save_record
 from hostprep.staging.structure import directory_lines, finish_directories, make_links
 from hostprep.staging.target import check_in_volume, mount_below, open_parent
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.files import remove_unwritten
-from hostprep.system.state import state_dir
 from hostprep.volumes.model import LiveVolume
 
 
@@ -79,26 +70,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     try:
         return concluded(plan, _carry_out(plan, live, observer))
     except OSError as error:
-        raise _failed(error, request) from error
-
-
-def _failed(error: OSError, request: StageRequest) -> HostprepError:
-    named = error.filename2 or error.filename
-    name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
-    where = ""
-    if name:
-        where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
-    hint = "mend that and run the same command again: it goes on with what was copied"
-    records = f"{state_dir()}/"
-    # Or a directory above, which is the one to be named where they could not be made.
-    if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
-        hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
-    elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
-        hint = "run it with sudo, or choose a target that you may write to"
-    return HostprepError(
-        f"staging failed: {error.strerror or error}{where}; the source was not touched.",
-        hint,
-    )
+        raise failed(error, request) from error
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
@@ -110,26 +82,14 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if published_fd is not None:
             stack.callback(os.close, published_fd)
         elif plan.published:
-            raise _gone(request)
+            raise gone(request)
         mount = mount_below(request.parent)
         target_mount = None if mount is None else mount.target
         private = _prepare(plan, parent_fd, target_mount, first=published_fd is None)
         stack.callback(private.close)
         if plan.files.resumed.files and not private.resumable:
-            raise _gone(request)
+            raise gone(request)
         return _Work(plan, observer, parent_fd, private, published_fd, target_mount).run(live)
-
-
-def _gone(request: StageRequest) -> HostprepError:
-    """Return the error where what the plan counts on went with its volume, or by hand.
-
-    What it leaves out as it is there already would be missing, and called verified.
-    """
-    return HostprepError(
-        f"what was at {request.target}, or kept for it, is gone since it was looked at; nothing was"
-        " published.",
-        "run the same command again",
-    )
 
 
 def _open_parent(plan: StagePlan) -> int:

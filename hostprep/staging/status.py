@@ -9,14 +9,9 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
-from hostprep.staging.manifest import (
-    ManifestIndex,
-    Record,
-    all_records,
-    folder_of,
-    manifest_path,
-)
+from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.publish import open_published
+from hostprep.staging.records import Record, all_records, folder_of
 from hostprep.staging.scan import scan_tree
 from hostprep.staging.source import open_source
 from hostprep.staging.target import check_bare, check_in_sight, check_not_source, open_parent

@@ -13,8 +13,8 @@ import shlex
 
 from hostprep.errors import Refused
 from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
-from hostprep.staging.manifest import Record
 from hostprep.staging.private import private_name
+from hostprep.staging.records import Record
 from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.volumes.records import all_records

@@ -9,16 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from hostprep.errors import HostprepError, UsageError, one_line
-from hostprep.staging.manifest import (
-    Record,
-    all_records,
-    damaged_records,
-    folder,
-    folder_of,
-    forget,
-    record_id,
-    save_record,
-)
 from hostprep.staging.observer import Observer
 from hostprep.staging.private import (
     is_there,
@@ -29,6 +19,16 @@ from hostprep.staging.private import (
     remove_opened,
 )
 from hostprep.staging.publish import open_published
+from hostprep.staging.records import (
+    Record,
+    all_records,
+    damaged_records,
+    folder,
+    folder_of,
+    forget,
+    record_id,
+    save_record,
+)
 from hostprep.staging.removing import (
     compare,
     cut_short_refusal,

@@ -15,10 +15,10 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.memory import Headroom
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.staging import stage as staging
-from hostprep.staging.manifest import record_id
 from hostprep.staging.model import StageResult
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan
+from hostprep.staging.records import record_id
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_private, make_source, run_hostprep, snapshot

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.staging.manifest import load_record
 from hostprep.staging.observer import Silent
+from hostprep.staging.records import load_record
 from hostprep.staging.target import check_apart
 from hostprep.staging.unstage import plan_unstage, unstage
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot

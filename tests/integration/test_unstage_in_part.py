@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.staging.manifest import all_records, save_record
+from hostprep.staging.records import all_records, save_record
 from hostprep.staging.removing import remove_hidden
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, rewrite, run_hostprep

@@ -12,10 +12,11 @@ from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume, volume_id_for
-from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.model import Huge
 from hostprep.volumes.paths import Folder, Place, PointKind
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
+from tests.unit.volumes.made import live_volume
 
 ROOT = Folder("/", 0, 0, 0o755)
 MNT = Folder("/mnt", 0, 0, 0o755)
@@ -54,20 +55,13 @@ def options(size_bytes: int, inodes: int | None = None) -> tuple[str, ...]:
 def mounted(path: str, size_bytes: int, *, used_bytes: int = 0) -> VolumeFacts:
     """Return the facts of a volume that hostprep mounted, with its line in fstab."""
     facts, inodes = fresh(path), default_inodes(size_bytes)
-    live = LiveVolume(
+    live = live_volume(
         path=path,
         size_bytes=size_bytes,
         used_bytes=used_bytes,
         inodes=inodes,
         used_inodes=10,
-        mode=0o755,
-        uid=0,
-        gid=0,
         huge=Huge.WITHIN_SIZE,
-        noswap=True,
-        nosuid=True,
-        nodev=True,
-        noexec=True,
         options=("rw", "nosuid", "nodev", "noexec"),
     )
     record = VolumeRecord(

@@ -26,7 +26,8 @@ from hostprep.probing.folder import PREFIX, own_folder
 from hostprep.probing.judge import contradictions
 from hostprep.probing.layout import SMALLEST_BYTES, has_holes, reads_directly, write_file
 from hostprep.probing.model import Settings, Silent
-from hostprep.probing.probe import _Probe, probe, target
+from hostprep.probing.phases import Phases
+from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.system import page_cache
@@ -267,7 +268,7 @@ def test_a_long_count_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     settings, observer = Settings(), Silent()
     monkeypatch.setattr(observer, "progress", told.append)
-    counted = _Probe(target(str(tmp_path)), settings, observer).count_on(Found(3, False, ()))
+    counted = Phases(target(str(tmp_path)), settings, observer).count_on(Found(3, False, ()))
     assert (counted.files, counted.complete) == (40, True)
     assert len(told) == 10  # a folder each quarter of a second
     assert all(text.endswith(" files") for text in told)

@@ -17,8 +17,8 @@ from hostprep.host.block_device import Transport
 from hostprep.probing import results
 from hostprep.probing.counters import counted_disks, delivered_bytes
 from hostprep.probing.judge import judge
+from hostprep.probing.model import Target
 from hostprep.probing.needs import parse_need
-from hostprep.probing.probe import Target
 from hostprep.probing.rates import compare, rates_in, rates_of
 from hostprep.system.state import state_dir
 from tests.unit.probing.made import disk, measured, storage

@@ -14,21 +14,23 @@ from hostprep.errors import HostprepError
 from hostprep.staging.journal import Journal, record
 from hostprep.staging.manifest import (
     ManifestIndex,
-    Record,
-    all_records,
-    damaged_records,
     decode_line,
     encode_line,
     encode_record,
     extend_manifest,
-    forget,
-    load_record,
     manifest_path,
-    record_id,
-    save_record,
     write_manifest,
 )
 from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.records import (
+    Record,
+    all_records,
+    damaged_records,
+    forget,
+    load_record,
+    record_id,
+    save_record,
+)
 from tests.unit.staging.test_diff import entry
 
 # Any bytes that a file system takes as a name, as os.fsdecode gives them.

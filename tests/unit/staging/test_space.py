@@ -18,28 +18,13 @@ from hostprep.staging.space import (
     volume_space,
 )
 from hostprep.staging.together import Share, room_for_all
-from hostprep.volumes.model import Huge, LiveVolume
 from hostprep.volumes.plan import VolumePlan
 from tests.unit.staging.test_diff import entry
+from tests.unit.volumes.made import live_volume
 
 MIB, GIB = 1 << 20, 1 << 30
 INTO_A_DIRECTORY = StageRequest("/data", "data", "/fast", None)
-LIVE = LiveVolume(
-    path="/mnt/hostprep",
-    size_bytes=GIB,
-    used_bytes=0,
-    inodes=9999,
-    used_inodes=1,
-    mode=0o755,
-    uid=0,
-    gid=0,
-    huge=Huge.NEVER,
-    noswap=True,
-    nosuid=True,
-    nodev=True,
-    noexec=True,
-    options=(),
-)
+LIVE = live_volume()
 INTO_A_VOLUME = StageRequest("/data", "data", "/mnt/hostprep", 10 * GIB)
 
 

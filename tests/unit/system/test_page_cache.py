@@ -13,13 +13,19 @@ from hostprep.system.page_cache import evict, lru_hit_rate, resident_share, writ
 from hostprep.units import MIB
 
 
-def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
-    """Also those of which nothing is on the disk yet, which the kernel alone would keep."""
-    names = [str(tmp_path / str(number)) for number in range(20)]
+def just_written(folder: Path) -> list[str]:
+    """Write some files, of which nothing is on the disk yet, and return their names."""
+    names = [str(folder / str(number)) for number in range(20)]
     for name in names:
         Path(name).write_bytes(os.urandom(MIB // 10))
     if resident_share(names) is None:
         pytest.skip("residency is not told here")
+    return names
+
+
+def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
+    """Also those of which nothing is on the disk yet, which the kernel alone would keep."""
+    names = just_written(tmp_path)
     assert resident_share(names) == 1
     for name in names:
         evict(name)
@@ -31,11 +37,7 @@ def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
 
 
 def test_what_is_written_out_at_once_can_leave_at_once(tmp_path: Path) -> None:
-    names = [str(tmp_path / str(number)) for number in range(20)]
-    for name in names:
-        Path(name).write_bytes(os.urandom(MIB // 10))
-    if resident_share(names) is None:
-        pytest.skip("residency is not told here")
+    names = just_written(tmp_path)
     write_out(str(tmp_path))
     for name in names:
         evict(name, written_out=True)

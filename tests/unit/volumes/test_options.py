@@ -7,25 +7,11 @@ from dataclasses import replace
 import pytest
 
 from hostprep.units import GIB, MIB
-from hostprep.volumes.model import Huge, LiveVolume
+from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import compare_options, parse_options
+from tests.unit.volumes.made import live_volume
 
-LIVE = LiveVolume(
-    path="/mnt/v",
-    size_bytes=2 * MIB,
-    used_bytes=0,
-    inodes=2048,
-    used_inodes=1,
-    mode=0o755,
-    uid=0,
-    gid=0,
-    huge=Huge.NEVER,
-    noswap=False,
-    nosuid=True,
-    nodev=True,
-    noexec=True,
-    options=(),
-)
+LIVE = live_volume(path="/mnt/v", size_bytes=2 * MIB, inodes=2048, noswap=False)
 SAFE = ("nosuid", "nodev", "noexec", "mode=0755")
 
 

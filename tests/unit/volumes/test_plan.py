@@ -13,30 +13,24 @@ from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
-from hostprep.volumes.model import Huge, LiveVolume, VolumeRequest
+from hostprep.volumes.model import Huge, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
+from tests.unit.volumes.made import live_volume
 
 PATH = "/mnt/data"
 ROOT = Folder("/", 0, 0, 0o755)
 MNT = Folder("/mnt", 0, 0, 0o755)
 
-LIVE = LiveVolume(
+LIVE = live_volume(
     path=PATH,
     size_bytes=8 * GIB,
     used_bytes=3 * GIB,
     inodes=524288,
     used_inodes=1000,
-    mode=0o755,
-    uid=0,
-    gid=0,
     huge=Huge.WITHIN_SIZE,
-    noswap=True,
-    nosuid=True,
-    nodev=True,
-    noexec=True,
     options=("rw", "nosuid", "nodev", "noexec", "noatime", "rw", "size=8388608k"),
 )
 MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))

@@ -1,0 +1,279 @@
+"""The phases of a probe, in order, within its budgets of time and of space."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.block_device import Transport
+from hostprep.host.block_health import Health, read_health
+from hostprep.host.block_link import PcieLink, nvme_link
+from hostprep.host.memory import read_headroom
+from hostprep.host.mounts import read_mounts
+from hostprep.probing import fio, small_files
+from hostprep.probing.compression import kept_compressed
+from hostprep.probing.counters import counted_disks
+from hostprep.probing.dataset import Found, largest, measure_size, scan
+from hostprep.probing.folder import own_folder
+from hostprep.probing.layout import (
+    SMALLEST_BYTES,
+    Layout,
+    has_holes,
+    reads_directly,
+    write_file,
+)
+from hostprep.probing.model import (
+    DEPTHS,
+    LARGE_BYTES,
+    RANDOM_BLOCK_BYTES,
+    SEQUENTIAL_BLOCK_BYTES,
+    FioRun,
+    Measured,
+    Observer,
+    Settings,
+    SmallFiles,
+    Target,
+)
+from hostprep.units import MIB, format_bytes, format_rate
+
+_FREE_SHARE = 0.5
+_MEMORY_SHARE = 0.25
+_MADE_SHARE = 0.25
+# Shares of the time: what is not used goes to nobody, so that a fast disk is done early.
+_SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
+    0.08, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
+)  # fmt: skip
+_FIO_START_SECONDS = 0.45
+_FIO_LEAST_SECONDS = 0.5
+_ASKED_FILES = 64  # of the data set, whether they are compressed
+_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
+
+
+class Phases:
+    """What the phases of one probe share."""
+
+    def __init__(self, to: Target, settings: Settings, observer: Observer) -> None:
+        self.storage = to.storage
+        self.path = to.storage.path
+        self.fio_version = to.fio_version
+        # What makes the files cold takes the programs out of the cache, too: fio comes anew each
+        # time, and with its engine.
+        self.fio_seconds = 2 * to.fio_seconds
+        self.settings = settings
+        self.observer = observer
+        self.begun = time.monotonic()
+        self.in_memory = to.storage.storage_class is StorageClass.RAM
+        self.disks = counted_disks(to.storage)
+        self.mount_points = [mount.target for mount in read_mounts()]
+        self.link: PcieLink | None = None
+
+    def run(self) -> Measured:
+        """Go through the phases."""
+        self.observer.phase("counting files", self.part(_SCAN))
+        found = self.count(self.part(_SCAN))
+        has_data = found.files >= small_files.FEWEST_FILES
+        with ExitStack() as stack:
+            folder, note = None, None
+            try:
+                folder = stack.enter_context(own_folder(Path(self.path)))
+            except OSError as error:
+                note = f"nothing can be written here ({error.strerror})"
+            small, small_note = None, None
+            if has_data:
+                small = self.read_small(found.sample, "dataset")
+                small_note = "the files here are too large to finish many of them"
+            if small is None or small.best.files < small_files.FEWEST_FILES // 2:
+                few = f"fewer than {small_files.FEWEST_FILES} files are here"
+                if folder is not None:
+                    small, small_note = self.make_and_read_small(folder)
+                else:
+                    small_note = f"{small_note if has_data else few}, and {note}"
+                    if small is not None and small.mean_bytes >= LARGE_BYTES:
+                        small = None  # a few shards: sequential reads tell more of them
+            file, source = None, None
+            if folder is not None:
+                file, note = self.lay_out(folder)
+                source = "made" if file else None
+            if file is None:
+                file = self.existing(found)
+                source = "existing" if file else None
+                if file is None:
+                    note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
+            direct = file is not None and reads_directly(file.path)
+            runs, fio_note = self.read_file(file, direct) if file else ((), None)
+        here = list(found.sample[:_ASKED_FILES])
+        if file is not None and source == "existing":
+            here.append(file.path)
+        compressed = kept_compressed(self.storage.fstype, here)
+        found = self.count_on(found)
+        self.observer.phase("adding up sizes", self.part(_SIZES))
+        dataset = measure_size(found, self.part(_SIZES))
+        return Measured(
+            storage=self.storage,
+            settings=self.settings,
+            fio_version=self.fio_version,
+            direct=direct,
+            file_source=source,
+            file_bytes=file.size_bytes if file else 0,
+            file_note=note,
+            layout_holes=file is not None and file.holes,
+            fio=runs,
+            fio_note=fio_note,
+            small=small,
+            small_note=small_note,
+            dataset=dataset,
+            compressed=compressed,
+            memory_bytes=read_headroom().available_bytes,
+            link=self.link,
+            health=health_of(self.storage),
+            seconds=time.monotonic() - self.begun,
+        )
+
+    def count_on(self, found: Found) -> Found:
+        """Count again with the time that is left, where it did not suffice at first."""
+        left = self.begun + self.settings.seconds - self.part(_SIZES) - time.monotonic()
+        if found.complete or left <= self.part(_SCAN):
+            return found
+        self.observer.phase("counting files again", left)
+        return self.count(left)
+
+    def count(self, seconds: float) -> Found:
+        """Count the files for at most so long, and tell of it: that may be all of the time."""
+        return scan(
+            self.path,
+            seconds,
+            mount_points=self.mount_points,
+            tell=lambda files: self.observer.progress(f"{files:,} files"),
+        )
+
+    def part(self, share: float) -> float:
+        """Return a share of the time, in seconds."""
+        return self.settings.seconds * share
+
+    def room(self, share: float) -> int:
+        """Return a share of the space that may be used: of the budget, or of what is free."""
+        free = os.statvfs(self.path)
+        allowed = self.settings.size_bytes
+        if free.f_blocks:  # else the file system does not say: ramfs, some FUSE
+            allowed = min(allowed, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
+        if self.in_memory:
+            allowed = min(allowed, int(read_headroom().available_bytes * _MEMORY_SHARE))
+        return int(allowed * share)
+
+    def make_and_read_small(self, folder: Path) -> tuple[SmallFiles | None, str | None]:
+        """Make small files and read them; None with the reason where that cannot be."""
+        self.observer.phase("making small files", self.part(_MAKE))
+        place = folder / "small"
+        try:
+            names = small_files.make_files(place, self.room(_MADE_SHARE), self.part(_MAKE))
+        except OSError as error:
+            return None, f"none could be made here ({error.strerror})"
+        if len(names) < small_files.FEWEST_FILES:
+            return None, "there is no room to make some"
+        small = self.read_small(names, "made")
+        shutil.rmtree(place)  # its room is the large file's now
+        return small, None
+
+    def read_small(self, names: Sequence[str], source: str) -> SmallFiles | None:
+        """Read small files, cold and warm."""
+        budget = small_files.Budget(
+            evict=self.part(_EVICT),
+            one_reader=self.part(_ONE),
+            several=self.part(_SEVERAL),
+            warm=self.part(_WARM),
+        )
+        self.observer.phase("reading small files", self.part(_EVICT + _ONE + _SEVERAL + 4 * _WARM))
+        return small_files.measure(
+            names,
+            source,
+            self.settings.readers,
+            budget,
+            disks=self.disks,
+            in_memory=self.in_memory,
+            dropped=self.settings.drop_caches,
+            tell=self.observer.progress,
+        )
+
+    def lay_out(self, folder: Path) -> tuple[Layout | None, str | None]:
+        """Write the test file; None with the reason where that cannot be."""
+        seconds, room = self.part(_LAYOUT), self.room(1)
+        if room < SMALLEST_BYTES:
+            return None, f"only {format_bytes(room)} may be used here"
+        self.observer.phase("writing a test file", seconds)
+        begun = time.monotonic()
+        try:
+            file = write_file(folder / "data", room, seconds, self.tell_bytes)
+        except OSError as error:
+            return None, f"a test file could not be written here ({error.strerror})"
+        if file.size_bytes < SMALLEST_BYTES:
+            took = time.monotonic() - begun
+            return None, f"only {format_bytes(file.size_bytes)} were written in {took:.1f} s"
+        return file, None
+
+    def tell_bytes(self, size_bytes: int) -> None:
+        """Show how much of the test file is there."""
+        self.observer.progress(format_bytes(size_bytes))
+
+    def existing(self, found: Found) -> Layout | None:
+        """Return the largest file that is here, to be read only; None where all are small."""
+        name = largest(found, self.part(_SIZES), at_least_bytes=SMALLEST_BYTES)
+        if name is None:
+            return None
+        try:
+            size = os.stat(name).st_size // SEQUENTIAL_BLOCK_BYTES * SEQUENTIAL_BLOCK_BYTES
+            return Layout(name, size, has_holes(name, size), "existing")
+        except OSError:
+            return None
+
+    def read_file(self, file: Layout, direct: bool) -> tuple[tuple[FioRun, ...], str | None]:
+        """Let fio read, in large and small pieces, one and many at a time.
+
+        A pass that does not end is the last one: return the others, and the note of it.
+        """
+        passes = [
+            (pattern, block, depth)
+            for pattern, block in (
+                ("read", SEQUENTIAL_BLOCK_BYTES),
+                ("randread", RANDOM_BLOCK_BYTES),
+            )
+            for depth in DEPTHS
+        ]
+        left = self.begun + self.settings.seconds - self.part(_SIZES) - time.monotonic()
+        each = min(self.part(_FIO), left / len(passes) - _FIO_START_SECONDS)
+        each = max(each, _FIO_LEAST_SECONDS)
+        runs = []
+        for pattern, block, depth in passes:
+            words = "sequential" if pattern == "read" else "random"
+            self.observer.phase(f"{words} reads of {format_bytes(block)}, depth {depth}", each)
+            job = fio.Job(file.path, pattern, block, depth, each, file.size_bytes, direct)
+            try:
+                runs.append(
+                    fio.measure(
+                        job, disks=self.disks, tell=self.tell_rate, loading_seconds=self.fio_seconds
+                    )
+                )
+            except fio.FioTooLate as error:
+                return tuple(runs), f"{error.message.rstrip('.')}: {error.hint}"
+        return tuple(runs), None
+
+    def tell_rate(self, bytes_per_s: float) -> None:
+        """Show the rate, and look at the link while it is in use."""
+        self.observer.progress(format_rate(bytes_per_s) if bytes_per_s else "")
+        for disk in self.storage.disks:
+            link = nvme_link(disk.name) if disk.transport is Transport.NVME else None
+            if link and (self.link is None or link.bytes_per_s > self.link.bytes_per_s):
+                self.link = link
+
+
+def health_of(storage: PathStorage) -> tuple[tuple[str, Health], ...]:
+    """Return the SMART of the disks that have it and let it be read."""
+    if os.geteuid() != 0:
+        return ()
+    disks = [disk for disk in storage.disks if disk.transport in _SMART and not disk.virtual]
+    read = [(disk.name, read_health(disk.name)) for disk in disks]
+    return tuple((name, health) for name, health in read if health is not None)

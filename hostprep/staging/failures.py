@@ -1,0 +1,42 @@
+"""What ended a run of ``stage``, as a sentence and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hostprep.errors import HostprepError
+from hostprep.staging.model import StageRequest
+from hostprep.system.state import state_dir
+
+
+def failed(error: OSError, request: StageRequest) -> HostprepError:
+    """Return the error where the kernel refused a step of the run."""
+    named = error.filename2 or error.filename
+    name = os.fsdecode(named) if isinstance(named, str | bytes) else ""
+    where = ""
+    if name:
+        where = f" ({name})" if name.startswith("/") else f" ({name}, below {request.parent})"
+    hint = "mend that and run the same command again: it goes on with what was copied"
+    records = f"{state_dir()}/"
+    # Or a directory above, which is the one to be named where they could not be made.
+    if name.startswith("/") and (f"{name}/".startswith(records) or records.startswith(f"{name}/")):
+        hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
+    elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+        hint = "run it with sudo, or choose a target that you may write to"
+    return HostprepError(
+        f"staging failed: {error.strerror or error}{where}; the source was not touched.",
+        hint,
+    )
+
+
+def gone(request: StageRequest) -> HostprepError:
+    """Return the error where what the plan counts on went with its volume, or by hand.
+
+    What it leaves out as it is there already would be missing, and called verified.
+    """
+    return HostprepError(
+        f"what was at {request.target}, or kept for it, is gone since it was looked at; nothing was"
+        " published.",
+        "run the same command again",
+    )
