@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -151,6 +152,23 @@ def test_bad_loaders_end_in_a_sentence(name: str, status: int, words: str) -> No
     assert words in found["error"]["message"]
     assert words in stderr
     assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("name", ["RaisesInWorkers", "unpicklable_spawned"])
+def test_where_only_workers_fail_it_is_told_what_came_without(name: str) -> None:
+    status, found, _ = recommend_for(name, "--seconds", "25")
+    assert status == 1
+    told = re.search(r"Without workers \(num_workers=0\) it gave (\d+) ", found["error"]["message"])
+    assert told is not None
+    assert 100 < int(told[1]) <= 340  # three milliseconds a sample
+
+
+# With workers it takes time for a probe without them first, also on a busy machine.
+@pytest.mark.parametrize(("name", "seconds"), [("Hangs", "8"), ("HangsInWorkers", "20")])
+def test_a_loader_that_hangs_is_killed(name: str, seconds: str) -> None:
+    status, found, _ = recommend_for(name, "--seconds", seconds)
+    assert status == 1
+    assert "it hangs, or is slower than that; it was killed" in found["error"]["message"]
 
 
 @pytest.mark.parametrize(
