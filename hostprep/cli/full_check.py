@@ -10,7 +10,7 @@ from hostprep.units import format_count
 
 if TYPE_CHECKING:
     from hostprep.staging.model import Differing, StageResult
-    from hostprep.staging.plan import CopyPlan
+    from hostprep.staging.plans.copy_plan import CopyPlan
 
 MOST_LISTED = 10
 READ_AGAIN = ", by the content of every file here and in the source"

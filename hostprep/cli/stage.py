@@ -95,7 +95,7 @@ def stage(
     """
     from hostprep.cli.stage_run import stage_all
     from hostprep.staging.model import StageRequest, Verify
-    from hostprep.staging.source import check_name, real_source
+    from hostprep.staging.source.opening import check_name, real_source
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())

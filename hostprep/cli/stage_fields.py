@@ -62,7 +62,7 @@ def needs_root(plan: StagePlan) -> bool:
 
 def unwritable(plan: StagePlan) -> str | None:
     """Return the directory that keeps a run of this user's from what it has to do, if one does."""
-    from hostprep.staging.target import standing_directory
+    from hostprep.staging.target.place import standing_directory
 
     if plan.volume is not None or plan.nothing_to_do or plan.refusal is not None:
         return None

@@ -137,7 +137,7 @@ def _stage_one(
 ) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
     from hostprep.staging.planning import cores, plan_stage, stage_lock
-    from hostprep.staging.source import open_source
+    from hostprep.staging.source.opening import open_source
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:

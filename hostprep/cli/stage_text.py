@@ -78,7 +78,7 @@ def _plan_lines(plan: StagePlan) -> list[str]:
 
 def _made_for(parent: str) -> list[str]:
     """Return the line on a target that is yet to be made: perhaps of a disk that is not mounted."""
-    from hostprep.staging.target import mount_below, standing_directory
+    from hostprep.staging.target.place import mount_below, standing_directory
 
     if standing_directory(parent) == parent:
         return []

@@ -29,7 +29,7 @@ def status(
     Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
     """
     from hostprep.converging.boot_state import comebacks
-    from hostprep.staging.records import damaged_records as damaged_datasets
+    from hostprep.staging.record.records import damaged_records as damaged_datasets
     from hostprep.staging.status import dataset_statuses
     from hostprep.volumes.records import damaged_records as damaged_volumes
     from hostprep.volumes.status import volume_statuses

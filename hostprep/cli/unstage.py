@@ -15,7 +15,7 @@ from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
-    from hostprep.staging.records import Record
+    from hostprep.staging.record.records import Record
     from hostprep.staging.unstage import UnstagePlan, UnstageResult
 
 _MOST_LISTED = 10
@@ -40,7 +40,7 @@ def unstage(
     What others added stays, and is named; the source is untouched.
     """
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging import records
+    from hostprep.staging.record import records
     from hostprep.staging.unstage import (
         UnstageResult,
         find_record,

@@ -13,8 +13,8 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
-from hostprep.staging.records import load_record
-from hostprep.staging.space import IN_MEMORY
+from hostprep.staging.plans.space import IN_MEMORY
+from hostprep.staging.record.records import load_record
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live

@@ -16,18 +16,18 @@ from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
-from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import StageRequest, cure_of
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
-from hostprep.staging.records import Record, folder_of
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.space import check_space
+from hostprep.staging.plans.update import who_changed
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
+from hostprep.staging.record.records import Record, folder_of
 from hostprep.staging.shortfall import shortfall_of
-from hostprep.staging.source import check_name
-from hostprep.staging.space import check_space
+from hostprep.staging.source.opening import check_name
 from hostprep.staging.stage import carry_out
-from hostprep.staging.target import standing_directory
-from hostprep.staging.update import who_changed
+from hostprep.staging.target.place import standing_directory
 from hostprep.system.locks import lock
 from hostprep.units import format_bytes, format_count
 from hostprep.volumes.model import RamBudget

@@ -17,7 +17,7 @@ from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in
 from hostprep.spec import DatasetSpec, SpecError
 from hostprep.spec.loading import parse_spec
-from hostprep.staging.records import all_records, damaged_records
+from hostprep.staging.record.records import all_records, damaged_records
 from hostprep.system.accounts import name_of
 from hostprep.system.files import replace_file
 from hostprep.units import GIB, KIB, MIB, format_bytes

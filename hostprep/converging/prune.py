@@ -13,8 +13,14 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import lies_in
 from hostprep.host.processes import users_of
 from hostprep.staging.observer import Observer
-from hostprep.staging.private import private_name
-from hostprep.staging.records import Record, all_records, damaged_records, load_record, record_id
+from hostprep.staging.record.records import (
+    Record,
+    all_records,
+    damaged_records,
+    load_record,
+    record_id,
+)
+from hostprep.staging.target.private import private_name
 from hostprep.staging.unstage import UnstagePlan, plan_unstage, unstage
 from hostprep.system.locks import lock
 from hostprep.units import format_count

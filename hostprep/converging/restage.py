@@ -28,7 +28,7 @@ from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, StageResult, Verify, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
-from hostprep.staging.records import folder, load_record
+from hostprep.staging.record.records import folder, load_record
 from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.stage import carry_out
 from hostprep.system.locks import lock

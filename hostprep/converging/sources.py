@@ -13,7 +13,7 @@ from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
-from hostprep.staging.records import load_record
+from hostprep.staging.record.records import load_record
 from hostprep.staging.status import dataset_status
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.units import format_seconds

@@ -13,7 +13,13 @@ from hostprep.converging.boot_state import BootState, Stage, boot_state, not_who
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
-from hostprep.staging.records import Record, all_records, damaged_records, load_record, record_id
+from hostprep.staging.record.records import (
+    Record,
+    all_records,
+    damaged_records,
+    load_record,
+    record_id,
+)
 from hostprep.staging.status import DatasetStatus, dataset_status
 from hostprep.units import format_count
 

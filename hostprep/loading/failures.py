@@ -9,9 +9,9 @@ import sysconfig
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import unpicklable_cure
 from hostprep.loading.model import Binding
-from hostprep.loading.opening import TorchMissing
 from hostprep.units import format_count, format_number
 
 _CUDA_ABSENT = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hostprep.errors import HostprepError
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import SampleCost
 
 # Larger batches give no higher rate, and may not fit.

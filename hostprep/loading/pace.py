@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Probe
 from hostprep.loading.rounds import discarded_batches, least_batches
 

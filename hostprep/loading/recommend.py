@@ -13,17 +13,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from hostprep.loading import decoders, hazards, verdict
+from hostprep.loading import hazards
 from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
 from hostprep.loading.failures import LoaderFailed
-from hostprep.loading.judging import report_of
-from hostprep.loading.listing import Listing, list_samples
-from hostprep.loading.measure import Measurer, Observer
+from hostprep.loading.files import decoders
+from hostprep.loading.files.listing import Listing, list_samples
+from hostprep.loading.measuring.measure import Measurer, Observer
+from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
 from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
 from hostprep.loading.naming import parts_of
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
-from hostprep.loading.variants import Variant, compare_files, compare_prefetching, winners
+from hostprep.loading.verdict import settings
+from hostprep.loading.verdict.judging import report_of
 from hostprep.system.python import pip_line
 from hostprep.units import format_count
 
@@ -53,7 +55,7 @@ def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
         reasons=(words, "how long a sample waits for its storage decides, and is not known"),
         memory_bytes=None,
         shm_bytes=None,
-        code=verdict.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
+        code=settings.code(batch_size, workers, PROBE_PREFETCH, pin=gpus > 0, persistent=True),
     )
     more = (
         "--dataset DIR or --loader MODULE:NAME measures; --gpu-rate and --compare count only then"

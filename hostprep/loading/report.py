@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hostprep.loading.curve import Curve
-from hostprep.loading.listing import Listing
+from hostprep.loading.files.listing import Listing
+from hostprep.loading.measuring.variants import Variant, Winner
 from hostprep.loading.model import (
     Bound,
     FailedProbe,
@@ -20,7 +21,6 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.search import Point
-from hostprep.loading.variants import Variant, Winner
 
 
 @dataclass(frozen=True, slots=True)

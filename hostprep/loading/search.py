@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hostprep.loading.curve import Curve
-from hostprep.loading.disturbance import kept_from
+from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.model import FailedProbe, Probe
 
 STOP_GAIN = 0.05

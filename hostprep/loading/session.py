@@ -18,9 +18,9 @@ from hostprep.loading.bounds import (
 from hostprep.loading.bounds import bounds as bounds_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of
 from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
+from hostprep.loading.files.listing import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
-from hostprep.loading.listing import Listing
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import (
     Bound,
     FailedProbe,

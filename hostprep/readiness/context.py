@@ -181,7 +181,7 @@ class Context:
     @property
     def damaged(self) -> Mapping[str, HostprepError]:
         """Return what is wrong with records of data sets that cannot be read, by their folders."""
-        from hostprep.staging.records import damaged_records
+        from hostprep.staging.record.records import damaged_records
 
         return self._answers.once("damaged", damaged_records)
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from hostprep.staging import digest
 from hostprep.staging.batches import pack_batches
-from hostprep.staging.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.model import Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan
-from hostprep.staging.pool import OnResult, Pool
-from hostprep.staging.private import PrivateDir
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.pool import OnResult, Pool
+from hostprep.staging.processes.worker import Job
+from hostprep.staging.record import digest
+from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
+from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of, join
-from hostprep.staging.worker import Job
 
 _TASK_FILES = 64
 

@@ -11,19 +11,11 @@ from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
-from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan, plan_fresh
 from hostprep.staging.planning import StagePlan, cores, purpose_of
-from hostprep.staging.private import TREE, footprint, look
-from hostprep.staging.publish import open_published
-from hostprep.staging.reading import choose_reading
-from hostprep.staging.records import Record, folder_of, load_record
-from hostprep.staging.removing import cut_short_refusal
-from hostprep.staging.sampling import Sample, take_sample
-from hostprep.staging.scan import Scan
-from hostprep.staging.space import (
+from hostprep.staging.plans.copy_plan import CopyPlan, plan_fresh
+from hostprep.staging.plans.space import (
     IN_MEMORY,
     Space,
     check_memory,
@@ -35,14 +27,22 @@ from hostprep.staging.space import (
     volume_request,
     volume_space,
 )
-from hostprep.staging.target import (
+from hostprep.staging.plans.update import plan_update
+from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.removing import cut_short_refusal
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
+from hostprep.staging.record.records import Record, folder_of, load_record
+from hostprep.staging.source.reading import choose_reading
+from hostprep.staging.source.sampling import Sample, take_sample
+from hostprep.staging.source.scan import Scan
+from hostprep.staging.target.place import (
     moved_refusal,
     open_parent,
     standing_directory,
     unmounted_refusal,
 )
+from hostprep.staging.target.private import TREE, footprint, look
 from hostprep.staging.tree import DIRECTORY_FLAGS
-from hostprep.staging.update import plan_update
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible

@@ -12,15 +12,15 @@ import resource
 from time import monotonic
 
 from hostprep.errors import HostprepError
-from hostprep.staging.governor import Governor
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan
-from hostprep.staging.pool import Pool, TaskFailed
-from hostprep.staging.private import PrivateDir
-from hostprep.staging.reading import Reading
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.governor import Governor
+from hostprep.staging.processes.pool import Pool, TaskFailed
+from hostprep.staging.processes.worker import Job
+from hostprep.staging.source.reading import Reading
+from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
-from hostprep.staging.worker import Job
 
 
 def copy_all(

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
-from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan
-from hostprep.staging.space import check_space, volume_request, volume_space
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.space import check_space, volume_request, volume_space
 from hostprep.volumes.apply import Overtaken, apply_volume
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import LiveVolume

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 
 from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_published
-from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.observer import Silent
-from hostprep.staging.publish import open_published
-from hostprep.staging.records import Record, folder_of
-from hostprep.staging.source import open_source
+from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
+from hostprep.staging.record.records import Record, folder_of
+from hostprep.staging.source.opening import open_source
 from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of, join, names_in
 
 _MOST_NAMED = 3

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hostprep.volumes.model import LiveVolume
 
 # Files above this are copied in ranges by several workers and hashed range by range. It is part of
-# the definition of the digest (see hostprep.staging.digest): changing it changes digests.
+# the definition of the digest (see hostprep.staging.record.digest): changing it changes digests.
 RANGE_BYTES = 64 * 1024 * 1024
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
-from hostprep.staging.manifest import decode_line
 from hostprep.staging.model import Skipped, StageResult, Verify
-from hostprep.staging.plan import CopyPlan
 from hostprep.staging.planning import StagePlan
-from hostprep.staging.records import Record, folder, folder_of, save_record
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.record.records import Record, folder, folder_of, save_record
 from hostprep.staging.tasks import Copied
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume

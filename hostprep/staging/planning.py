@@ -15,16 +15,16 @@ from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
 from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Observer
-from hostprep.staging.records import Record, lock_name
-from hostprep.staging.scan import Scan, scan_tree
-from hostprep.staging.source import open_source
-from hostprep.staging.target import check_apart, check_bare
+from hostprep.staging.record.records import Record, lock_name
+from hostprep.staging.source.opening import open_source
+from hostprep.staging.source.scan import Scan, scan_tree
+from hostprep.staging.target.place import check_apart, check_bare
 
 if TYPE_CHECKING:
-    from hostprep.staging.plan import CopyPlan
-    from hostprep.staging.reading import Reading
-    from hostprep.staging.sampling import Sample
-    from hostprep.staging.space import Space
+    from hostprep.staging.plans.copy_plan import CopyPlan
+    from hostprep.staging.plans.space import Space
+    from hostprep.staging.source.reading import Reading
+    from hostprep.staging.source.sampling import Sample
     from hostprep.volumes.model import RamBudget
     from hostprep.volumes.plan import VolumePlan
 
@@ -34,7 +34,7 @@ _NEEDED_LATER = (
     "hostprep.system.run",
     "hostprep.volumes.facts",
     "hostprep.volumes.plan",
-    "hostprep.staging.plan",
+    "hostprep.staging.plans.copy_plan",
     "hostprep.staging.deciding",
     "hostprep.staging.stage",
 )

@@ -9,20 +9,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.staging import digest
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone
 from hostprep.staging.growing import make_volume
-from hostprep.staging.manifest import ManifestIndex, extend_manifest, manifest_path, write_manifest
 from hostprep.staging.model import Entry, StageResult, Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.ordering import order_files
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
-from hostprep.staging.plan import CopyPlan, keep
 from hostprep.staging.planning import StagePlan, purpose_of, timed
-from hostprep.staging.private import PrivateDir, is_there, moved_away, prepare, sweep
-from hostprep.staging.publish import (
+from hostprep.staging.plans.copy_plan import CopyPlan, keep
+from hostprep.staging.plans.ordering import order_files
+from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
@@ -30,9 +27,17 @@ from hostprep.staging.publish import (
     publish_new,
     publish_update,
 )
-from hostprep.staging.records import Record, folder, forget, save_record
-from hostprep.staging.structure import directory_lines, finish_directories, make_links
-from hostprep.staging.target import check_in_volume, mount_below, open_parent
+from hostprep.staging.publishing.structure import directory_lines, finish_directories, make_links
+from hostprep.staging.record import digest
+from hostprep.staging.record.manifest import (
+    ManifestIndex,
+    extend_manifest,
+    manifest_path,
+    write_manifest,
+)
+from hostprep.staging.record.records import Record, folder, forget, save_record
+from hostprep.staging.target.place import check_in_volume, mount_below, open_parent
+from hostprep.staging.target.private import PrivateDir, is_there, moved_away, prepare, sweep
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.files import remove_unwritten

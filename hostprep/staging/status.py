@@ -9,13 +9,13 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
-from hostprep.staging.manifest import ManifestIndex, manifest_path
-from hostprep.staging.publish import open_published
-from hostprep.staging.records import Record, all_records, folder_of
-from hostprep.staging.scan import scan_tree
-from hostprep.staging.source import open_source
-from hostprep.staging.target import check_bare, check_in_sight, check_not_source, open_parent
-from hostprep.staging.update import plan_update, who_changed
+from hostprep.staging.plans.update import plan_update, who_changed
+from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
+from hostprep.staging.record.records import Record, all_records, folder_of
+from hostprep.staging.source.opening import open_source
+from hostprep.staging.source.scan import scan_tree
+from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count

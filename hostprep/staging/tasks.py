@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeVar
 
-from hostprep.staging import digest
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
-from hostprep.staging.plan import CopyPlan
-from hostprep.staging.pool import OnResult, Pool
-from hostprep.staging.reading import Reading
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.pool import OnResult, Pool
+from hostprep.staging.processes.worker import MOST_NAMED
+from hostprep.staging.record import digest
+from hostprep.staging.source.reading import Reading
 from hostprep.staging.tree import join
-from hostprep.staging.worker import MOST_NAMED
 
 _T = TypeVar("_T")
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
-from hostprep.staging.private import footprint
-from hostprep.staging.space import (
+from hostprep.staging.plans.space import (
     OUT_OF_MEMORY,
     directory_space,
     larger_volume,
@@ -18,7 +17,8 @@ from hostprep.staging.space import (
     reclaiming,
     volume_space,
 )
-from hostprep.staging.target import open_parent
+from hostprep.staging.target.place import open_parent
+from hostprep.staging.target.private import footprint
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic
 from hostprep.volumes.model import INODE_BYTES, RamBudget

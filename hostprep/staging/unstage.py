@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.staging.observer import Observer
-from hostprep.staging.private import (
-    is_there,
-    moved_away,
-    open_or_make,
-    open_own,
-    private_name,
-    remove_opened,
+from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.publishing.removing import (
+    compare,
+    cut_short_refusal,
+    hide,
+    open_hidden,
+    remove_hidden,
+    remove_ours,
 )
-from hostprep.staging.publish import open_published
-from hostprep.staging.records import (
+from hostprep.staging.record.records import (
     Record,
     all_records,
     damaged_records,
@@ -29,19 +29,19 @@ from hostprep.staging.records import (
     record_id,
     save_record,
 )
-from hostprep.staging.removing import (
-    compare,
-    cut_short_refusal,
-    hide,
-    open_hidden,
-    remove_hidden,
-    remove_ours,
-)
-from hostprep.staging.target import (
+from hostprep.staging.target.place import (
     check_bare,
     check_spares_source,
     moved_refusal,
     open_parent,
+)
+from hostprep.staging.target.private import (
+    is_there,
+    moved_away,
+    open_or_make,
+    open_own,
+    private_name,
+    remove_opened,
 )
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather

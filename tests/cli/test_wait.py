@@ -10,7 +10,7 @@ import pytest
 
 from hostprep.converging.boot_record import BootRecord, save_boot_record
 from hostprep.staging.inspection import Inspected, inspect_target
-from hostprep.staging.records import Record
+from hostprep.staging.record.records import Record
 from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
 
 

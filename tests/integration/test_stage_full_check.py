@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.staging.worker import Worker
+from hostprep.staging.processes.worker import Worker
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs, unavailable
 from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, run_hostprep

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
-from hostprep.staging import private as private_module
 from hostprep.staging import unstage as unstaging
+from hostprep.staging.target import private as private_module
 from tests.kit.compare import differences
 from tests.kit.converging import QUIET, apply, keys, write_spec
 from tests.kit.stagecraft import (
@@ -454,7 +454,7 @@ def test_what_cannot_begin_leaves_no_record(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hostprep.staging.private._forget_default_acl", full)
+    monkeypatch.setattr("hostprep.staging.target.private._forget_default_acl", full)
     told = hostprep("stage", source, "--to", target, expect=1)["error"]["message"]
     assert "No space left" in told and os.listdir(target) == []
     assert hostprep("status")["datasets"] == []

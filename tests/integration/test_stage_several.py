@@ -18,7 +18,7 @@ from hostprep.staging import stage as staging
 from hostprep.staging.model import StageResult
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan
-from hostprep.staging.records import record_id
+from hostprep.staging.record.records import record_id
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_private, make_source, run_hostprep, snapshot

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.manifest import ManifestIndex, manifest_path
 from hostprep.staging.model import Recorded, StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
-from hostprep.staging.records import folder
+from hostprep.staging.plans.update import who_changed
+from hostprep.staging.record.manifest import ManifestIndex, manifest_path
+from hostprep.staging.record.records import folder
 from hostprep.staging.stage import carry_out
-from hostprep.staging.update import who_changed
 from tests.kit import failing_fs as failing
 from tests.kit import loops
 from tests.kit.acls import ACCESS_ACL, access_acl

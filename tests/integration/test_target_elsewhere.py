@@ -12,8 +12,8 @@ import pytest
 
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
-from hostprep.staging.records import load_record
-from hostprep.staging.target import check_apart
+from hostprep.staging.record.records import load_record
+from hostprep.staging.target.place import check_apart
 from hostprep.staging.unstage import plan_unstage, unstage
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 

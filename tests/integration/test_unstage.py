@@ -16,8 +16,8 @@ import pytest
 from hostprep.converging.prune import UnstageTask
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
-from hostprep.staging.publish import check_places
-from hostprep.staging.records import Record, all_records, save_record
+from hostprep.staging.publishing.publish import check_places
+from hostprep.staging.record.records import Record, all_records, save_record
 from hostprep.staging.unstage import find_record, plan_unstage, unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.staging.records import all_records, save_record
-from hostprep.staging.removing import remove_hidden
+from hostprep.staging.publishing.removing import remove_hidden
+from hostprep.staging.record.records import all_records, save_record
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, rewrite, run_hostprep
 

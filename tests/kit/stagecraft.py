@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.cli.main import run
-from hostprep.staging.manifest import FORMAT
+from hostprep.staging.record.manifest import FORMAT
 
 HOSTPREP = (sys.executable, "-m", "hostprep")
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")

@@ -29,7 +29,15 @@ def test_every_folder_of_tests_has_its_row() -> None:
 def test_every_module_of_the_large_packages_is_under_one_subject(package: str) -> None:
     guide = re.search(rf"^### In `hostprep/{package}`\n(.*?)(?=^##)", MAP, re.M | re.S)
     assert guide is not None
-    rows = re.findall(r"^\| [^|]+ \| (`.*) \|$", guide[1], re.M)
-    told = [name for row in rows for name in re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", row))]
-    there = {path.stem for path in (ROOT / "hostprep" / package).glob("*.py")} - {"__init__"}
-    assert sorted(told) == sorted(there)
+    told: dict[str, list[str]] = {}
+    for folder, modules in re.findall(r"^\| (`\w+`|\(itself\)[^|]*) \| (`.*) \|$", guide[1], re.M):
+        names_in = told.setdefault(folder.strip("`") if folder.startswith("`") else "", [])
+        names_in.extend(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", modules)))
+    root = ROOT / "hostprep" / package
+    there = {
+        "" if folder == root else folder.name: sorted(
+            path.stem for path in folder.glob("*.py") if path.stem != "__init__"
+        )
+        for folder in (root, *(root / name for name in names(root)))
+    }
+    assert {folder: sorted(modules) for folder, modules in told.items()} == there

@@ -25,7 +25,7 @@ def ask_boot(context: Context, name: str) -> BootService:
     from hostprep.converging.boot_facts import WANTS
     from hostprep.converging.boot_record import load_boot_record, unit_name
     from hostprep.converging.boot_state import boot_state
-    from hostprep.staging.records import load_record
+    from hostprep.staging.record.records import load_record
     from hostprep.staging.status import dataset_status
     from hostprep.system.systemd import systemd_runs, unit_dir
 

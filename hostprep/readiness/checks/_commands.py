@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, Spec, VolumeSpec
-from hostprep.staging.records import Record
+from hostprep.staging.record.records import Record
 from hostprep.volumes.model import LiveVolume
 
 

@@ -15,7 +15,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
-from hostprep.staging.records import Record
+from hostprep.staging.record.records import Record
 from hostprep.staging.status import DatasetStatus
 
 # A quick check has 2.5 s: for asking whether the source answers, and for comparing.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.spec.model import DatasetSpec
-from hostprep.staging.records import record_id
+from hostprep.staging.record.records import record_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.staging.model import cure_of
-from hostprep.staging.records import Record
+from hostprep.staging.record.records import Record
 from hostprep.units import format_bytes, format_count
 
 

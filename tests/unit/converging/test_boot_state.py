@@ -10,7 +10,7 @@ import pytest
 from hostprep.converging.boot_record import BootNote, BootRecord
 from hostprep.converging.boot_state import BootState, Evidence, Stage, judge
 from hostprep.host.mounts import Mount
-from hostprep.staging.records import Record
+from hostprep.staging.record.records import Record
 from hostprep.staging.status import DatasetStatus
 
 NOW, BEFORE = "this boot", "an earlier boot"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from hostprep.loading.batches import fingerprint, measure_batch
+from hostprep.loading.child.batches import fingerprint, measure_batch
 
 
 @dataclass

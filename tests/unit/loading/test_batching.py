@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from hostprep.errors import Inconclusive, UsageError
-from hostprep.loading import child
-from hostprep.loading.building import ProbeJob, UnseenEntries, build
+from hostprep.loading.child import jobs
+from hostprep.loading.child.building import ProbeJob, UnseenEntries, build
+from hostprep.loading.child.opening import Opened, describe, open_source
+from hostprep.loading.child.timing import time_loader
 from hostprep.loading.model import Batching
-from hostprep.loading.opening import Opened, describe, open_source
-from hostprep.loading.timing import time_loader
-from hostprep.loading.verdict import code
+from hostprep.loading.verdict.settings import code
 from tests.unit.loading import odd_loaders
 from tests.unit.loading.odd_loaders import SAMPLE_SECONDS, SIZE
 
@@ -144,7 +144,7 @@ def test_a_data_set_of_unknown_length_needs_a_sampler() -> None:
 def test_too_few_batches_are_said_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(odd_loaders.Buckets, "__len__", lambda self: 3)
     with pytest.raises(Inconclusive, match="has 3 batches: too few"):
-        child._long_enough(opened("bucketed"))
+        jobs._long_enough(opened("bucketed"))
 
 
 def test_their_own_order_goes_on_where_the_last_probe_ended_in_any_process() -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from hostprep.errors import HostprepError, Inconclusive
-from hostprep.loading import child, failures, gpu_step
+from hostprep.loading import failures
+from hostprep.loading.child import gpu_step, jobs
+from hostprep.loading.child.images import image_side
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
-from hostprep.loading.images import image_side
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from tests.unit.loading import making
 from tests.unit.loading.test_slow_probes import Silent
 
@@ -142,7 +143,7 @@ def test_batches_are_halved_until_the_gpu_has_memory_for_them(
     tried = memory_for(2, monkeypatch, error)
     events = Events()
     job = {"device": "cpu", "batch_size": 11, "side": 32, "seconds": 0.05}
-    child._gpu(job, events)  # type: ignore[arg-type]
+    jobs._gpu(job, events)  # type: ignore[arg-type]
     assert tried == [11, 5, 2]
     assert [each["event"] for each in events.told] == ["opened", "result"]
     assert events.told[1]["result"]["batch_size"] == 2
@@ -154,7 +155,7 @@ def test_a_gpu_without_memory_for_one_sample_is_inconclusive(
     memory_for(0, monkeypatch)
     job = {"device": "cpu", "batch_size": 2, "side": 32, "seconds": 0.05}
     with pytest.raises(Inconclusive, match="no memory free"):
-        child._gpu(job, Events())  # type: ignore[arg-type]
+        jobs._gpu(job, Events())  # type: ignore[arg-type]
 
 
 def test_another_error_of_the_step_is_not_taken_for_too_little_memory(
@@ -163,4 +164,4 @@ def test_another_error_of_the_step_is_not_taken_for_too_little_memory(
     memory_for(2, monkeypatch, RuntimeError("CUDA error: unspecified launch failure"))
     job = {"device": "cpu", "batch_size": 8, "side": 32, "seconds": 0.05}
     with pytest.raises(RuntimeError, match="launch failure"):
-        child._gpu(job, Events())  # type: ignore[arg-type]
+        jobs._gpu(job, Events())  # type: ignore[arg-type]

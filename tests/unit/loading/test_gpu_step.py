@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostprep.loading.gpu_step import _resnet50, time_steps
+from hostprep.loading.child.gpu_step import _resnet50, time_steps
 
 
 def test_it_is_the_size_of_a_resnet50() -> None:

@@ -14,9 +14,10 @@ import cv2
 import pytest
 import torch
 
-from hostprep.loading import hazards, processes
+from hostprep.loading import hazards
+from hostprep.loading.child import processes
+from hostprep.loading.child.opening import Opened, describe
 from hostprep.loading.model import Binding, Bound, FailedProbe
-from hostprep.loading.opening import Opened, describe
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
 from tests.unit.loading.test_verdict import subject

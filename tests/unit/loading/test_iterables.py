@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hostprep.loading.iterables import count_samples, time_iterable
-from hostprep.loading.opening import Opened
+from hostprep.loading.child.iterables import count_samples, time_iterable
+from hostprep.loading.child.opening import Opened
 
 pytestmark = pytest.mark.timed
 

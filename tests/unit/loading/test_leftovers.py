@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.loading.leftovers import remove_batches
+from hostprep.loading.measuring.leftovers import remove_batches
 
 
 def test_only_what_our_workers_left_is_removed(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hostprep.errors import Inconclusive, UsageError
-from hostprep.loading import listing as listing_module
-from hostprep.loading.listing import list_samples
+from hostprep.loading.files import listing as listing_module
+from hostprep.loading.files.listing import list_samples
 
 
 def test_images_are_samples_and_labels_are_not(images: Path) -> None:

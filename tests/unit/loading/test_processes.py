@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from hostprep.loading import processes
-from hostprep.loading.timing import time_loader
+from hostprep.loading.child import processes
+from hostprep.loading.child.timing import time_loader
 from tests.unit.loading.test_timing import job, opened, silent, torchs_threads  # noqa: F401
 
 pytestmark = pytest.mark.timed

@@ -10,12 +10,12 @@ import pytest
 
 from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
-from hostprep.loading.judging import report_of
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Binding, Probe
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
+from hostprep.loading.verdict.judging import report_of
 from hostprep.units import MIB
 from tests.unit.loading import making
 from tests.unit.loading.test_slow_probes import Silent

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hostprep.loading import decoders
-from hostprep.loading.building import ProbeJob, build
-from hostprep.loading.listing import list_samples
-from hostprep.loading.opening import open_source
-from hostprep.loading.samples import (
+from hostprep.loading.child.building import ProbeJob, build
+from hostprep.loading.child.opening import open_source
+from hostprep.loading.files import decoders
+from hostprep.loading.files.listing import list_samples
+from hostprep.loading.files.samples import (
     FileSamples,
     collate_arrays,
     collate_tensors,

@@ -15,16 +15,16 @@ import pytest
 
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
-from hostprep.loading import measure as measuring
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
-from hostprep.loading.judging import modelled_points
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring import measure as measuring
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Batching, Binding, FailedProbe
 from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
+from hostprep.loading.verdict.judging import modelled_points
 from tests.unit.loading import making
 
 LATER = 1e6

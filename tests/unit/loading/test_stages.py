@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hostprep.errors import Inconclusive
-from hostprep.loading import stages as stages_module
-from hostprep.loading.listing import list_samples
-from hostprep.loading.samples import (
+from hostprep.loading.files import stages as stages_module
+from hostprep.loading.files.listing import list_samples
+from hostprep.loading.files.samples import (
     FileSamples,
     read_whole,
 )
-from hostprep.loading.stages import time_stages
+from hostprep.loading.files.stages import time_stages
 from hostprep.system.page_cache import resident_share
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from hostprep.errors import Inconclusive
-from hostprep.loading.timing import time_loader
+from hostprep.loading.child.timing import time_loader
 from tests.unit.loading.test_timing import Sleepy, job, opened, silent, torchs_threads  # noqa: F401
 
 pytestmark = pytest.mark.timed

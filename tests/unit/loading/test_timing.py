@@ -15,9 +15,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from hostprep.errors import Inconclusive
-from hostprep.loading.building import ProbeJob, Stamped, UnseenIndices, build
-from hostprep.loading.opening import Opened
-from hostprep.loading.timing import Batches, time_loader
+from hostprep.loading.child.building import ProbeJob, Stamped, UnseenIndices, build
+from hostprep.loading.child.opening import Opened
+from hostprep.loading.child.timing import Batches, time_loader
 
 pytestmark = pytest.mark.timed
 

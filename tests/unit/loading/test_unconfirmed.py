@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from hostprep.loading.curve import curve_of
-from hostprep.loading.judging import report_of
-from hostprep.loading.measure import Measurer
+from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import Run
+from hostprep.loading.verdict.judging import report_of
 from tests.unit.loading import making
 from tests.unit.loading.test_verdict import subject
 

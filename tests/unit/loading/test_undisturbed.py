@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostprep.loading.disturbance import undisturbed
+from hostprep.loading.measuring.disturbance import undisturbed
 
 
 def rate(workers: int, own: float, runnable: float, others: float, cpus: float = 2.0) -> float:

@@ -8,7 +8,6 @@ import pytest
 
 from hostprep.loading.bounds import bounds, distinct_workers
 from hostprep.loading.curve import curve_of
-from hostprep.loading.known import Known
 from hostprep.loading.model import (
     Binding,
     HostShare,
@@ -21,7 +20,8 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.search import Point, choose, points_of
-from hostprep.loading.verdict import code, of_iterable, recommend
+from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.settings import code, of_iterable, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hostprep.staging.channel import Channel, Child
+from hostprep.staging.processes.channel import Channel, Child
 
 LARGE = 5 * 1024 * 1024  # many times what a pipe holds
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from hostprep.staging import copying
-from hostprep.staging.metadata import CopyStyle
+from hostprep.staging.files import copying
+from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
-from hostprep.staging.transfer import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.tree import entry_of
 from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences

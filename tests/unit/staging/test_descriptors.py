@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from hostprep.staging.descriptors import Descriptors, share_descriptors
+from hostprep.staging.processes.descriptors import Descriptors, share_descriptors
 
 INFINITE = resource.RLIM_INFINITY
 

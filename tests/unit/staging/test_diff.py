@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.staging.diff import DirectoryDiff, diff_directory
 from hostprep.staging.model import Entry, Recorded, is_kept_time, kind_of
+from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 
 SECOND = 10**9
 

@@ -11,9 +11,9 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.staging import digest
+from hostprep.staging.files.transfer import content_of, hash_file
 from hostprep.staging.model import RANGE_BYTES
-from hostprep.staging.transfer import content_of, hash_file
+from hostprep.staging.record import digest
 from tests.kit.stagecraft import hostprep
 
 MIB = 1 << 20
@@ -32,7 +32,7 @@ def make(root: Path) -> Path:
     return root
 
 
-# As any other program can compute it: see hostprep/staging/digest.py.
+# As any other program can compute it: see hostprep/staging/record/digest.py.
 ENTRIES = [
     (b"d", b"", b""),
     (b"d", b"a", b""),

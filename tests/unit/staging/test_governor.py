@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hostprep.staging.governor import Governor
+from hostprep.staging.processes.governor import Governor
 
 
 def settle(rate_of: Callable[[int], float], readers: int, seconds: float = 60) -> int:

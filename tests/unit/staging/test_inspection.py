@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
-from hostprep.staging.records import Record, load_record
+from hostprep.staging.record.records import Record, load_record
 from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, snapshot
 
 FILE = "class-1/images/002.bin"

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostprep.errors import HostprepError
-from hostprep.staging.journal import Journal, record
-from hostprep.staging.manifest import (
+from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.record.journal import Journal, record
+from hostprep.staging.record.manifest import (
     ManifestIndex,
     decode_line,
     encode_line,
@@ -21,8 +22,7 @@ from hostprep.staging.manifest import (
     manifest_path,
     write_manifest,
 )
-from hostprep.staging.model import Recorded, Skipped
-from hostprep.staging.records import (
+from hostprep.staging.record.records import (
     Record,
     all_records,
     damaged_records,

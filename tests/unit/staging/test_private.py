@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.staging.private import prepare
+from hostprep.staging.target.private import prepare
 
 
 @pytest.fixture

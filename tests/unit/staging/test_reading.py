@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hostprep.host.block import StorageClass
-from hostprep.staging.reading import Reading, choose_reading
-from hostprep.staging.sampling import Sample
+from hostprep.staging.source.reading import Reading, choose_reading
+from hostprep.staging.source.sampling import Sample
 
 PROMPT = Sample(24, 0.0, 200e-6, open_seconds=15e-6)
 WARM = Sample(24, 1.0, 30e-6)

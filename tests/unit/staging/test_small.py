@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from hostprep.staging import small
-from hostprep.staging.metadata import CopyStyle
+from hostprep.staging.files import small
+from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.small import SMALL_BYTES, Unusual, copy_small
 from hostprep.staging.model import Verify
-from hostprep.staging.small import SMALL_BYTES, Unusual, copy_small
 from hostprep.staging.tree import entry_of
 from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences

@@ -8,8 +8,8 @@ import pytest
 
 from hostprep.errors import Refused, UsageError
 from hostprep.spec.names import name_problem
-from hostprep.staging.source import check_name, open_source
-from hostprep.staging.target import check_apart
+from hostprep.staging.source.opening import check_name, open_source
+from hostprep.staging.target.place import check_apart
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from hostprep.staging.model import StageRequest, Totals, space_on_target
-from hostprep.staging.plan import CopyPlan
-from hostprep.staging.space import (
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.space import (
     Space,
     check_space,
     fits,

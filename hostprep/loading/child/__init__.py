@@ -1,0 +1,1 @@
+"""What runs in the measuring child, where alone the user's code is imported."""

@@ -1,0 +1,75 @@
+"""What samples take of the process that makes them, without workers, in the measuring child."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hostprep.loading.child import processes
+from hostprep.loading.child.building import Built, ProbeJob, TimedCollate
+
+if TYPE_CHECKING:
+    from hostprep.loading.child.timing import Batches
+
+SLOW_BATCHES = 2  # fewer than this say little, and are all there is where a batch takes long
+# Of all the time there is: a first batch that takes more has to do for warming up.
+_SLOW_START_SHARE = 0.2
+
+
+class Meter:
+    """Tells what samples have taken since the meter was made."""
+
+    def __init__(self, collate: TimedCollate) -> None:
+        collate.seconds = collate.cpu_seconds = 0.0
+        self._collate = collate
+        self._delay = processes.thread_delay_seconds()
+        self._before = processes.usage(())
+
+    def each(self, samples: int) -> dict[str, float]:
+        """Return what each of ``samples`` took, as fields of ``SampleCost``."""
+        after = processes.usage(())
+        delay = processes.thread_delay_seconds() - self._delay
+        seconds = (after.at - self._before.at) / samples
+        cpu_seconds = (after.own_cpu - self._before.own_cpu) / samples
+        return {
+            "worker_seconds": seconds,
+            "cpu_seconds": cpu_seconds,
+            "waiting_seconds": max(0.0, seconds - cpu_seconds - delay / samples),
+            "collate_seconds": self._collate.seconds / samples,
+            "collate_cpu_seconds": self._collate.cpu_seconds / samples,
+        }
+
+
+def is_warm(came: int, elapsed: float, job: ProbeJob) -> bool:
+    """Return whether the batches that came in ``elapsed`` seconds are enough to have warmed up.
+
+    Nothing is made ahead without workers. Where there is time for few batches, one has to do.
+    """
+    least = 1 if elapsed > _SLOW_START_SHARE * job.limit_seconds else SLOW_BATCHES
+    return elapsed > job.seconds and came >= least
+
+
+def on_one_thread(
+    batches: Batches, built: Built, collate: TimedCollate, job: ProbeJob, deadline: float
+) -> dict[str, float]:
+    """Return what a sample takes with torch on one thread, as workers have it.
+
+    With more threads torch is faster without workers, and burns processor time while its threads
+    wait for each other, which workers would not. Threads of other libraries remain and count.
+    Takes one batch at least, and no other that would end after ``deadline``.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    meter = Meter(collate)
+    before = batches.came
+    begin = last = time.perf_counter()
+    while True:
+        batches.take()
+        now = time.perf_counter()
+        if now - begin > job.seconds / 2 and batches.came - before >= SLOW_BATCHES:
+            break
+        if now + (now - last) > deadline:
+            break
+        last = now
+    return meter.each(built.samples(before, batches.came, batches.sizes))

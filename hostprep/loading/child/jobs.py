@@ -1,0 +1,188 @@
+"""The measuring child: ``python -m hostprep.loading.child.jobs JOB`` does one job and tells of it.
+
+A fresh process for each measurement: no imported module, no open file and no thread of an earlier
+one tints it, and whatever the user's code does ends with it. What user code prints to stdout goes
+to stderr; on the real stdout there are only events, one JSON object a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hostprep.errors import HostprepError, Inconclusive
+from hostprep.host.gpu_memory import lacks_memory
+from hostprep.loading.failures import TooSlow
+from hostprep.loading.model import Batching
+from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
+from hostprep.system.parent import die_with_parent
+from hostprep.units import format_count
+
+if TYPE_CHECKING:
+    from hostprep.loading.child.opening import Opened
+
+_MOST_CAUSES = 10
+
+
+class _Events:
+    """The way back to hostprep."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.dup(1)  # close-on-exec, so no program of the user's holds it open
+        os.dup2(2, 1)
+
+    def tell(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}) + "\n"
+        data = line.encode("ascii")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def main() -> None:
+    """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
+    die_with_parent()
+    os.register_at_fork(after_in_child=die_with_parent)
+    events = _Events()
+    # Gone before the user's module is imported: one that parses its arguments there finds none.
+    job = json.loads(sys.argv.pop())
+    where = ["start"]
+    keep: Any = None
+    try:
+        if job["cpus"] is not None:
+            os.sched_setaffinity(0, job["cpus"])
+        match job["job"]:
+            case "probe":
+                keep = _probe(job, events, where)
+            case "stages":
+                _stages(job, events)
+            case "gpu":
+                _gpu(job, events)
+    except HostprepError as error:
+        told: dict[str, Any] = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+        if isinstance(error, TooSlow):
+            told["batches_per_s"] = error.batches_per_s
+        events.tell("refused", **told)
+    except BaseException as error:
+        events.tell(
+            "error",
+            where=where[0],
+            type=type(error).__name__,
+            message=str(error),
+            causes=_causes(error),
+            trace="".join(traceback.format_exception(error))[-8000:],
+        )
+    del keep  # now that all is told, the workers may end, each in its time
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Return what the errors that led to this one say."""
+    found: list[str] = []
+    while (cause := error.__cause__ or error.__context__) is not None and len(found) < _MOST_CAUSES:
+        found.append(str(cause))
+        error = cause
+    return found
+
+
+def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
+    from hostprep.loading.child.opening import TorchMissing, describe, open_source
+    from hostprep.loading.files import decoders
+
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise TorchMissing from None
+    from hostprep.loading.child.building import ProbeJob
+    from hostprep.loading.child.iterables import time_iterable
+    from hostprep.loading.child.timing import time_loader
+
+    where[0] = "open"
+    events.tell("opening")
+    if "files" in job["source"]:
+        decoders.quiet_threads()
+    opened = open_source(job["source"], job["batch_size"])
+    subject = describe(opened, thoroughly=job["workers"] == 0)
+    _long_enough(opened)
+    where[0] = "iterate"
+    events.tell("opened", subject=asdict(subject))
+    if opened.kind == "iterable":
+        found = time_iterable(opened, job["batch_size"], job["seconds"], job["limit_seconds"])
+        events.tell("result", result={"subject": asdict(subject), "iterable": found})
+        return None
+    probe = ProbeJob(
+        workers=job["workers"],
+        prefetch_factor=job["prefetch_factor"],
+        batch_size=opened.batch_size,
+        first=job["first"],
+        seconds=job["seconds"],
+        limit_seconds=job["limit_seconds"],
+        ready=job["ready"],
+        background=job["background"],
+    )
+    found, keep = time_loader(opened, probe, events.tell)
+    events.tell("result", result={"subject": asdict(subject), **found})
+    return keep
+
+
+def _long_enough(opened: Opened) -> None:
+    batches = opened.batches
+    if opened.kind == "iterable" or batches is None or batches >= LEAST_EPOCH_BATCHES:
+        return
+    what = format_count(batches, "batch")
+    if opened.batching is Batching.SIZE:
+        what = f"{format_count(opened.length or 0, 'sample')}, {what} of {opened.batch_size}"
+    raise Inconclusive(
+        f"{opened.description} has {what}: too few to take a rate of, and hardly worth a worker.",
+        "name a larger data set, or a smaller --batch-size",
+    )
+
+
+def _stages(job: dict[str, Any], events: _Events) -> None:
+    from hostprep.loading.files import decoders
+    from hostprep.loading.files.samples import FileSamples
+    from hostprep.loading.files.stages import time_stages
+
+    decoders.quiet_threads()
+    with open(job["files"], encoding="ascii") as file:
+        told = json.load(file)
+    samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+    events.tell("opened")
+    stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
+    events.tell("result", result=asdict(stages))
+
+
+def _gpu(job: dict[str, Any], events: _Events) -> None:
+    """Time training steps, with fewer samples in a batch where its memory does not suffice."""
+    import torch
+
+    from hostprep.loading.child.gpu_step import time_steps
+
+    events.tell("opened")
+    size = job["batch_size"]
+    while True:
+        try:
+            result = time_steps(job["device"], size, job["side"], job["seconds"])
+        except RuntimeError as error:
+            if not lacks_memory(error):
+                raise
+            if size == 1:
+                raise Inconclusive(
+                    f"{job['device']} has no memory free for a training step on one sample."
+                ) from None
+        else:
+            events.tell("result", result=result)
+            return
+        # Not while the error is handled: it holds what was on the GPU.
+        size //= 2
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

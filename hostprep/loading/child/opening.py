@@ -1,0 +1,345 @@
+"""Opening what the user named, in a process of its own: a Dataset, a DataLoader, or any iterable.
+
+Runs in the measuring child only: importing somebody's module runs their code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from multiprocessing import get_start_method
+from multiprocessing.context import set_spawning_popen
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
+from hostprep.loading.model import Batching, Subject
+from hostprep.loading.naming import parts_of
+from hostprep.system.python import pip_line
+
+
+class TorchMissing(HostprepError):
+    """The loader mode needs torch, which is an extra."""
+
+    code = "torch_missing"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "torch is not installed in the Python that runs hostprep; DataLoaders cannot be timed.",
+            f"{pip_line('torch')}, or run hostprep in your training's environment",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What was opened. ``loader`` is the DataLoader that was given, if it was one.
+
+    ``dataset`` is None for an iterable of unknown make, which is then ``iterable``.
+    ``batch_size`` is None where batches have to be counted, as their sizes are not known before.
+    ``mixed`` tells that the samples lie in random order already.
+    """
+
+    dataset: Any
+    loader: Any
+    iterable: Any
+    collate: Callable[[Any], Any] | None
+    batch_size: int | None
+    kind: str
+    description: str
+    batching: Batching = Batching.SIZE
+    mixed: bool = False
+
+    @property
+    def length(self) -> int | None:
+        """Return the samples of an epoch, of all ranks together; None where nobody tells.
+
+        Of an iterable it is whatever that says of itself. Raises ``UsageError`` for a data set
+        without a length, as nobody knows then which samples there are.
+        """
+        if self.kind == "stream":
+            return None
+        if self.loader is not None:
+            return _epoch(self.loader, self.batching)
+        length = _length(self.iterable if self.dataset is None else self.dataset)
+        if length is None and self.dataset is not None:
+            raise UsageError(
+                f"{self.description} has no length, so nobody knows which samples it has.",
+                "give its DataLoader with a sampler, which does know, or add __len__",
+            )
+        return length
+
+    @property
+    def batches(self) -> int | None:
+        """Return the batches that an epoch has; None where nobody tells."""
+        if self.batching is Batching.BATCH_SAMPLER:
+            return _length(self.loader.batch_sampler)
+        if self.batching is Batching.SAMPLER:
+            return _length(self.loader.sampler)
+        length = self.length
+        if length is None or self.batching is Batching.DATASET:
+            return length
+        return math.ceil(length / (self.batch_size or 1))
+
+
+def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
+    """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``; torch must be there.
+
+    With ``form`` and ``decoder`` a few of the files are read into memory, in that form, first.
+    """
+    if "files" in source:
+        with open(source["files"], encoding="ascii") as file:
+            told = json.load(file)
+        samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
+        if "form" in source:
+            samples = in_memory(samples, source["form"], source["decoder"])
+        size, what = batch_size or 32, told["directory"]
+        # In the order of the list the first ones are those that the stages were timed with.
+        return Opened(samples, None, None, collate_tensors, size, "dataset", what, mixed=True)
+    return _classify(_named(source["loader"]), source["loader"], batch_size)
+
+
+def _named(spec: str) -> Any:
+    module_name, name = parts_of(spec)
+    sys.path.insert(0, os.getcwd())  # as `python train.py` has it
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name + ".").startswith(error.name + "."):
+            raise UsageError(
+                f"there is no module {error.name} in {os.getcwd()} or the Python path.",
+                "run hostprep where `python -c 'import ...'` of it works",
+            ) from None
+        raise
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"module {module_name} has no {name}.", "accepted: MODULE:NAME")
+        found = getattr(found, part)
+    return found
+
+
+def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
+    try:
+        from torch.utils.data import DataLoader, Dataset, IterableDataset
+    except ImportError:
+        raise TorchMissing from None
+
+    def is_data(thing: Any) -> bool:
+        return isinstance(thing, DataLoader | Dataset) or (
+            hasattr(thing, "__getitem__") and hasattr(thing, "__len__")
+        )
+
+    if isinstance(found, type) or (callable(found) and not is_data(found)):
+        found = found()
+    what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
+    inner = found.values() if isinstance(found, Mapping) else found
+    if isinstance(found, tuple | list | Mapping) and any(
+        isinstance(one, DataLoader | Dataset) for one in inner
+    ):
+        raise UsageError(
+            f"{what} holds several things, and is no loader; nothing was measured.",
+            "name one of them, or a function of your own that returns one of them",
+        )
+    if isinstance(found, DataLoader):
+        return _of_loader(found, what, batch_size)
+    if isinstance(found, IterableDataset):
+        return Opened(found, None, None, None, batch_size or 32, "stream", what)
+    if is_data(found):
+        return Opened(found, None, None, None, batch_size or 32, "dataset", what)
+    if isinstance(found, Iterable):
+        return Opened(None, None, found, None, batch_size or 1, "iterable", what)
+    raise UsageError(
+        f"{what} is no loader.",
+        "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one",
+    )
+
+
+def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
+    """Return a DataLoader opened; ``batch_size`` is what the user wishes instead of its own.
+
+    Without automatic batching it tells how many samples the data set puts into a batch.
+    """
+    from torch.utils.data import IterableDataset
+
+    kind = "stream" if isinstance(loader.dataset, IterableDataset) else "dataloader"
+    batching = _batching(loader)
+    if batching in (Batching.BATCH_SAMPLER, Batching.SAMPLER) and batch_size is not None:
+        raise UsageError(
+            f"{what} has a sampler of its own that makes the batches; --batch-size cannot change"
+            " their size.",
+            "leave out --batch-size, or give a loader whose sampler makes batches of that size",
+        )
+    size = batch_size
+    if batching is Batching.SIZE:
+        size = batch_size or loader.batch_sampler.batch_size
+    return Opened(loader.dataset, loader, None, loader.collate_fn, size, kind, what, batching)
+
+
+def _batching(loader: Any) -> Batching:
+    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+
+    if loader.batch_sampler is not None:
+        own = type(loader.batch_sampler) is not BatchSampler
+        return Batching.BATCH_SAMPLER if own else Batching.SIZE
+    if type(loader.sampler) in (RandomSampler, SequentialSampler):
+        return Batching.DATASET
+    entry = next(iter(loader.sampler), None)  # of a stream it is None, whatever comes
+    lists = isinstance(entry, list | range) or getattr(entry, "ndim", 0) == 1
+    return Batching.SAMPLER if lists else Batching.DATASET
+
+
+def describe(opened: Opened, *, thoroughly: bool) -> Subject:
+    """Return what is known of the opened thing; ``thoroughly`` tries to pickle it, too.
+
+    Raises ``Inconclusive`` where it is empty.
+    """
+    import torch
+
+    length = opened.length
+    if length == 0 or opened.batches == 0:
+        raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
+    error, size = (None, None)
+    if thoroughly and opened.dataset is not None:
+        error, size = _pickled(opened.dataset, opened.collate, opened.loader)
+    loader = opened.loader
+    cuda, cuda_error = _cuda()
+    return Subject(
+        kind=opened.kind,
+        description=opened.description,
+        length=length,
+        batch_size=None if opened.dataset is None else opened.batch_size,
+        shuffled=is_shuffled(loader),
+        current_workers=None if loader is None else loader.num_workers,
+        current_prefetch=None if loader is None else loader.prefetch_factor,
+        start_method=_start_method(loader),
+        pickle_error=error,
+        pickle_bytes=size,
+        opencv_threads=_opencv_threads(),
+        torch_version=str(torch.__version__),
+        cuda=cuda,
+        cuda_error=cuda_error,
+        batching=opened.batching,
+    )
+
+
+def _cuda() -> tuple[bool, str | None]:
+    """Return whether there is a GPU that torch sees; looking does not start CUDA in this process.
+
+    Its fork-safe count goes through NVML: a child forked later must not find CUDA initialised.
+    """
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    import torch
+
+    if torch.version.cuda is None and torch.version.hip is None:
+        return False, "this torch is built for the CPU alone"
+    return (True, None) if torch.cuda.is_available() else (False, "torch sees no GPU here")
+
+
+def is_shuffled(loader: Any) -> bool:
+    """Return whether a DataLoader draws samples in random order; where there is none, one would."""
+    if loader is None:
+        return True
+    from torch.utils.data import SequentialSampler
+
+    return not isinstance(inner_sampler(loader), SequentialSampler)
+
+
+def inner_sampler(loader: Any) -> Any:
+    """Return what draws the samples one by one, also where a batch sampler groups them."""
+    return getattr(loader.batch_sampler, "sampler", loader.sampler)
+
+
+def draws_plainly(loader: Any) -> bool:
+    """Return whether a DataLoader draws indices from 0 on, in their order or at random.
+
+    Any other sampler knows what the data set can be asked for: some of the indices, or names.
+    """
+    from torch.utils.data import RandomSampler, SequentialSampler
+
+    return loader is None or type(inner_sampler(loader)) in (RandomSampler, SequentialSampler)
+
+
+def _epoch(loader: Any, batching: Batching) -> int | None:
+    """Return the samples that all ranks together take from a DataLoader in an epoch, if known."""
+    sampler = inner_sampler(loader)
+    drawn = None
+    if batching in (Batching.SIZE, Batching.DATASET):
+        drawn = _length(sampler)
+    if drawn is None:
+        return _length(loader.dataset)
+    # A DistributedSampler draws what one of so many ranks trains on.
+    return drawn * int(getattr(sampler, "num_replicas", 1))
+
+
+def _length(thing: Any) -> int | None:
+    try:
+        return len(thing)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _start_method(loader: Any) -> str:
+    context = None if loader is None else loader.multiprocessing_context
+    return str(context.get_start_method() if context is not None else get_start_method())
+
+
+class _Counting:
+    """A file that counts what is written and keeps nothing: the pickle of a data set may be big."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    def write(self, data: Any) -> int:
+        size = memoryview(data).nbytes
+        self.size_bytes += size
+        return size
+
+
+class _Trying(ForkingPickler):
+    """Pickles as for a worker that is spawned, and leaves what it pickles as it is.
+
+    Torch's own way moves all tensors into shared memory, which may have no room for them, and keeps
+    a descriptor or two for each: of a data set that is measured next.
+    """
+
+    def reducer_override(self, thing: Any) -> Any:
+        import torch
+
+        if isinstance(thing, torch.UntypedStorage) and thing.device.type == "cpu":
+            return bytes, ()
+        return NotImplemented
+
+
+class _NoChild:
+    """Stands for the worker to spawn: what only goes to such a one, as a lock, is taken then."""
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        return descriptor
+
+    DupFd = duplicate_for_child  # by the name that multiprocessing asks for
+
+
+def _pickled(dataset: Any, collate: Any, loader: Any) -> tuple[str | None, int | None]:
+    target = _Counting()
+    init = None if loader is None else loader.worker_init_fn
+    set_spawning_popen(_NoChild())  # type: ignore[arg-type]
+    try:
+        _Trying(target, pickle.HIGHEST_PROTOCOL).dump((dataset, collate, init))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0], None
+    finally:
+        set_spawning_popen(None)
+    return None, target.size_bytes
+
+
+def _opencv_threads() -> int | None:
+    """Return how many threads OpenCV would start here, None where the loader does not use it."""
+    module = sys.modules.get("cv2")
+    return None if module is None else int(module.getNumThreads())

@@ -1,0 +1,168 @@
+"""Which of the user's files are samples; a child looks, since a dead mount may never answer."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hostprep.errors import Inconclusive, UsageError
+from hostprep.loading.files import decoders
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.units import MIB, format_bytes
+
+_MOST_FILES = 200_000
+_LISTING_SECONDS = 5.0
+# The call under way when time is over takes less, where the file system answers at all; and so
+# does handing over the names.
+_PATIENCE_SECONDS = 5.0
+_LARGEST_SAMPLE_BYTES = 64 * MIB
+_SIZES_LOOKED_AT = 200
+# What lies beside samples and is none.
+_ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files that are samples, in random order. ``kind`` is ``image``, ``npy`` or ``bytes``.
+
+    ``whole`` tells that the directory was listed to its end; ``mean_bytes`` is of a sample of them.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    jpeg: bool
+    others: int
+    whole: bool
+    mean_bytes: float
+
+
+def list_samples(directory: str, seed: int = 0) -> Listing:
+    """List the samples below ``directory``: the files of the kind that most files have.
+
+    Stops at 200,000 files or five seconds. Raises ``UsageError`` where it is no directory, and
+    ``Inconclusive`` where it does not answer, where there are no files, or where a sample is
+    plainly not a file.
+    """
+    names, whole = _names_below(directory)
+    by_kind: dict[str, list[str]] = {}
+    for name in names:
+        by_kind.setdefault(_kind(name), []).append(name)
+    aside = by_kind.pop("aside", [])
+    if aside and not by_kind:
+        by_kind, aside = {"bytes": aside}, []
+    if not by_kind:
+        raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
+    kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
+    dice = random.Random(seed)
+    dice.shuffle(chosen)
+    mean_bytes = _mean_bytes(chosen[:_SIZES_LOOKED_AT])
+    if mean_bytes > _LARGEST_SAMPLE_BYTES:
+        raise Inconclusive(
+            f"the files below {directory} have {format_bytes(mean_bytes)} on the mean: a sample is"
+            " part of such a file, and which part only your loader knows. Nothing was measured.",
+            "give the loader itself: --loader package.module:name",
+        )
+    suffixes = Counter(_suffix(name) for name in chosen)
+    jpeg = all(suffix in decoders.JPEG_SUFFIXES for suffix in suffixes)
+    others = len(names) - len(chosen) - len(aside)
+    return Listing(tuple(chosen), kind, jpeg, others, whole, mean_bytes)
+
+
+def _names_below(directory: str) -> tuple[list[str], bool]:
+    """Return the files below ``directory``, and whether these are all.
+
+    A call on a dead network mount may never return, and such a mount may be anywhere below: a child
+    looks, which can be left behind.
+    """
+
+    def look() -> tuple[list[str], bool] | None:
+        return _walk(directory) if os.path.isdir(directory) else None
+
+    patience_seconds = _LISTING_SECONDS + _PATIENCE_SECONDS
+    try:
+        found = ask_in_child(look, patience_seconds=patience_seconds)
+    except NoAnswerInTime:
+        raise Inconclusive(
+            f"{directory} does not answer: listing it took more than {patience_seconds:g} s. "
+            "Nothing was measured.",
+            "a network mount whose server is gone, or one below it? `findmnt -T PATH` shows it, "
+            "`umount --lazy --force` takes it away",
+        ) from None
+    except ChildProcessError as error:
+        raise Inconclusive(
+            f"{directory} could not be listed: {error}. Nothing was measured."
+        ) from None
+    if found is None:
+        raise UsageError(
+            f"{directory} is not a directory.", "--dataset DIR: the one with the files"
+        )
+    names, whole = found
+    return names, whole
+
+
+def _walk(directory: str) -> tuple[list[str], bool]:
+    deadline = time.monotonic() + _LISTING_SECONDS
+    names: list[str] = []
+    waiting = [directory]
+    visited: set[tuple[int, int]] = set()  # links to folders are followed, also in a circle
+
+    def enough() -> bool:
+        return len(names) >= _MOST_FILES or time.monotonic() > deadline
+
+    while waiting:
+        if enough():
+            return names, False
+        folder = waiting.pop()
+        try:
+            state = os.stat(folder)
+            if (state.st_dev, state.st_ino) in visited:
+                continue
+            visited.add((state.st_dev, state.st_ino))
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if enough():  # one flat folder may hold millions
+                        return names, False
+                    _sort_in(entry, names, waiting)
+        except OSError:
+            continue  # unreadable: the loader would not read it either
+    return names, True
+
+
+def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:
+    """Add an entry to the names or to the folders; neither where it is hidden or unreadable."""
+    if entry.name.startswith("."):
+        return
+    try:
+        if entry.is_dir():
+            folders.append(entry.path)
+        elif entry.is_file():
+            names.append(entry.path)
+    except OSError:
+        pass  # a link that leads nowhere, or in a circle
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _kind(name: str) -> str:
+    suffix = _suffix(name)
+    if suffix in decoders.IMAGE_SUFFIXES:
+        return "image"
+    if suffix == ".npy":
+        return "npy"
+    return "aside" if suffix in _ASIDE else "bytes"
+
+
+def _mean_bytes(names: Sequence[str]) -> float:
+    sizes = []
+    for name in names:
+        try:
+            sizes.append(os.stat(name).st_size)
+        except OSError:
+            continue
+    return sum(sizes) / len(sizes) if sizes else 0.0

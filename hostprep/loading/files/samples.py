@@ -1,0 +1,141 @@
+"""The user's files as a data set: how one becomes an array, and several a batch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from hostprep.loading.files import decoders
+
+_IN_MEMORY = 64
+_REPEATS = 1000
+_MOST_BROKEN = 50
+
+
+def read_whole(name: str) -> bytes:
+    """Return a file's bytes, read in one go and unbuffered."""
+    with open(name, "rb", buffering=0) as file:
+        return file.readall()
+
+
+class FileSamples:
+    """Files as a map-style data set, which a DataLoader takes as it is.
+
+    An image becomes float32 of 3 x side x side, ``.npy`` its array, anything else its bytes.
+    """
+
+    def __init__(self, names: Sequence[str], kind: str, decoder: str | None, side: int) -> None:
+        self.names = names
+        self.kind = kind
+        self.decoder = decoder
+        self.side = side
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample of a file; of the next one where it cannot be read or decoded.
+
+        Raises ``ValueError`` with the name of the last of many such files.
+        """
+        problem = ""
+        for number in range(index, index + _MOST_BROKEN):
+            name = self.names[number % len(self.names)]
+            try:
+                return self.finish(self.unpack(read_whole(name)))
+            except (OSError, ValueError) as error:
+                problem = f"{name}: {error}"
+        raise ValueError(f"many files in a row cannot be read or decoded, such as {problem}")
+
+    def unpack(self, data: bytes) -> Any:
+        """Return the decoded sample of a file's bytes."""
+        if data[:6] == b"\x93NUMPY":
+            import numpy as np
+
+            return _as_torch_takes(np.load(io.BytesIO(data), allow_pickle=False))
+        if self.kind == "image" and self.decoder is not None:
+            return decoders.decode(data, self.decoder)
+        return data
+
+    def finish(self, sample: Any) -> Any:
+        """Return a decoded sample as it goes into a batch."""
+        if self.kind == "image" and self.decoder is not None:
+            return decoders.resize(sample, self.side, self.decoder)
+        return sample
+
+
+def _as_torch_takes(array: Any) -> Any:
+    """Return an array that can become a tensor: of records, texts or dates that is their bytes."""
+    import numpy as np
+
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind in "biufc" and array.dtype not in (np.longdouble, np.clongdouble):
+        return array
+    return np.frombuffer(bytearray(array.tobytes()), dtype=np.uint8)
+
+
+class BytesSamples(FileSamples):
+    """Files whose bytes were read before, for comparing decoders and forms without the storage."""
+
+    def __init__(
+        self, contents: Sequence[bytes], kind: str, decoder: str | None, side: int
+    ) -> None:
+        super().__init__((), kind, decoder, side)
+        self.contents = contents
+
+    def __len__(self) -> int:
+        return len(self.contents)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.finish(self.unpack(self.contents[index]))
+
+
+def in_memory(samples: FileSamples, form: str, decoder: str) -> BytesSamples:
+    """Return a few of the samples with their bytes in memory, as they are or in another form.
+
+    ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Unreadable ones are left
+    out; the others come many times over, so that they last for a measurement.
+    """
+    contents = []
+    for name in samples.names[:_IN_MEMORY]:
+        try:
+            data = read_whole(name)
+            samples.unpack(data)  # those that cannot be decoded are left out
+            if form != "as_is":
+                data = decoders.encode(decoders.decode(data, "pillow"), form)
+        except (OSError, ValueError):
+            continue
+        contents.append(data)
+    return BytesSamples(contents * _REPEATS, samples.kind, decoder, samples.side)
+
+
+def collate_arrays(samples: Sequence[Any]) -> Any:
+    """Return the batch as numpy would: one array where shapes agree, else all bytes in a row."""
+    if isinstance(samples[0], bytes):
+        return b"".join(samples)
+    import numpy as np
+
+    if len({sample.shape for sample in samples}) == 1:
+        return np.stack(samples)
+    return np.concatenate([sample.ravel() for sample in samples])
+
+
+def collate_tensors(samples: Sequence[Any]) -> Any:
+    """Return the batch as tensors, in shared memory where a worker does it."""
+    import torch
+    from torch.utils.data import default_collate
+
+    if isinstance(samples[0], bytes) or len({sample.shape for sample in samples}) > 1:
+        joined = collate_arrays(samples)
+        flat = bytearray(joined) if isinstance(joined, bytes) else joined
+        return torch.as_tensor(flat) if not isinstance(flat, bytearray) else _from_bytes(flat)
+    return default_collate(list(samples))
+
+
+def _from_bytes(data: bytearray) -> Any:
+    import torch
+
+    # Of no length there is no tensor by frombuffer.
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)

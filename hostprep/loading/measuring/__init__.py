@@ -1,0 +1,1 @@
+"""Around the measuring child: started, followed, given up, cleaned up after."""

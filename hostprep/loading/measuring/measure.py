@@ -1,0 +1,312 @@
+"""Fresh processes that measure, within a time budget, from hostprep's side."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from hostprep.errors import HostprepError
+from hostprep.loading import failures
+from hostprep.loading.measuring.disturbance import undisturbed
+from hostprep.loading.measuring.following import Following
+from hostprep.loading.measuring.leftovers import remove_batches
+from hostprep.loading.model import (
+    Batching,
+    FailedProbe,
+    HostShare,
+    Probe,
+    SampleCost,
+    Subject,
+    Transport,
+)
+from hostprep.loading.rounds import discarded_batches, least_batches
+from hostprep.system.run import Running, start
+from hostprep.units import format_count
+
+_OPENING_SECONDS = 60.0
+# How many times longer than the last time it may take.
+_OPENING_NEWS = 2.0
+_LONGEST_PROBE_SECONDS = 20.0
+_SHORTEST_PROBE_SECONDS = 4.0
+# Of the time left: what is timed first, and by what all the rest is planned, may take more than
+# the others where batches take long.
+_FIRST_SHARE = 0.5
+_GPU_SECONDS = 30.0
+_LIKELY_FORK_SECONDS = 0.04
+
+
+class Observer(Protocol):
+    """Hears what is being measured."""
+
+    def note(self, message: str) -> None:
+        """Take one sentence."""
+
+
+@dataclass(slots=True)
+class Measurer:
+    """Measures one source. ``what`` names it in sentences; ``first`` is the next unseen sample, or
+    batch, where a sampler draws batches.
+
+    ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
+    The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
+    on, None for all that this process may use. ``start_seconds`` is what each of several workers
+    took to start, once that was seen.
+    """
+
+    source: dict[str, Any]
+    what: str
+    batch_size: int | None
+    host: HostShare
+    deadline: float
+    window_seconds: float
+    observer: Observer
+    cpus: list[int] | None = None
+    first: int = 0
+    opening_seconds: float = 1.5
+    start_seconds: float | None = None
+    subject: Subject | None = None
+    seen_before: bool = field(default=False)
+
+    def left(self) -> float:
+        """Return the seconds left of the budget."""
+        return self.deadline - time.monotonic()
+
+    def starting_seconds(self, workers: int) -> float:
+        """Return how long so many workers take to start, before any of them makes a batch.
+
+        They are forked one after the other, and many take longer each than the few that were seen.
+        Others import everything anew, on the same processors.
+        """
+        each = self.start_seconds
+        if self.forks():
+            each = max(_LIKELY_FORK_SECONDS, each or 0.0)
+        elif each is None:
+            each = self.opening_seconds / max(1.0, self.host.capacity_per_rank)
+        return workers * each
+
+    def forks(self) -> bool:
+        """Return whether workers are forked, and need not import anything anew."""
+        return self.subject is None or self.subject.start_method == "fork"
+
+    def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
+        """Time the loader without workers; of an iterable return what was timed instead."""
+        self.observer.note(f"timing {self.what} without workers")
+        longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
+        result = self._ask_probe(0, 2, limit_seconds=longest)
+        if "iterable" in result:
+            found: dict[str, Any] = result["iterable"]
+            return found
+        cost = SampleCost(**result["cost"])
+        self._learn(cost.batch_size)
+        # Under a quota of less than one processor the rest of the time is no waiting for data.
+        busy = cost.cpu_seconds / min(1.0, self._cpus_had())
+        waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
+        probe = self._probe_of(result)
+        seconds = 1 / probe.undisturbed_samples_per_s
+        return probe, replace(cost, seconds=seconds, waiting_seconds=waiting)
+
+    def _learn(self, batch_size: int) -> None:
+        """Complete what is known of the loader, now that the samples in a batch are counted."""
+        subject = self.subject
+        if subject is None:
+            return
+        length = subject.length
+        if subject.batching == Batching.DATASET and length is not None:
+            length *= batch_size  # it counted batches
+        self.subject = replace(subject, batch_size=batch_size, length=length)
+
+    def transport(self, workers: int) -> Transport:
+        """Time ready samples through ``workers`` workers."""
+        self.observer.note(
+            f"timing the way from {format_count(workers, 'worker')} to the main process"
+        )
+        result = self._ask_probe(workers, 2, ready=True)
+        probe = self._probe_of(result)
+        return Transport(
+            workers=workers,
+            samples_per_s=probe.undisturbed_samples_per_s,
+            cpu_seconds=probe.own_cpus / probe.samples_per_s,
+            worker_memory_bytes=probe.worker_memory_bytes,
+        )
+
+    def with_workers(
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        background: bool = False,
+        limit_seconds: float = _LONGEST_PROBE_SECONDS,
+        first_batch_seconds: float = math.inf,
+    ) -> Probe | FailedProbe:
+        """Time the loader with workers on unseen samples, for ``limit_seconds`` at most.
+
+        Its first batch has ``first_batch_seconds`` from when the workers have been started.
+        Returns a ``FailedProbe`` where the host's limits stopped the workers, and raises
+        ``LoaderFailed`` where the loader itself is at fault.
+        """
+        with_workers = f"with {format_count(workers, 'worker')}" if workers else "without workers"
+        self.observer.note(f"timing {self.what} {with_workers}")
+        try:
+            result = self._ask_probe(
+                workers,
+                prefetch_factor,
+                background=background,
+                limit_seconds=limit_seconds,
+                first_batch_seconds=first_batch_seconds,
+            )
+        except failures.WorkersFailed as error:
+            return FailedProbe(workers, error.binding, error.message)
+        return self._probe_of(result)
+
+    def gpu(self, batch_size: int, side: int) -> dict[str, Any]:
+        """Time training steps on the first GPU."""
+        self.observer.note("timing training steps on the GPU")
+        job = {"job": "gpu", "device": "cuda:0", "batch_size": batch_size, "side": side}
+        return self._ask({**job, "seconds": 2.0}, _GPU_SECONDS, 0)
+
+    def stages(self, files: str, batch_size: int, seconds: float) -> dict[str, Any]:
+        """Time the stages of loading the files that the list in ``files`` names.
+
+        Takes about ``seconds``; where a single file takes longer, half of the time left at most.
+        """
+        self.observer.note(f"timing the stages of {self.what}")
+        job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
+        return self._ask({**job, "seconds": seconds}, max(seconds, _FIRST_SHARE * self.left()), 0)
+
+    def _ask_probe(
+        self,
+        workers: int,
+        prefetch_factor: int,
+        *,
+        ready: bool = False,
+        background: bool = False,
+        limit_seconds: float = _LONGEST_PROBE_SECONDS,
+        first_batch_seconds: float = math.inf,
+    ) -> dict[str, Any]:
+        limit = max(_SHORTEST_PROBE_SECONDS, min(limit_seconds, self.left() - self.opening_seconds))
+        job = {
+            "job": "probe",
+            "source": self.source,
+            "batch_size": self.batch_size,
+            "workers": workers,
+            "prefetch_factor": prefetch_factor,
+            "first": self.first,
+            "seconds": self.window_seconds,
+            "limit_seconds": limit,
+            "ready": ready,
+            "background": background,
+        }
+        try:
+            result = self._ask(job, limit, workers, first_batch_seconds)
+        except HostprepError as error:
+            if not ready:
+                self._pass_over(workers, prefetch_factor, error)
+            raise
+        if "next" in result and not ready:
+            self.first = result["next"]
+        return result
+
+    def _pass_over(self, workers: int, prefetch_factor: int, error: HostprepError) -> None:
+        """Count as seen what a probe that came to nothing may have read: it is in the page cache.
+
+        That is the batch that each worker had in hand or, once batches came, those made ahead and
+        what a probe takes at least: it was too slow, or cut short, and took no more.
+        """
+        each = self.batch_size or 1
+        if self.subject is not None:
+            by_size = self.subject.batching == Batching.SIZE
+            each = (self.subject.batch_size or each) if by_size else 1
+        batches = workers
+        if not isinstance(error, failures.Hung) or error.first_batch_came:
+            ahead = workers * prefetch_factor
+            batches = ahead + discarded_batches(workers) + least_batches(workers)
+        self.first += batches * each
+
+    def _ask(
+        self,
+        job: dict[str, Any],
+        limit: float,
+        workers: int,
+        first_batch_seconds: float = math.inf,
+    ) -> dict[str, Any]:
+        """Do one job in a fresh process and return its result; whatever happens, it ends."""
+        job = {**job, "cpus": self.cpus}
+        # -P: whoever owns the current directory must not choose what is imported here. For the
+        # loader's module the child adds it, as the user asked.
+        argv = [sys.executable, "-P", "-m", "hostprep.loading.child.jobs", json.dumps(job)]
+        workers_pids: list[int] = []
+        began = time.time()
+        try:
+            with start(argv, wanted_for="measure in a process of its own") as child:
+                return self._listen(child, job, limit, workers, first_batch_seconds, workers_pids)
+        finally:
+            remove_batches(workers_pids, began)
+
+    def _listen(
+        self,
+        child: Running,
+        job: dict[str, Any],
+        limit: float,
+        workers: int,
+        first_batch_seconds: float,
+        pids: list[int],
+    ) -> dict[str, Any]:
+        """Follow the child to its result; note its workers in ``pids``, and what it tells."""
+
+        def on_opened(seconds: float, event: dict[str, Any]) -> None:
+            if "subject" in event:
+                self.opening_seconds = seconds
+                self.subject = self.subject or Subject(**event["subject"])
+
+        def on_workers(event: dict[str, Any]) -> None:
+            pids.extend(event["pids"])
+            if pids and self.forks():
+                each = event["seconds"] / len(pids)
+                self.start_seconds = max(each, self.start_seconds or each)
+
+        # Listing millions of files takes minutes: who gives more time gives it to that, too.
+        known = _OPENING_NEWS * self.opening_seconds
+        patience = max(_OPENING_SECONDS, _FIRST_SHARE * self.left(), known)
+        following = Following(
+            job["job"],
+            self.what,
+            workers,
+            patience_seconds=patience,
+            limit_seconds=limit,
+            first_batch_seconds=first_batch_seconds,
+            on_opened=on_opened,
+            on_workers=on_workers,
+        )
+        return following.result(child)
+
+    def _cpus_had(self) -> float:
+        """Return the processors that what is measured may use; a quota is all its own meanwhile."""
+        return min(
+            len(self.cpus) if self.cpus else self.host.affinity_cpus,
+            self.host.quota_cpus or self.host.affinity_cpus,
+        )
+
+    def _probe_of(self, result: dict[str, Any]) -> Probe:
+        found = result["probe"]
+        rate = undisturbed(
+            found["samples_per_s"],
+            workers=found["workers"],
+            own_cpus=found["own_cpus"],
+            runnable_cpus=found["runnable_cpus"],
+            others_cpus=min(found["others_cpus"], found["others_before_cpus"]),
+            cpus=self._cpus_had(),
+        )
+        # Of many ranks each has less than the one processor that it was measured on.
+        mine = self.host.processors_per_rank
+        used = found["own_cpus"] * rate / found["samples_per_s"]
+        if mine < min(used, self._cpus_had()):
+            rate *= mine / used
+        self.seen_before = self.seen_before or found["seen_before"]
+        if found["workers"] and not self.forks():
+            each = found["first_batch_seconds"] / found["workers"]
+            self.start_seconds = min(each, self.start_seconds or each)
+        return Probe(undisturbed_samples_per_s=rate, **found)

@@ -1,0 +1,124 @@
+"""What keeps a rate from being higher, and what would raise it; pure."""
+
+from __future__ import annotations
+
+from hostprep.loading.curve import hit_rates
+from hostprep.loading.measuring.disturbance import kept_from
+from hostprep.loading.model import Binding, Bound
+from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
+from hostprep.loading.verdict.known import Known
+from hostprep.units import format_bytes
+
+# Of the processors that may be used: from here on they are what is short.
+_BUSY_SHARE = 0.85
+# Of one processor: from here on the main process, which takes batches in, is what is short.
+_MAIN_BUSY = 0.85
+_WAITING_SHARE = 0.5
+
+
+def what_binds(known: Known, point: Point) -> Binding:
+    """Return what keeps the rate from being higher than at ``point``."""
+    if feeds(point, known.gpu_rate):
+        return Binding.GPU
+    wanted = known.curve.proposal(known.gpu_rate)
+    for bound in known.bounds:
+        if _stops(bound, known, point, wanted):
+            return bound.binding
+    probes = [probe for probe in known.probes if probe.workers == point.workers]
+    host = known.host
+    cpus = min(host.capacity_per_rank, host.affinity_cpus / host.ranks, host.measured_cpus)
+    if not probes:
+        waits = known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds
+        if waits and point.rate < _BUSY_SHARE * known.curve.ceiling:
+            return Binding.READ if known.stages else Binding.WAITING
+        return _stage_or_cpu(known) if known.curve.ceiling_cpus else Binding.TRANSPORT
+    own = sum(probe.own_cpus for probe in probes) / len(probes)
+    main = sum(probe.main_cpus for probe in probes) / len(probes)
+    kept = sum(map(kept_from, probes)) / len(probes)
+    if point.workers == 0:
+        busiest = max(known.cost.waiting_seconds, known.cost.collate_seconds)
+        if busiest == known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds:
+            return Binding.READ if known.stages else Binding.WAITING
+        if busiest > _WAITING_SHARE * known.cost.worker_seconds:
+            return Binding.COLLATE
+        # Workers were tried and gave less, though there were processors for them: what they add
+        # is the way to the main process. A loader with threads may use all of them by itself; but
+        # torch's, which it does not have in workers, mostly wait for each other.
+        needed = max(1.0, min(own, known.cost.cpu_seconds * point.rate))
+        tried = any(p.workers for p in known.points) and cpus > needed / _BUSY_SHARE
+        return Binding.TRANSPORT if tried else _stage_or_cpu(known)
+    if main >= _MAIN_BUSY and main > own / 2:
+        return Binding.TRANSPORT
+    if own + kept >= _BUSY_SHARE * cpus:
+        return _stage_or_cpu(known)
+    return Binding.READ if known.stages else Binding.WAITING
+
+
+def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
+    """Return whether a bound stopped the search at ``point``, and does not merely exist."""
+    if bound.binding is Binding.SHARDING:
+        # What more workers gave, though only once more, is what they would give of samples.
+        more = [p for p in known.points if p.workers > bound.workers]
+        enough = (1 + STOP_GAIN) * delivered(point, known.gpu_rate)
+        return any(delivered(other, known.gpu_rate) > enough for other in more)
+    return bound.workers < wanted and point.workers >= bound.workers
+
+
+def _stage_or_cpu(known: Known) -> Binding:
+    """Return the stage that takes most processor time, where the stages are known."""
+    if known.stages is None:
+        work = known.cost.cpu_seconds - known.cost.collate_cpu_seconds
+        return Binding.CPU if work >= known.cost.collate_cpu_seconds else Binding.COLLATE
+    names = {
+        "read_as_is": Binding.READ,
+        "decode": Binding.DECODE,
+        "resize": Binding.RESIZE,
+        "collate": Binding.COLLATE,
+    }
+    heaviest = max(names, key=lambda name: known.stages.stage(name).cpu_seconds)  # type: ignore[union-attr]
+    return names[heaviest]
+
+
+def remedy(known: Known, binding: Binding) -> str | None:
+    """Return what would raise the rate, since more workers do not."""
+    if binding is Binding.READ:
+        return _staging(known)
+    if binding is Binding.WAITING:
+        # Nobody saw what the user's own code waits for.
+        return f"if it waits for storage, {_staging(known)}"
+    return {
+        Binding.GPU: None,
+        Binding.DECODE: "store images at the size you train on (resize once, then JPEG again), or"
+        " decode with a faster library: --compare measures which",
+        Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
+        Binding.COLLATE: "send uint8 and convert to float on the GPU: a quarter of the bytes",
+        Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
+        " larger tensors in a batch",
+        Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"
+        " move augmentation to the GPU; beyond that more processors",
+        Binding.MEMORY: "fewer bytes a sample, a smaller index in the data set, or more memory",
+        Binding.SHARED_MEMORY: "a larger /dev/shm: mount -o remount,size=8G /dev/shm, or docker"
+        " run --shm-size=8g",
+        Binding.DESCRIPTORS: "ulimit -n 65536",
+        Binding.LENGTH: "nothing: an epoch has no more batches than that",
+        Binding.SHARDING: "have the data set share its samples out between its workers, by"
+        " torch.utils.data.get_worker_info()",
+    }.get(binding)
+
+
+def _staging(known: Known) -> str:
+    if known.stages is not None and known.stages.storage == "ram":
+        return "the files are in memory already; larger files, read at once, would cost less"
+    text = "bring the data nearer: hostprep stage to a tmpfs or an NVMe"
+    if known.data_bytes:
+        share = known.host.memory_available_bytes / known.data_bytes
+        if share < 1:
+            low, high = hit_rates(share)
+            text += (
+                f"; of about {format_bytes(known.data_bytes)} {share:.0%} fit into memory: as page"
+                f" cache that answers {low:.0%} to {high:.0%} of the reads, pinned in a tmpfs"
+                f" {high:.0%}"
+            )
+        else:
+            text += f": about {format_bytes(known.data_bytes)} fit into memory"
+    return text

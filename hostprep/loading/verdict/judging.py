@@ -1,0 +1,134 @@
+"""From what one run measured to its report: what to recommend, and all that speaks for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hostprep.loading import hazards
+from hostprep.loading.bounds import MOST_WORKERS
+from hostprep.loading.model import Bound
+from hostprep.loading.report import Report
+from hostprep.loading.search import Point, choose
+from hostprep.loading.session import Run
+from hostprep.loading.verdict import settings
+from hostprep.loading.verdict.caveats import caveats_of
+from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.unconfirmed import modelled
+
+
+def report_of(run: Run, mode: str) -> Report:
+    """Put together what is known, and judge it."""
+    host = run.measurer.host
+    if run.iterable is not None:
+        return _report_iterable(run, mode)
+    assert run.cost is not None and run.curve is not None
+    probes = tuple(run.search.probes) if run.search else ()
+    failed = tuple(run.search.failures) if run.search else ()
+    points = run.search.points() if run.search else ()
+    subject = run.measurer.subject
+    length = len(run.listing.names) if run.listing else subject.length if subject else None
+    found_bounds = run.bounds()
+    known = Known(
+        host=host,
+        subject=subject,
+        length=length,
+        cost=run.cost,
+        curve=run.curve,
+        points=points,
+        probes=probes,
+        bounds=found_bounds,
+        stages=run.stages,
+        gpu_rate=run.gpu_rate,
+        cuda=subject is not None and subject.cuda,
+        data_bytes=_data_bytes(run),
+        untried=run.better_untried,
+    )
+    candidates = run.search.borne() if run.search else ()
+    if not any(point.workers for point in candidates):
+        # Without workers at least it was measured, if at all; for the rest the model speaks.
+        candidates += tuple(
+            p for p in modelled_points(run, found_bounds) if p.workers or not candidates
+        )
+    chosen = choose(candidates, run.gpu_rate)
+    made = settings.recommend(known, chosen)
+    epoch = (
+        None
+        if length is None or not made.expected_samples_per_s
+        else length / (host.ranks * made.expected_samples_per_s)
+    )
+    wanted = min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
+    return Report(
+        mode=mode,
+        host=host,
+        recommendation=made,
+        hazards=(
+            *hazards.of_host(host),
+            *hazards.of_bounds(wanted, found_bounds),
+            *(() if subject is None else hazards.of_subject(subject)),
+            *hazards.of_probes(host, probes, failed, epoch),
+        ),
+        bounds=found_bounds,
+        subject=subject,
+        listing=run.listing,
+        stages=run.stages,
+        cost=run.cost,
+        transport=run.transport,
+        curve=run.curve,
+        model_agreed=run.search.agreed if run.search else None,
+        gpu_rate=run.gpu_rate,
+        gpu_rate_from=run.gpu_rate_from,
+        points=points,
+        probes=probes,
+        failures=failed,
+        notes=(
+            *run.notes,
+            *caveats_of(
+                host,
+                subject,
+                run.stages,
+                run.cost,
+                probes,
+                batch_size_given=run.wish.batch_size is not None,
+                seen_before=run.measurer.seen_before,
+            ),
+        ),
+        seconds=time.monotonic() - run.began,
+    )
+
+
+def _report_iterable(run: Run, mode: str) -> Report:
+    assert run.iterable is not None
+    rate, error = run.iterable["samples_per_s"], run.iterable["relative_error"]
+    made = settings.of_iterable(rate, error, run.gpu_rate, run.iterable["counted"])
+    return Report(
+        mode=mode,
+        host=run.measurer.host,
+        recommendation=made,
+        hazards=hazards.of_host(run.measurer.host),
+        subject=run.measurer.subject,
+        gpu_rate=run.gpu_rate,
+        gpu_rate_from=run.gpu_rate_from,
+        notes=tuple(run.notes),
+        seconds=time.monotonic() - run.began,
+    )
+
+
+def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
+    """Return what the model says of this run, where nothing was measured with workers."""
+    assert run.curve is not None
+    return modelled(
+        run.curve,
+        run.gpu_rate,
+        capacity_cpus=run.measurer.host.capacity_per_rank,
+        bounds=found_bounds,
+        failed=run.search.failures if run.search else (),
+        ceiling=run.ceiling,
+        is_stream=run.is_stream(),
+    )
+
+
+def _data_bytes(run: Run) -> float | None:
+    if run.listing is None or not run.listing.whole:
+        return None
+    return run.listing.mean_bytes * len(run.listing.names)

@@ -1,0 +1,260 @@
+"""From what was measured to what to set, and how to say it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hostprep.loading.bounds import (
+    PROBE_PREFETCH,
+    batches_in_shm,
+    bounds,
+    main_descriptors,
+    main_memory,
+)
+from hostprep.loading.curve import prefetch_factor
+from hostprep.loading.model import Batching, Binding, Probe, Recommendation
+from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
+from hostprep.loading.verdict.binding import remedy, what_binds
+from hostprep.loading.verdict.known import Known
+from hostprep.units import format_count, format_number
+
+# Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
+_START_SHARE = 0.01
+
+
+def recommend(known: Known, chosen: Point) -> Recommendation:
+    """Return the recommendation for the chosen number of workers."""
+    workers, change, words = _keep_current(known, chosen)
+    point = next((p for p in known.points if p.workers == workers), chosen)
+    binding = what_binds(known, point)
+    ahead = None
+    if workers:
+        ahead = prefetch_factor(known.cost.batch_p99_over_mean, known.gpu_rate, point.rate)
+        ahead = _fitting_prefetch(known, workers, ahead)
+    held = _worker_memory(known.probes, workers)
+    batches = batches_in_shm(workers, ahead or 0) * known.host.ranks
+    shm_bytes = batches * known.cost.shared_batch_bytes
+    ahead_bytes = batches * known.cost.batch_bytes
+    memory_bytes = None  # of workers that nobody has seen
+    if held or not workers:
+        memory_bytes = workers * (held or 0) * known.host.ranks + ahead_bytes
+    # Pinned batches lie in memory that cannot be given back: only where that is small.
+    pin = known.cuda and ahead_bytes < 0.1 * known.host.memory_available_bytes
+    persistent = bool(workers) and _persistent(known, point)
+    confirmed = point.probes > 0
+    batching = Batching.SIZE if known.subject is None else known.subject.batching
+    return Recommendation(
+        num_workers=workers,
+        prefetch_factor=ahead,
+        pin_memory=pin,
+        persistent_workers=persistent,
+        binding=binding,
+        remedy=remedy(known, binding),
+        expected_samples_per_s=delivered(point, known.gpu_rate),
+        relative_error=point.relative_error,
+        confirmed=confirmed,
+        change_needed=change,
+        verdict=_verdict(known, point, binding, change, words),
+        reasons=_reasons(known, point, persistent, pin),
+        memory_bytes=memory_bytes,
+        shm_bytes=shm_bytes,
+        code=code(
+            known.cost.batch_size,
+            workers,
+            ahead,
+            pin=pin,
+            persistent=persistent,
+            batching=batching,
+        ),
+    )
+
+
+def of_iterable(
+    rate: float, relative_error: float, gpu_rate: float | None, counted: str
+) -> Recommendation:
+    """Return what to say of a loader that is no DataLoader: only whether its rate is enough.
+
+    ``counted`` says how its samples were counted.
+    """
+    enough = gpu_rate is not None and rate >= gpu_rate
+    if gpu_rate is None:
+        words = "how it works inside is its own; whether that is enough --gpu-rate tells"
+    elif enough:
+        words = f"enough for the GPU's {format_number(gpu_rate)}"
+    else:
+        words = f"the GPU takes {format_number(gpu_rate)}: tune it by its own settings"
+    return Recommendation(
+        num_workers=None,
+        prefetch_factor=None,
+        pin_memory=False,
+        persistent_workers=False,
+        binding=Binding.GPU if enough else Binding.PIPELINE,
+        remedy=None if enough else "its own settings: threads, parallel reads, prefetching",
+        expected_samples_per_s=rate,
+        relative_error=relative_error,
+        confirmed=True,
+        change_needed=False if enough else None,
+        verdict=f"it gives {format_number(rate)} samples/s as it is; {words}",
+        reasons=(
+            "it is no DataLoader, so it was timed as it is",
+            f"an item counts {counted}",
+        ),
+        memory_bytes=None,
+        shm_bytes=None,
+        code="",
+    )
+
+
+def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
+    """Return the workers to set, whether that is a change, and a word on what is set now."""
+    current = None if known.subject is None else known.subject.current_workers
+    if current is None:
+        return chosen.workers, None, ""
+    point = next((p for p in known.points if p.workers == current), None)
+    allowed = min((bound.workers for bound in known.bounds), default=current)
+    if point is None or current > max(allowed, 0):
+        return chosen.workers, current != chosen.workers, f"{current} now"
+    # The best that was measured is no word on what there was no time for.
+    unneeded = None if known.untried else False
+    if current == chosen.workers:
+        return current, unneeded, f"{current} now"
+    # What is chosen by the model, as nothing was measured with workers, is none of these points.
+    borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
+    best = max(delivered(p, known.gpu_rate) for p in borne)
+    good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
+    if good and current == 0 and known.gpu_rate is None and chosen.probes:
+        return chosen.workers, True, "0 now, when the GPU waits while a batch is made"
+    if good or feeds(point, known.gpu_rate):
+        fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
+        return current, unneeded, f"{current} now{fewer}"
+    if not chosen.probes:
+        return chosen.workers, True, f"{current} now"
+    gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
+    return chosen.workers, True, f"{current} now, {gain:.0%} faster so"
+
+
+def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
+    """Return the prefetch factor, lowered as far as to what was probed where a bound forbids more.
+
+    A batch whose size nobody could see gets no more than what was probed.
+    """
+    cost = known.cost
+    if not cost.sample_bytes:
+        return PROBE_PREFETCH
+
+    def fits(ahead: int) -> bool:
+        found = bounds(
+            known.host,
+            batch_bytes=cost.batch_bytes,
+            shared_bytes=cost.shared_batch_bytes,
+            tensors_per_batch=cost.tensors_per_batch,
+            prefetch_factor=ahead,
+            batches=None,
+            worker_memory_bytes=_worker_memory(known.probes, workers),
+            main_descriptors=main_descriptors(known.probes),
+            main_memory_bytes=main_memory(known.probes),
+        )
+        return all(bound.workers >= workers for bound in found)
+
+    while ahead > PROBE_PREFETCH and not fits(ahead):
+        ahead -= 1
+    return ahead
+
+
+def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
+    held = [p.worker_memory_bytes for p in probes if p.workers and p.worker_memory_bytes]
+    exact = [
+        p.worker_memory_bytes for p in probes if p.workers == workers and p.worker_memory_bytes
+    ]
+    return max(exact or held, default=None)
+
+
+def _persistent(known: Known, point: Point) -> bool:
+    starts = [p.first_batch_seconds for p in known.probes if p.workers == point.workers]
+    if not starts or known.length is None:
+        return True
+    # The ranks share the samples of an epoch.
+    epoch_seconds = known.length / (known.host.ranks * point.rate)
+    return min(starts) > _START_SHARE * epoch_seconds
+
+
+def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
+    rate = f"{format_number(delivered(point, known.gpu_rate))} samples/s"
+    ranks = " a rank" if known.host.ranks > 1 else ""
+    if change is False:
+        return f"no change needed: {words}, {rate}{ranks}"
+    with_words = f" ({words})" if words else ""
+    count = format_count(point.workers, "worker")
+    workers = f"{count}{ranks} {'is' if point.workers == 1 else 'are'}"
+    if known.gpu_rate is not None and binding is Binding.GPU:
+        return (
+            f"{workers} enough for the GPU's {format_number(known.gpu_rate)} samples/s{with_words}"
+        )
+    if known.gpu_rate is not None:
+        return (
+            f"{rate} with {count}{ranks}, of the {format_number(known.gpu_rate)} that the GPU takes"
+            f"{with_words}; what binds is {binding}"
+        )
+    # Without the GPU's rate nobody knows what is enough.
+    best = "the best that there was time to try" if known.untried else "most useful"
+    return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
+
+
+def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:
+    cost = known.cost
+    cpu_ms, wait_ms = 1e3 * cost.cpu_seconds, 1e3 * cost.waiting_seconds
+    reasons = [
+        f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
+        f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
+    ]
+    reasons += _against_none(known, point)
+    if persistent:
+        reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
+    if pin:
+        reasons.append("pin_memory: there is a GPU, and memory for it")
+    return tuple(reasons)
+
+
+def _against_none(known: Known, point: Point) -> list[str]:
+    """Return a sentence on what workers gave and what none gave, where that is close."""
+    binding = what_binds(known, point)
+    alone = next((p for p in known.points if p.workers == 0), None)
+    tried = [p for p in known.points if p.workers]
+    if alone is None or not tried or binding is Binding.SHARDING:
+        return []
+    best = max(tried, key=lambda p: p.rate) if point.workers == 0 else point
+    words = (
+        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s, none"
+        f" gave {format_number(alone.rate)}"
+    )
+    if point.workers == 0:
+        ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
+        return [f"{words}{ready}"]
+    if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
+        return [f"{words}, but then the GPU waits while a batch is made"]
+    return []
+
+
+def code(
+    batch_size: int,
+    workers: int,
+    ahead: int | None,
+    *,
+    pin: bool,
+    persistent: bool,
+    batching: Batching = Batching.SIZE,
+) -> str:
+    """Return the call to paste; who makes the batches stays as it is."""
+    batches = {
+        Batching.SIZE: f"batch_size={batch_size}",
+        Batching.BATCH_SAMPLER: "batch_sampler=batch_sampler",
+        Batching.SAMPLER: "batch_size=None, sampler=sampler",
+        Batching.DATASET: "batch_size=None",
+    }
+    options = [batches[batching], f"num_workers={workers}"]
+    if workers:
+        options.append(f"prefetch_factor={ahead}")
+    options.append(f"pin_memory={pin}")
+    if workers:
+        options.append(f"persistent_workers={persistent}")
+    return f"DataLoader(dataset, {', '.join(options)})"

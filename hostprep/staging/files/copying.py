@@ -1,0 +1,147 @@
+"""Copy one entry of any kind, with all that it has beside its bytes, and verify it as it is open.
+
+Nothing here prints, logs or retries; ``worker`` does. Most files go the quick way of ``small``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+from hostprep.staging.files import transfer
+from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
+from hostprep.staging.files.small import TARGET_FLAGS
+from hostprep.staging.model import Entry
+from hostprep.staging.tree import entry_of
+
+_RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+# An entry as it was copied, and the hex hash of a file or the target of a symlink.
+Copy = tuple[Entry, str | None]
+
+
+def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
+    """Open a source file for reading, without touching its access time where that is allowed.
+
+    O_NONBLOCK keeps a fifo that took the file's place from hanging us.
+    """
+    try:
+        return os.open(name, style.source_flags, dir_fd=dir_fd)
+    except PermissionError:
+        # Not the owner's; or really not readable, which the next line finds out.
+        descriptor = os.open(name, SOURCE_FLAGS, dir_fd=dir_fd)
+        style.source_flags = SOURCE_FLAGS
+        return descriptor
+
+
+def copy_file(
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffer: memoryview
+) -> Copy:
+    """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
+
+    Returns the entry as it was copied and the hex hash of its content (None without verification).
+    Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
+    """
+    name = entry.name
+    source = open_source(name, source_dir, style)
+    try:
+        target = _create(entry, target_dir)
+        try:
+            content = transfer.copy_content(entry, source, target, style, buffer)
+            st = os.fstat(source)
+            check_unchanged(entry, st)
+            if style.drop_behind:
+                os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
+            copy_metadata(st, source, target, style)
+        except BaseException:
+            os.unlink(name, dir_fd=target_dir)
+            raise
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    return entry, content
+
+
+def copy_again(
+    entry: Entry, source_dir: int, target_dir: int, style: CopyStyle, buffer: memoryview
+) -> Copy:
+    """Copy an entry a second time, as it is by now; raises as ``copy_file`` does."""
+    now = current(entry, source_dir)
+    if stat.S_IFMT(now.mode) != stat.S_IFMT(entry.mode):
+        raise transfer.Changed
+    if stat.S_ISLNK(now.mode):
+        return copy_symlink(now, source_dir, target_dir, style)
+    return copy_file(now, source_dir, target_dir, style, buffer)
+
+
+def _create(entry: Entry, target_dir: int) -> int:
+    # The workers' umask is 0, so that the mode arrives here and needs no call of its own. Bits
+    # that chown would clear, and modes without access, are set at the end.
+    mode = entry.mode & 0o777
+    try:
+        return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
+    except FileExistsError:
+        # Left by an interrupted run, or by the first of two tries.
+        os.unlink(entry.name, dir_fd=target_dir)
+        return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
+
+
+def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyle) -> Copy:
+    """Copy a symlink as a symlink and return its entry and what it points to.
+
+    Raises ``Changed`` or OSError; what was made of the target is removed then.
+    """
+    content = os.readlink(entry.name, dir_fd=source_dir)
+    try:
+        os.symlink(content, entry.name, dir_fd=target_dir)
+    except FileExistsError:
+        os.unlink(entry.name, dir_fd=target_dir)
+        os.symlink(content, entry.name, dir_fd=target_dir)
+    try:
+        st = os.lstat(entry.name, dir_fd=source_dir)
+        check_unchanged(entry, st)
+        if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
+            os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
+        times = (st.st_atime_ns, st.st_mtime_ns)
+        os.utime(entry.name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+    except BaseException:
+        os.unlink(entry.name, dir_fd=target_dir)
+        raise
+    return entry, content
+
+
+def leads_out(directory: str, content: str) -> bool:
+    """Whether a symlink in ``directory`` leads out of the data set, by the names alone."""
+    path = os.path.normpath(f"{directory}/{content}" if directory else content)
+    return content.startswith("/") or path == ".." or path.startswith("../")
+
+
+def open_range_target(entry: Entry, target_dir: int) -> int:
+    """Open the target of a file that is copied in ranges, its final size set.
+
+    Several workers do this for the same file in any order; the mode stays private until the end.
+    """
+    target = os.open(entry.name, _RANGE_FLAGS, 0o600, dir_fd=target_dir)
+    st = os.fstat(target)
+    if not stat.S_ISREG(st.st_mode):
+        os.close(target)
+        raise OSError(errno.EEXIST, "something that is no file is in the way", entry.name)
+    os.ftruncate(target, entry.size)
+    return target
+
+
+def check_unchanged(entry: Entry, st: os.stat_result) -> None:
+    """Raise ``Changed`` where the source is no longer the file that was planned.
+
+    The inode number is left out: some FUSE file systems give a file a new one at each look.
+    """
+    if st.st_mtime_ns != entry.mtime_ns or st.st_size != entry.size or st.st_mode != entry.mode:
+        raise transfer.Changed
+
+
+def current(entry: Entry, source_dir: int) -> Entry:
+    """Return the entry as it is now, for a second try."""
+    return entry_of(entry.name, os.lstat(entry.name, dir_fd=source_dir))

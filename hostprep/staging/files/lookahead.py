@@ -1,0 +1,85 @@
+"""Hints ahead of the reader, so that a disk has the next request before it has done the last."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hostprep.staging.files import copying
+from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.tree import DirCache
+
+# What is asked for ahead of the file being copied. Enough for a disk to sweep on while a file is
+# written, little enough that nothing is evicted before it is used.
+WINDOW_BYTES = 8 * 1024 * 1024
+WINDOW_FILES = 128
+
+
+class Lookahead:
+    """Opens the files of a task before their turn and asks the kernel to read them (WILLNEED).
+
+    The kernel reads at most about its readahead size for a hint, so a hint serves a small file; a
+    larger one is streamed by ordinary readahead once its turn comes. ``files`` and ``directories``
+    are the most that it may have open.
+    """
+
+    def __init__(self, source_fd: int, style: CopyStyle, *, files: int, directories: int) -> None:
+        self._cache = DirCache(source_fd, limit=directories)
+        self._most = files
+        self._style = style
+        self._coming: Iterator[tuple[str, tuple[Any, ...]]] = iter(())
+        self._open: deque[tuple[str, str, int | None, int]] = deque()
+        self._bytes = 0
+
+    def begin(self, files: Iterable[tuple[str, tuple[Any, ...]]]) -> None:
+        """Begin a task: (directory, entry) in the order in which they will be taken."""
+        self._drop()
+        self._coming = iter(files)
+
+    def take(self, directory: str, name: str) -> int | None:
+        """Return the open descriptor of the file whose turn it is, None where it was not opened.
+
+        The caller closes it.
+        """
+        self._fill()
+        while self._open:
+            found_directory, found_name, descriptor, size = self._open.popleft()
+            self._bytes -= size
+            if (found_directory, found_name) == (directory, name):
+                return descriptor
+            if descriptor is not None:
+                os.close(descriptor)  # passed over, since its directory could not be opened
+        return None
+
+    def close(self) -> None:
+        """Close what was opened and not taken, and the directories."""
+        self._drop()
+        self._cache.close()
+
+    def _drop(self) -> None:
+        self._coming = iter(())
+        while self._open:
+            descriptor = self._open.popleft()[2]
+            if descriptor is not None:
+                os.close(descriptor)
+        self._bytes = 0
+
+    def _fill(self) -> None:
+        while len(self._open) < self._most and self._bytes < WINDOW_BYTES:
+            coming = next(self._coming, None)
+            if coming is None:
+                return
+            directory, entry = coming
+            name, mode, size = entry[:3]
+            descriptor = None
+            if stat.S_ISREG(mode):
+                try:
+                    descriptor = copying.open_source(name, self._cache.fd(directory), self._style)
+                    os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_WILLNEED)
+                except OSError:
+                    pass  # the copy opens it again and says what is wrong
+            self._open.append((directory, name, descriptor, size))
+            self._bytes += size

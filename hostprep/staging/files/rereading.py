@@ -1,0 +1,40 @@
+"""A file that is there already against the hash that is on record of it."""
+
+from __future__ import annotations
+
+import os
+from stat import S_ISREG
+
+from hostprep.staging.files import transfer
+from hostprep.staging.files.metadata import SOURCE_FLAGS
+from hostprep.staging.model import OTHER_CONTENT
+from hostprep.staging.tree import DirCache
+
+
+def difference(
+    cache: DirCache, directory: str, file: tuple[str, int, str], buffer: memoryview, *, cold: bool
+) -> str | None:
+    """Read a file, (name, size, content), and return how it differs from that; None if it does not.
+
+    A ``cold`` one is dropped from the page cache first, so that a disk is really read.
+    """
+    name, size, content = file
+    try:
+        # Not blocking: a fifo may have taken the file's place.
+        descriptor = os.open(name, SOURCE_FLAGS, dir_fd=cache.fd(directory))
+        try:
+            st = os.fstat(descriptor)
+            if not S_ISREG(st.st_mode):
+                return "is no file any more"
+            if cold:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            if st.st_size != size:
+                return "has another size"
+            same = transfer.hash_file(descriptor, size, buffer) == content
+            return None if same else OTHER_CONTENT
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        return error.strerror or str(error)
+    except transfer.Changed:
+        return "ends early"

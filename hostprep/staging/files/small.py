@@ -1,0 +1,70 @@
+"""The quick way for ordinary small files, which most files of a large data set are.
+
+One read, one look whether the file is still what was scanned, one write, one read back, with no
+more of Python between the system calls than that takes: at 15 us a file a call of a helper counts.
+Whatever is out of the ordinary raises and leaves nothing behind; ``copying`` then does it with all
+care.
+"""
+
+from __future__ import annotations
+
+import os
+from stat import S_IFREG
+
+import xxhash
+
+from hostprep.staging.files.metadata import CopyStyle, is_carried
+from hostprep.staging.model import Verify
+from hostprep.staging.tree import Plain
+
+TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+# Up to this size malloc keeps the memory of a bytes object for the next one.
+SMALL_BYTES = 256 * 1024
+_REGULAR = S_IFREG  # and neither setuid, setgid nor sticky, which chown would clear
+
+
+class Unusual(Exception):
+    """The file wants more care than is taken here."""
+
+
+def copy_small(
+    item: Plain, source_dir: int, target_dir: int, style: CopyStyle, opened: int | None = None
+) -> str | None:
+    """Copy one file and return the hex hash of its content, None without verification.
+
+    ``opened`` is a descriptor of it from ahead of its turn, closed here. Raises ``Unusual`` or
+    OSError for everything that is not as in most files.
+    """
+    name, mode, size, mtime_ns, _, _, blocks, _, _, _ = item
+    if size > SMALL_BYTES or mode & ~0o777 != _REGULAR or blocks * 512 < size:
+        if opened is not None:
+            os.close(opened)
+        raise Unusual
+    source = os.open(name, style.source_flags, dir_fd=source_dir) if opened is None else opened
+    try:
+        data = os.read(source, size)
+        st = os.fstat(source)
+        xattrs = os.listxattr(source) if style.source_xattrs else None
+        if style.drop_behind:
+            os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(source)
+    if len(data) != size or st.st_mtime_ns != mtime_ns or st.st_size != size or st.st_mode != mode:
+        raise Unusual
+    if xattrs and any(map(is_carried, xattrs)):
+        raise Unusual
+    target = os.open(name, TARGET_FLAGS, mode & 0o777, dir_fd=target_dir)
+    try:
+        if os.write(target, data) != size:
+            raise Unusual
+        if style.verify is Verify.READBACK and os.pread(target, size, 0) != data:
+            raise Unusual
+        if style.may_chown and (st.st_uid != style.own_uid or st.st_gid != style.own_gid):
+            os.fchown(target, st.st_uid, st.st_gid)
+        os.utime(target, ns=(st.st_atime_ns, mtime_ns))
+    except BaseException:
+        os.unlink(name, dir_fd=target_dir)
+        raise
+    finally:
+        os.close(target)
+    return None if style.verify is Verify.NONE else xxhash.xxh3_128_hexdigest(data)

@@ -1,0 +1,240 @@
+"""The bytes of a file: read, hashed, written and read back, range by range.
+
+``copying`` puts together what belongs to an entry beside them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, mmap
+
+import xxhash
+
+from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+
+# What is written at once: a huge page, which the kernel would fill with zeros for less than all of
+# it. What is read at once stays in the processor's own cache between the read and the hash.
+BUFFER_BYTES = 2 * 1024 * 1024
+_READ_BYTES = 512 * 1024
+# The kernel reads little more than this for one hint, however much it asks for.
+_HINT_BYTES = 1024 * 1024
+_PIECES_AHEAD = 4
+
+
+class Changed(Exception):
+    """The source file is not what it was when the copy began."""
+
+    twice = "changed while it was copied, twice"
+
+
+class Differs(Exception):
+    """What was read back from the target is not what was written."""
+
+    twice = "read back differently from what was written, twice"
+
+
+def new_buffer() -> memoryview:
+    """Return a reusable buffer of ``BUFFER_BYTES`` for one thread.
+
+    It takes memory only as far as it is used: threads that scan and small files need none.
+    """
+    return memoryview(mmap(-1, BUFFER_BYTES, MAP_PRIVATE | MAP_ANONYMOUS))
+
+
+def copy_content(
+    entry: Entry, source: int, target: int, style: CopyStyle, buffer: memoryview
+) -> str | None:
+    """Copy all of a file and return the hex hash of its content, None without verification.
+
+    Raises ``Changed``, ``Differs`` or OSError.
+    """
+    digests = []
+    sparse = entry.is_sparse
+    if not sparse:
+        # The final size first: only then may the kernel use huge pages (huge=within_size). Not for
+        # sparse files, whose small islands would each take a huge page.
+        os.ftruncate(target, entry.size)
+    for offset in range(0, entry.size, RANGE_BYTES):
+        length = min(RANGE_BYTES, entry.size - offset)
+        copy = _copy_sparse_range if sparse else copy_range
+        digests.append(copy(source, target, offset, length, style, buffer))
+    if sparse:
+        os.ftruncate(target, entry.size)
+        if style.verify is Verify.READBACK:
+            for index, offset in enumerate(range(0, entry.size, RANGE_BYTES)):
+                length = min(RANGE_BYTES, entry.size - offset)
+                if hash_range(target, offset, length, buffer, sparse=True) != digests[index]:
+                    raise Differs
+    return None if style.verify is Verify.NONE else content_of(digests)
+
+
+def content_of(digests: list[bytes]) -> str:
+    """Return the hex content hash from the digests of a file's ranges (see ``digest``)."""
+    if not digests:
+        return xxhash.xxh3_128_hexdigest(b"")
+    return digests[0].hex() if len(digests) == 1 else xxhash.xxh3_128_hexdigest(b"".join(digests))
+
+
+def copy_range(
+    source: int, target: int, offset: int, length: int, style: CopyStyle, buffer: memoryview
+) -> bytes:
+    """Copy one range of a file without holes and return the digest of its bytes.
+
+    It is read back here, from the memory that the target lies in and so without a copy of it, each
+    piece while the processor's cache still has what was written.
+    """
+    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    pieces = _pieces(offset, length)
+    if style.look_ahead:
+        pieces = _asked_for(source, pieces)
+    if style.verify is not Verify.READBACK:
+        for start, size in pieces:
+            _copy_piece(source, target, start, buffer[:size], hasher)
+        return b"" if hasher is None else hasher.digest()
+    assert hasher is not None
+    again = xxhash.xxh3_128()
+    with _mapped(target, offset, length) as written:
+        for start, size in pieces:
+            _copy_piece(source, target, start, buffer[:size], hasher)
+            with written[start - offset : start - offset + size] as back:
+                again.update(back)
+    if again.digest() != hasher.digest():
+        raise Differs
+    return hasher.digest()
+
+
+def _pieces(offset: int, length: int) -> Iterator[tuple[int, int]]:
+    end = offset + length
+    for start in range(offset, end, BUFFER_BYTES):
+        yield start, min(BUFFER_BYTES, end - start)
+
+
+def _asked_for(source: int, pieces: Iterator[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the pieces, and have the kernel read those that follow meanwhile."""
+    asked: deque[tuple[int, int]] = deque()
+    for start, size in pieces:
+        for step in range(start, start + size, _HINT_BYTES):
+            os.posix_fadvise(source, step, _HINT_BYTES, os.POSIX_FADV_WILLNEED)
+        asked.append((start, size))
+        if len(asked) > _PIECES_AHEAD:
+            yield asked.popleft()
+    yield from asked
+
+
+def _copy_piece(
+    source: int, target: int, offset: int, piece: memoryview, hasher: xxhash.xxh3_128 | None
+) -> None:
+    for start in range(0, len(piece), _READ_BYTES):
+        part = piece[start : start + _READ_BYTES]
+        _read_fully(source, part, offset + start)
+        if hasher is not None:
+            hasher.update(part)
+    _write_fully(target, piece, offset)
+
+
+@contextmanager
+def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview]:
+    """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS."""
+    pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
+    with pages, memoryview(pages) as view:
+        yield view
+
+
+def _copy_sparse_range(
+    source: int, target: int, offset: int, length: int, style: CopyStyle, buffer: memoryview
+) -> bytes:
+    """Copy the data of one range, and hash it with its holes counted as zeros.
+
+    It is not read back: beyond the last island the target has no size yet.
+    """
+    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    position, end = offset, offset + length
+    while position < end:
+        data_start, data_end = _next_data(source, position, end)
+        if hasher is not None:
+            _hash_zeros(hasher, data_start - position)
+        for start, size in _pieces(data_start, data_end - data_start):
+            _copy_piece(source, target, start, buffer[:size], hasher)
+        if data_start < data_end:
+            # XFS allocates ahead of what is written, and would keep it once the file is longer.
+            os.ftruncate(target, data_end)
+        position = data_end
+    return b"" if hasher is None else hasher.digest()
+
+
+def hash_range(
+    descriptor: int, offset: int, length: int, buffer: memoryview, *, sparse: bool = False
+) -> bytes:
+    """Return the digest of a range of an open file; ``Changed`` where it ends early.
+
+    Of a sparse one the holes are not read, which would fill the page cache with zeros.
+    """
+    hasher = xxhash.xxh3_128()
+    position, end = offset, offset + length
+    while position < end:
+        start, data_end = _next_data(descriptor, position, end) if sparse else (position, end)
+        _hash_zeros(hasher, start - position)
+        position = start
+        while position < data_end:
+            piece = buffer[: min(len(buffer), data_end - position)]
+            _read_fully(descriptor, piece, position)
+            hasher.update(piece)
+            position += len(piece)
+    return hasher.digest()
+
+
+def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
+    """Return the hex content hash of an open file of ``size`` bytes."""
+    st = os.fstat(descriptor)
+    if st.st_size < size:
+        raise Changed
+    sparse = st.st_blocks * 512 < size
+    return content_of(
+        [
+            hash_range(descriptor, offset, min(RANGE_BYTES, size - offset), buffer, sparse=sparse)
+            for offset in range(0, size, RANGE_BYTES)
+        ]
+    )
+
+
+def _read_fully(descriptor: int, into: memoryview, offset: int) -> None:
+    done = os.preadv(descriptor, [into], offset)
+    while done < len(into):
+        count = os.preadv(descriptor, [into[done:]], offset + done)
+        if count == 0:
+            raise Changed  # the file ended before the size that it had
+        done += count
+
+
+def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
+    done = os.pwrite(descriptor, data, offset)
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], offset + done)
+
+
+def _next_data(source: int, position: int, end: int) -> tuple[int, int]:
+    """Return the next stretch of data in [position, end) of a sparse file, clipped to it."""
+    try:
+        start = os.lseek(source, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a hole to the end of the file
+            return end, end
+        raise
+    if start >= end:
+        return end, end
+    return start, min(end, os.lseek(source, start, os.SEEK_HOLE))
+
+
+_ZEROS = bytes(BUFFER_BYTES)
+
+
+def _hash_zeros(hasher: xxhash.xxh3_128, count: int) -> None:
+    while count > 0:
+        step = min(count, BUFFER_BYTES)
+        hasher.update(_ZEROS if step == BUFFER_BYTES else _ZEROS[:step])
+        count -= step

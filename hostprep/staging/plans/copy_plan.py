@@ -1,0 +1,186 @@
+"""From a scan and from what is there already: what to copy, keep, delete, link and leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from hostprep.staging.batches import Batch, pack_batches
+from hostprep.staging.model import (
+    RANGE_BYTES,
+    Differing,
+    Entry,
+    Recorded,
+    Skipped,
+    Totals,
+    space_on_target,
+)
+from hostprep.staging.record import digest
+from hostprep.staging.record.manifest import encode_line
+from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.tree import join
+
+# What the journal takes on the target for an entry, beside its name.
+JOURNAL_BYTES_AN_ENTRY = 120
+
+
+@dataclass(frozen=True, slots=True)
+class HardLink:
+    """A name to be made as a hard link to ``primary``.
+
+    ``kept`` is the record of a primary that is in place from before, None for one copied now.
+    """
+
+    directory: str
+    entry: Entry
+    primary: str
+    kept: Recorded | None
+
+
+@dataclass(slots=True)
+class CopyPlan:
+    """What a run has to do to the data set's files. Paths are relative to its root.
+
+    ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of
+    what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, and
+    ``digest_sum`` is the sum of their terms, which leaves out what was staged without
+    verification and so makes the plan ``unverified``. ``make_directories`` are missing or differ.
+    ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
+    ``full_check``: what is published was read, and ``differing`` is what that found.
+    """
+
+    batches: list[Batch] = field(default_factory=list)
+    large: list[tuple[str, Entry]] = field(default_factory=list)
+    linked: list[tuple[str, Entry]] = field(default_factory=list)
+    links: list[HardLink] = field(default_factory=list)
+    delete: list[str] = field(default_factory=list)
+    delete_directories: list[str] = field(default_factory=list)
+    make_directories: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    discard: list[str] = field(default_factory=list)
+    keep_lines: list[bytes] = field(default_factory=list)
+    done_lines: list[bytes] = field(default_factory=list)
+    digest_sum: int = 0
+    unverified: bool = False
+    full_check: bool = False
+    differing: tuple[Differing, ...] = ()
+    copied: Totals = field(default_factory=Totals)
+    kept: Totals = field(default_factory=Totals)
+    resumed: Totals = field(default_factory=Totals)
+
+    @property
+    def nothing_to_do(self) -> bool:
+        """Whether what is published is what the source holds."""
+        return not (
+            self.copied.files
+            or self.links
+            or self.delete
+            or self.delete_directories
+            or self.make_directories
+            or self.resumed.files
+        )
+
+    def copies_among(self, paths: Set[str]) -> int:
+        """Return how many of ``paths`` are copied or linked."""
+        if not paths:
+            return 0  # which spares unpacking
+        return sum(
+            join(directory, entry.name) in paths
+            for directory, entries in self.to_copy()
+            for entry in entries
+        )
+
+    def to_copy(self) -> Iterator[tuple[str, Sequence[Entry]]]:
+        """Yield what is copied or linked, with its directory, a few entries at a time."""
+        for batch in self.batches:
+            yield batch.directory, batch.entries()
+        for directory, entry in self.large:
+            yield directory, (entry,)
+        for link in self.links:
+            yield link.directory, (link.entry,)
+
+    def space_needed(self) -> int:
+        """Return the bytes that the copies and the journal take on the target."""
+        return self.copied.space_bytes + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
+
+    def inodes_needed(self) -> int:
+        """Return the inodes that the copies take, and a few for the private directory."""
+        return self.copied.files + len(self.make_directories) + 16
+
+
+def plan_fresh(scan: Scan) -> CopyPlan:
+    """Plan the staging of a tree of which nothing is there yet."""
+    plan = CopyPlan(skipped=list(scan.skipped), make_directories=list(scan.directories))
+    for listing in scan.listings:
+        plan.batches.extend(listing.batches)
+        for entry in listing.singles:
+            plan_single(plan, listing.directory, entry)
+        plan.copied += _totals(listing)
+    group_links(plan, {})
+    return plan
+
+
+def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
+    """Add records of ``directory`` to what is published and stays."""
+    if records:
+        plan.keep_lines.append(encode_line(directory, records))
+        plan.kept += count(plan, directory, records)
+
+
+def count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:
+    """Add the records' terms to the digest, and return their totals."""
+    for record in records:
+        if record.content is None:
+            plan.unverified = True
+        else:
+            term = digest.entry_term(record.kind, join(directory, record.name), record.content)
+            plan.digest_sum = digest.add(plan.digest_sum, term)
+    files = [record for record in records if record.kind != "d"]
+    return Totals(len(files), sum(record.size for record in files), 0, len(files))
+
+
+def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
+    if entry.nlink > 1:
+        plan.linked.append((directory, entry))
+    elif entry.is_sparse:
+        # Sparse files are copied by one worker however large: their islands, not their size, cost.
+        plan.batches.extend(pack_batches(directory, [entry]))
+    else:
+        plan.large.append((directory, entry))
+
+
+def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
+    """Choose of each group of hard links the one that is copied; the others link to it."""
+    primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
+    for directory, entry in plan.linked:
+        key = (entry.dev, entry.ino)
+        path = join(directory, entry.name)
+        if key in primaries:
+            plan.links.append(HardLink(directory, entry, *primaries[key]))
+            space = Totals(1, entry.size, space_on_target(entry), 1)
+            plan.copied = Totals(
+                plan.copied.files - space.files,
+                plan.copied.bytes - space.bytes,
+                plan.copied.space_bytes - space.space_bytes,
+                plan.copied.entries - space.entries,
+            )
+            continue
+        primaries[key] = path, None
+        if entry.size > RANGE_BYTES and not entry.is_sparse:
+            plan.large.append((directory, entry))
+        else:
+            plan.batches.extend(pack_batches(directory, [entry]))
+    plan.linked.clear()
+
+
+def _totals(listing: Listing) -> Totals:
+    entries = listing.singles
+    files = sum(batch.files for batch in listing.batches) + len(entries)
+    return Totals(
+        files=files,
+        bytes=sum(batch.size_bytes for batch in listing.batches) + sum(e.size for e in entries),
+        space_bytes=sum(batch.space_bytes for batch in listing.batches)
+        + sum(space_on_target(entry) for entry in entries),
+        entries=files,
+    )

@@ -1,0 +1,182 @@
+"""Whether it fits: the bytes and inodes of a plan against what the target has, before anything."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from hostprep.errors import Refused
+from hostprep.staging.model import StageRequest
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.target.place import mount_below, standing_directory
+from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
+from hostprep.volumes.budget import arithmetic, budget_of
+from hostprep.volumes.facts import gather
+from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget, VolumeRequest
+from hostprep.volumes.plan import VolumePlan
+
+# Inodes beyond what the data set takes, so that a later update does not need a remount at once.
+_SPARE_INODES = 4096
+IN_MEMORY = ("tmpfs", "ramfs")
+OUT_OF_MEMORY = (
+    "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """What the copies take and what the target has, in bytes and inodes.
+
+    ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
+    system keeps for root and hostprep leaves alone. ``reclaimed_*`` are those of the free
+    ones that an unfinished run still holds. ``volume_bytes`` is the size of the volume, 0 for none.
+    """
+
+    needed_bytes: int
+    free_bytes: int
+    needed_inodes: int
+    free_inodes: int | None
+    reserved_bytes: int = 0
+    reclaimed_bytes: int = 0
+    reclaimed_inodes: int = 0
+    volume_bytes: int = 0
+    where: str = ""
+
+
+def volume_request(
+    request: StageRequest, files: CopyPlan, live: LiveVolume | None
+) -> VolumeRequest:
+    """Return the volume that the data set needs, with inodes for what will live in it."""
+    assert request.volume_size_bytes is not None
+    used = live.used_inodes if live is not None else 0
+    inodes = used + files.inodes_needed() * 5 // 4 + _SPARE_INODES
+    if live is not None and live.inodes is not None and files.inodes_needed() + used < live.inodes:
+        inodes = live.inodes
+    return VolumeRequest(
+        path=request.parent,
+        size_bytes=request.volume_size_bytes,
+        inodes=inodes,
+        fstab=request.fstab,
+        allow_shrink=False,
+        reserve_bytes=request.reserve_bytes,
+        force=request.force,
+    )
+
+
+def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
+    """Return the arithmetic for a tmpfs volume as it will be after its own plan.
+
+    Where that is refused: as it was asked for.
+    """
+    refused = volume.refusal is not None
+    size_bytes = volume.request.size_bytes if refused else volume.size_bytes
+    inodes = (volume.request.inodes or 0) if refused else volume.inodes
+    used_bytes = volume.live.used_bytes if volume.live is not None else 0
+    used_inodes = volume.live.used_inodes if volume.live is not None else 0
+    return Space(
+        needed_bytes=files.space_needed(),
+        free_bytes=max(0, size_bytes - used_bytes),
+        needed_inodes=files.inodes_needed(),
+        free_inodes=max(0, inodes - used_inodes),
+        volume_bytes=size_bytes,
+        where=f"a volume of {format_bytes(size_bytes)}",
+    )
+
+
+def directory_space(request: StageRequest, files: CopyPlan) -> Space:
+    """Return the arithmetic for a directory on whatever file system holds it."""
+    path = standing_directory(request.parent)
+    st = os.statvfs(path)
+    return Space(
+        needed_bytes=files.space_needed(),
+        free_bytes=st.f_bavail * st.f_frsize,
+        needed_inodes=files.inodes_needed(),
+        free_inodes=st.f_favail if st.f_files else None,
+        reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
+        where=f"the file system of {path}",
+    )
+
+
+def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
+    """Return what a directory in memory takes of the machine's, None where it is none such.
+
+    Nor in a volume of hostprep, all of which was counted when it was mounted.
+    """
+    mount = mount_below(request.parent)
+    if mount is None or mount.fstype not in IN_MEMORY:
+        return None
+    try:
+        facts = gather(mount.target)
+    except Refused:
+        return None  # a mount point that no volume of ours can have
+    if facts.is_ours:
+        return None
+    return budget_of(memory_growth(space), facts, request.reserve_bytes)
+
+
+def memory_growth(space: Space) -> int:
+    """Return what the copies take of the memory, where that is what they lie in."""
+    growth_bytes = space.needed_bytes - space.reclaimed_bytes
+    growth_inodes = space.needed_inodes - space.reclaimed_inodes
+    return max(0, growth_bytes + growth_inodes * INODE_BYTES)
+
+
+def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
+    """Return a refusal where the copies would take memory that the machine needs, else None."""
+    if budget.fits or request.force:
+        return None
+    return Refused(
+        f"the data set does not fit into the memory, in which {request.parent} is:"
+        f" {arithmetic(budget)}; nothing was changed.",
+        OUT_OF_MEMORY,
+    )
+
+
+def fits(space: Space) -> bool:
+    """Whether bytes and inodes suffice."""
+    enough = space.free_inodes is None or space.needed_inodes <= space.free_inodes
+    return enough and space.needed_bytes <= space.free_bytes
+
+
+def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> Space:
+    """Count what an unfinished run left, less what is taken up of it, as free: it goes first."""
+    size_bytes = max(0, size_bytes - files.resumed.bytes - files.resumed.files * PAGE_BYTES)
+    inodes = max(0, inodes - files.resumed.files)
+    return replace(
+        space,
+        free_bytes=space.free_bytes + size_bytes,
+        free_inodes=None if space.free_inodes is None else space.free_inodes + inodes,
+        reclaimed_bytes=size_bytes,
+        reclaimed_inodes=inodes,
+    )
+
+
+def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
+    """Return the hint where so much room is missing, in a volume of this size if it is one."""
+    if request.volume_size_bytes is None:
+        return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
+    # It may be larger than was asked for: staging shrinks none.
+    size = -(-(max(request.volume_size_bytes, volume_bytes) + lacking_bytes) // GIB)
+    return f"ask for a larger volume: --to-tmpfs {size}G"
+
+
+def check_space(request: StageRequest, space: Space) -> Refused | None:
+    """Return a refusal with the arithmetic where the plan does not fit, else None."""
+    if space.needed_bytes > space.free_bytes:
+        lacking = space.needed_bytes - space.free_bytes
+        reserved = ""
+        if space.reserved_bytes:
+            reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for root)"
+        return Refused(
+            f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
+            f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
+            f"{format_bytes(lacking)} are missing. Nothing was changed.",
+            larger_volume(request, space.volume_bytes, lacking),
+        )
+    if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
+        return Refused(
+            f"too few inodes: {format_count(space.needed_inodes)} needed, and {space.where} has "
+            f"{format_count(space.free_inodes)} free. Nothing was changed.",
+            "choose a target with more inodes, or pack the data set into fewer files",
+        )
+    return None

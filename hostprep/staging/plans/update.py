@@ -1,0 +1,317 @@
+"""Plan a run over what is there already: what is published, and what an interrupted run left."""
+
+from __future__ import annotations
+
+import os
+import stat
+from itertools import groupby
+from operator import itemgetter
+
+from hostprep.errors import Refused
+from hostprep.staging.batches import pack_batches
+from hostprep.staging.model import (
+    PLACE_TAKEN,
+    RANGE_BYTES,
+    Entry,
+    Recorded,
+    Skipped,
+    Totals,
+    is_kept_time,
+    kind_of,
+    space_on_target,
+)
+from hostprep.staging.plans.copy_plan import CopyPlan, count, group_links, keep, plan_single
+from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
+from hostprep.staging.record.manifest import ManifestIndex, encode_line
+from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+
+
+def plan_update(
+    scan: Scan,
+    *,
+    manifest: ManifestIndex,
+    journal: ManifestIndex,
+    published_fd: int | None,
+    private_fd: int | None,
+    suspect: frozenset[str] = frozenset(),
+    verified: bool = False,
+) -> CopyPlan:
+    """Plan a run over what is published and what an interrupted run left in its private tree.
+
+    ``suspect`` are paths that a full check found to differ: they are copied again. So is, where
+    all is to be ``verified``, what was copied without.
+    """
+    plan = CopyPlan(skipped=list(scan.skipped))
+    listings = {listing.directory: listing for listing in scan.listings}
+    recorded: dict[str, Recorded] = {}
+    links = _Links()
+    published = _Tree(published_fd)
+    private = _Tree(private_fd)
+    try:
+        for directory, entry in scan.directories.items():
+            listing = listings.get(directory)
+            here = published.list(directory)
+            known = manifest.records(directory, here)
+            prepared = private.list(directory)
+            for name, record in known.items():
+                if record.kind == "d":
+                    recorded["" if name == "." else join(directory, name)] = record
+            if listing is None:
+                _keep_unread(plan, directory, manifest, published)
+                # Whether what was copied of it is still right, nobody can tell now.
+                plan.discard.extend(join(directory, name) for name in prepared)
+            else:
+                diff = diff_directory(
+                    listing.entries(),
+                    manifest={
+                        name: record
+                        for name, record in known.items()
+                        if not suspect or join(directory, name) not in suspect
+                    },
+                    journal=journal.records(directory),
+                    published={
+                        name: found
+                        for name, found in here.items()
+                        if not suspect or join(directory, name) not in suspect
+                    },
+                    private=prepared,
+                    subdirectories=_subdirectories(directory, here, scan),
+                    links_stand=links.stand,
+                    verified=verified,
+                    promised=manifest.promised(directory),
+                )
+                _apply_diff(plan, listing, diff, here, links, scan)
+                wanted = {record.name for record in diff.done}
+                wanted |= _subdirectories(directory, prepared, scan)
+                plan.discard.extend(
+                    join(directory, name) for name in prepared if name not in wanted
+                )
+            if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
+                plan.make_directories.append(directory)
+        _plan_gone_directories(plan, scan, manifest, published, links.replaced)
+    finally:
+        published.close()
+        private.close()
+    _refuse_taken_places(plan, links.replaced)
+    group_links(plan, links.kept)
+    return plan
+
+
+def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
+    """Return whether the source, and whether the copy, is another than at the staging.
+
+    By the manifest; mode, owner and time of a directory count for neither.
+    """
+    source, copy = bool(plan.delete or plan.delete_directories), False
+    for directory, parts in groupby(plan.to_copy(), key=itemgetter(0)):
+        known = manifest.records(directory)
+        for _, entries in parts:
+            for entry in entries:
+                record = known.get(entry.name)
+                as_staged = record is not None and record.same_as(entry)
+                source, copy = source or not as_staged, copy or as_staged
+            if source and copy:
+                return True, True
+    return source, copy
+
+
+class _Links:
+    """Which inode of the source is which of the target, over all that is kept.
+
+    ``kept`` has path and record of a copy that is in place for each linked file of the source;
+    ``replaced`` are published directories that files of the source take the place of.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
+        self.replaced: set[str] = set()
+        self._there: dict[tuple[int, int], tuple[int, int]] = {}
+        self._back: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def stand(self, entry: Entry, here: Entry) -> bool:
+        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
+        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
+            return True
+        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
+        if self._there.get(source, target) != target or self._back.get(target, source) != source:
+            return False
+        self._there[source], self._back[target] = target, source
+        return True
+
+
+def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> frozenset[str]:
+    """Return which of a target's entries are directories that the source has too."""
+    return frozenset(
+        name
+        for name, entry in entries.items()
+        if stat.S_ISDIR(entry.mode) and join(directory, name) in scan.directories
+    )
+
+
+def _apply_diff(
+    plan: CopyPlan,
+    listing: Listing,
+    diff: DirectoryDiff,
+    here: dict[str, Entry],
+    links: _Links,
+    scan: Scan,
+) -> None:
+    directory = listing.directory
+    batch: list[Entry] = []
+    for entry in diff.copy:
+        if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
+            plan_single(plan, directory, entry)
+        else:
+            batch.append(entry)
+        plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
+    plan.batches.extend(pack_batches(directory, batch))
+    keep(plan, directory, diff.keep)
+    for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
+        if name in here and stat.S_ISDIR(here[name].mode):
+            links.replaced.add(join(directory, name))
+    if diff.done:
+        plan.done_lines.append(encode_line(directory, diff.done))
+        plan.resumed += count(plan, directory, diff.done)
+    standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
+    for entry in listing.singles:
+        if entry.nlink > 1 and entry.name in standing:
+            place = join(directory, entry.name), standing[entry.name]
+            links.kept.setdefault((entry.dev, entry.ino), place)
+    for name in diff.delete:
+        if stat.S_ISDIR(here[name].mode):
+            continue  # its own directory decides, see _plan_gone_directories
+        plan.delete.append(join(directory, name))
+    for name in diff.foreign:
+        if stat.S_ISDIR(here[name].mode):
+            continue
+        plan.foreign.append(join(directory, name))
+        if join(directory, name) in scan.directories:
+            links.replaced.add(join(directory, name))
+    for entry in diff.blocked:
+        plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
+
+
+def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _Tree) -> None:
+    """Keep what is published at and below a directory that could not be read this time."""
+    for directory in manifest.directories():
+        if directory != top and not directory.startswith(top + "/"):
+            continue
+        here = published.list(directory)
+        records = manifest.records(directory, here).values()
+        standing = [r for r in records if r.name in here and r.present_as(here[r.name])]
+        keep(plan, directory, standing)
+
+
+def _plan_gone_directories(
+    plan: CopyPlan,
+    scan: Scan,
+    manifest: ManifestIndex,
+    published: _Tree,
+    replaced: set[str],
+) -> None:
+    """Plan the removal of what is published in directories that the source no longer has.
+
+    Below a directory that could not be read nothing counts as gone.
+    """
+    pending = [""]
+    gone: list[tuple[str, Recorded | None]] = []
+    while pending:
+        directory = pending.pop()
+        standing = {
+            name: entry
+            for name, entry in published.list(directory).items()
+            if stat.S_ISDIR(entry.mode)
+        }
+        pending.extend(join(directory, name) for name in standing)
+        lost = [
+            name
+            for name in standing
+            if (path := join(directory, name)) not in scan.directories
+            and not _below(path, scan.unreadable)
+        ]
+        if lost:
+            recorded = manifest.records(directory, standing)
+            gone.extend((join(directory, name), recorded.get(name)) for name in lost)
+    for path, record in gone:
+        # Where a killed update was to put a file in its place, the file is on record by now.
+        if record is None or (record.kind != "d" and path not in replaced):
+            plan.foreign.append(path + "/")
+            continue
+        plan.delete_directories.append(path)
+        here = published.list(path)
+        known = manifest.records(path, here)
+        for name, entry in here.items():
+            if stat.S_ISDIR(entry.mode):
+                continue
+            if name in known and known[name].present_as(entry):
+                plan.delete.append(join(path, name))
+            else:
+                plan.foreign.append(join(path, name))
+
+
+def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
+    """Refuse where the source has something new in a place that others have taken.
+
+    ``replaced`` are places where a file and a directory change roles. They cannot where the
+    directory is to stay because of what somebody put into it, or the file is somebody's.
+    """
+    for foreign in plan.foreign:
+        path = foreign.rstrip("/")
+        while path:
+            if path in replaced:
+                raise Refused(
+                    f"{foreign} on the target is not as hostprep staged it, and {path} of the "
+                    "source has to take its place; nothing was changed.",
+                    "move it away and run the same command again",
+                )
+            path = path.rpartition("/")[0]
+
+
+def _below(path: str, directories: set[str]) -> bool:
+    while path:
+        if path in directories:
+            return True
+        path = path.rpartition("/")[0]
+    return "" in directories
+
+
+def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:
+    """Whether a published directory is as its source, whose owner only the record has.
+
+    The target's own owner says nothing: without root it is always ourselves.
+    """
+    if recorded is None or not recorded.same_as(wanted):
+        return False
+    if found is None or kind_of(found.mode) != "d":
+        return False
+    return wanted.mode == found.mode and is_kept_time(found.mtime_ns, wanted.mtime_ns)
+
+
+class _Tree:
+    """Listings of a tree that may not exist, a directory at a time; what is missing is empty."""
+
+    def __init__(self, root_fd: int | None) -> None:
+        self._root_fd = root_fd
+        self._cache = DirCache(root_fd) if root_fd is not None else None
+
+    def list(self, directory: str) -> dict[str, Entry]:
+        if self._cache is None:
+            return {}
+        try:
+            entries = list_directory(self._cache.fd(directory))
+        except OSError:
+            return {}  # missing, or something else in its place: then nothing of ours is there
+        return {entry[0]: Entry._make(entry) for entry in entries}
+
+    def stat(self, directory: str) -> Entry | None:
+        if self._cache is None:
+            return None
+        try:
+            return entry_of("", os.fstat(self._cache.fd(directory)))
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        if self._cache is not None:
+            self._cache.close()

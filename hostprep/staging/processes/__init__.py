@@ -1,0 +1,1 @@
+"""The worker processes: fed by one loop over pipes, no more of them than help."""

@@ -1,0 +1,232 @@
+"""Worker processes and the one loop that feeds them.
+
+The parent has a single thread: it hands out tasks over pipes, waits for answers, and lets its
+caller look up for progress. A worker that dies is an error with its signal named, never a wait.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from hostprep.errors import HostprepError
+from hostprep.staging.processes.channel import Channel, Child
+from hostprep.staging.processes.descriptors import share_descriptors
+from hostprep.staging.processes.serving import serve
+from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.record.journal import Journal
+from hostprep.system.forking import NoProcess
+
+TICK_SECONDS = 0.1
+_STOP_SECONDS = 3.0
+
+OnResult = Callable[[Any], None]
+
+
+class TaskFailed(HostprepError):
+    """A worker met an error that ends the run; ``errno`` is 0 for none."""
+
+    def __init__(self, errno: int, reason: str) -> None:
+        super().__init__(reason)
+        self.errno = errno
+
+
+def _load(member: Child) -> int:
+    return member.in_flight
+
+
+class Pool:
+    """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
+
+    Fewer of them where a limit on processes allows no more; ``HostprepError`` where it allows none.
+    Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
+    carried out by ``run``.
+    """
+
+    def __init__(self, job: Job, *, processes: int, threads: int = 1) -> None:
+        self._job = job
+        self._processes = processes
+        self._threads = threads
+        self._members: list[Child] = []
+        self._local: Worker | None = None
+        self._journal: Journal | None = None
+        self._queue: deque[tuple[str, Any, OnResult]] = deque()
+        self._waiting: dict[int, OnResult] = {}
+        self._ticket = 0
+        # How many readers are to be at work; None for all. May be changed while they work.
+        self.readers: int | None = None
+
+    def __enter__(self) -> Pool:
+        if self._processes == 0:
+            if self._job.journal_fd is not None:
+                self._journal = Journal(self._job.journal_fd)
+            self._local = Worker(self._job, self._journal, share_descriptors(1))
+
+        def main(channel: Channel) -> None:
+            serve(channel, self._job, self._threads)
+
+        for _ in range(self._processes):
+            try:
+                self._members.append(Child(main, self._members))
+            except NoProcess as error:
+                if self._members:
+                    break  # fewer of them do it too
+                raise HostprepError(
+                    f"no worker process could be started: {error.reason}; nothing was published.",
+                    error.hint,
+                ) from None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close(hurry=kind is not None)
+
+    def submit(self, kind: str, payload: Any, on_result: OnResult) -> None:
+        """Queue a task; ``on_result`` is called with its result from within ``run``."""
+        self._queue.append((kind, payload, on_result))
+
+    def run(
+        self,
+        more: Iterator[tuple[str, Any, OnResult]] | None = None,
+        on_tick: Callable[[], None] | None = None,
+        meanwhile: Iterator[object] | None = None,
+    ) -> None:
+        """Carry out what was submitted and what ``more`` yields, until nothing is left.
+
+        ``meanwhile`` is drawn from as long as the workers have something to do: work of the
+        parent's own, in short steps.
+
+        ``more`` is only drawn from as fast as the workers work, so it may be long. ``on_tick`` is
+        called about every 0.1 s. Raises ``TaskFailed`` where a task failed for the whole run.
+        """
+        source = more if more is not None else iter(())
+        if self._local is not None:
+            self._run_here(self._local, source, on_tick)
+            return
+        exhausted = False
+        ticked = time.monotonic()
+        while True:
+            members, depth = self._working()
+            while (member := min(members, key=_load)).in_flight < depth:
+                if not self._queue:
+                    task = None if exhausted else next(source, None)
+                    if task is None:
+                        exhausted = True
+                        break
+                    self._queue.append(task)
+                self._send(member, *self._queue.popleft())
+            if not self._waiting and not self._queue and exhausted:
+                return
+            if meanwhile is not None and next(meanwhile, None) is None:
+                meanwhile = None
+            self._receive(TICK_SECONDS if meanwhile is None else 0)
+            now = time.monotonic()
+            if on_tick is not None and now - ticked >= TICK_SECONDS:
+                ticked = now
+                on_tick()
+
+    def _working(self) -> tuple[list[Child], int]:
+        """Return the members that get tasks, and how many each may have in hand."""
+        everything = len(self._members) * self._threads
+        if self.readers is None or self.readers >= everything:
+            return self._members, self._threads + 1  # one more, so that none waits for the next
+        members = self._members[: self.readers]
+        return members, self.readers // len(members)
+
+    def _run_here(
+        self,
+        worker: Worker,
+        source: Iterator[tuple[str, Any, OnResult]],
+        on_tick: Callable[[], None] | None,
+    ) -> None:
+        umask = os.umask(0)  # as the worker processes have it, see copying._create
+        try:
+            while task := self._queue.popleft() if self._queue else next(source, None):
+                kind, payload, on_result = task
+                try:
+                    result = worker.do(kind, payload)
+                except OSError as error:
+                    raise TaskFailed(error.errno or 0, error.strerror or str(error)) from error
+                on_result(result)
+                if on_tick is not None:
+                    on_tick()
+        finally:
+            os.umask(umask)
+
+    def _send(self, member: Child, kind: str, payload: Any, on_result: OnResult) -> None:
+        self._ticket += 1
+        self._waiting[self._ticket] = on_result
+        member.in_flight += 1
+        try:
+            member.post(marshal.dumps((self._ticket, kind, payload)))
+        except BrokenPipeError:
+            raise self._death(member) from None
+
+    def _receive(self, seconds: float) -> None:
+        """Wait for answers, or until a worker can take the rest of a task, at most so long."""
+        poll = select.poll()
+        readers, writers = {}, {}
+        for member in self._members:
+            readers[member.fileno()] = member
+            poll.register(member, select.POLLIN)
+            if (descriptor := member.waiting_to_send) is not None:
+                writers[descriptor] = member
+                poll.register(descriptor, select.POLLOUT)
+        for descriptor, _ in poll.poll(seconds * 1000):
+            member = writers.get(descriptor) or readers[descriptor]
+            try:
+                if descriptor in writers:
+                    member.flush()
+                    continue
+                messages = member.take()
+            except (EOFError, BrokenPipeError):
+                raise self._death(member) from None
+            for message in messages:
+                self._finished(member, *marshal.loads(message))
+
+    def _finished(self, member: Child, ticket: int, fine: bool, result: Any) -> None:
+        member.in_flight -= 1
+        on_result = self._waiting.pop(ticket)
+        if not fine:
+            raise TaskFailed(*result)
+        on_result(result)
+
+    def _death(self, member: Child) -> HostprepError:
+        member.join(1)
+        code = member.exit_code
+        how = f"with status {code}"
+        if code is not None and code < 0:
+            how = f"by {signal.Signals(-code).name}"
+        return HostprepError(
+            f"a worker process was ended {how}; nothing was published.",
+            "SIGKILL often means that memory ran out (see dmesg); the next run takes up the work",
+        )
+
+    def _close(self, *, hurry: bool) -> None:
+        """End the workers: after their tasks, or in a hurry after the file they are at."""
+        if self._local is not None:
+            self._local.close()
+        if self._journal is not None:
+            self._journal.close()
+        for member in self._members:
+            if hurry:
+                member.kill(signal.SIGUSR1)
+            member.stop_sending()
+        deadline = time.monotonic() + _STOP_SECONDS
+        for member in self._members:
+            if not member.join(max(0.0, deadline - time.monotonic())):
+                member.kill(signal.SIGKILL)
+                member.join(_STOP_SECONDS)
+            member.close()
+        self._members.clear()

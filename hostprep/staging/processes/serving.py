@@ -1,0 +1,109 @@
+"""The worker process: answers the tasks that its parent sends over a pipe.
+
+Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(ticket, kind, payload)``
+in, ``(ticket, fine, result)`` out.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import os
+import queue
+import signal
+import threading
+from typing import Any
+
+from hostprep.staging.processes.channel import FORK_SIGNALS, Channel
+from hostprep.staging.processes.descriptors import share_descriptors
+from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.record.journal import Journal
+from hostprep.system.parent import die_with_parent
+
+
+def serve(channel: Channel, job: Job, threads: int) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process."""
+    die_with_parent()
+    # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORK_SIGNALS)
+    os.umask(0)
+    # Entries come and go by the million and none refers to itself: the collector would only search.
+    gc.disable()
+    if job.gentle:
+        be_gentle()
+    journal = Journal(job.journal_fd) if job.journal_fd is not None else None
+    may_open = share_descriptors(threads)
+    workers = [Worker(job, journal, may_open) for _ in range(threads)]
+
+    def stop(signum: int, frame: object) -> None:
+        for worker in workers:
+            worker.stop()
+
+    signal.signal(signal.SIGUSR1, stop)
+    if threads == 1:
+        _serve_inline(channel, workers[0])
+    else:
+        _serve_threads(channel, workers)
+
+
+def _serve_inline(channel: Channel, worker: Worker) -> None:
+    while True:
+        try:
+            ticket, kind, payload = marshal.loads(channel.receive())
+            channel.send(_answer(worker, ticket, kind, payload))
+        except (EOFError, BrokenPipeError):
+            return
+
+
+def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
+    tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
+    sending = threading.Lock()
+
+    def loop(worker: Worker) -> None:
+        while (task := tasks.get()) is not None:
+            answer = _answer(worker, *task)
+            try:
+                with sending:
+                    channel.send(answer)
+            except BrokenPipeError:
+                return
+
+    threads = []
+    for worker in workers:
+        thread = threading.Thread(target=loop, args=(worker,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
+            break
+        threads.append(thread)
+    if not threads:
+        _serve_inline(channel, workers[0])
+        return
+    while True:
+        try:
+            tasks.put(marshal.loads(channel.receive()))
+        except EOFError:
+            break
+    for _ in threads:
+        tasks.put(None)
+    for thread in threads:
+        thread.join()
+
+
+def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
+    try:
+        return marshal.dumps((ticket, True, worker.do(kind, payload)))
+    except OSError as error:
+        return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+    except Exception as error:
+        return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
+
+
+def be_gentle() -> None:
+    """Step behind everything else: idle I/O class and the lowest CPU priority."""
+    import psutil
+
+    os.nice(19)
+    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

@@ -1,0 +1,325 @@
+"""What a worker does: scans directories, copies batches and ranges, checks files.
+
+Payloads and results are plain tuples that ``marshal`` can carry; see ``model.Entry`` for the order
+of an entry's fields. How they travel is ``serving``'s business.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from stat import S_IMODE, S_ISLNK
+from typing import Any
+
+from hostprep.staging.batches import list_batches
+from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.lookahead import Lookahead
+from hostprep.staging.files.metadata import CopyStyle, copy_metadata
+from hostprep.staging.files.rereading import difference
+from hostprep.staging.files.small import Unusual, copy_small
+from hostprep.staging.model import Entry, Verify
+from hostprep.staging.processes.descriptors import Descriptors
+from hostprep.staging.record import digest
+from hostprep.staging.record.journal import Journal, record
+from hostprep.staging.record.manifest import encode_record
+from hostprep.staging.tree import DirCache, Plain, entry_of, join
+
+# Errors that concern the whole run, not one file.
+FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
+_PLENTY = Descriptors()
+# Of what is told to people, who see the kind of it by a few.
+MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all workers of a run share: roots, journal and style; inherited at the fork.
+
+    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
+    which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
+    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes.
+    ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
+    """
+
+    source_fd: int
+    target_fd: int | None = None
+    journal_fd: int | None = None
+    verify: Verify = Verify.READBACK
+    drop_behind: bool = False
+    look_ahead: bool = False
+    by_inode: bool = False
+    gentle: bool = False
+    looks_only: bool = False
+
+
+class _Tally:
+    """What came of a task so far; ``total`` is the plain sum of digest terms."""
+
+    __slots__ = ("bytes", "files", "linked", "outward", "problems", "total")
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.total = 0
+        self.outward: list[str] = []
+        self.problems: list[tuple[str, str]] = []
+        self.linked: list[tuple[tuple[Any, ...], str | None]] = []
+
+
+class Worker:
+    """Carries out tasks for one thread; threads of a process share the journal."""
+
+    def __init__(self, job: Job, journal: Journal | None, may_open: Descriptors = _PLENTY) -> None:
+        self._job = job
+        self._journal = journal
+        limit = may_open.directories
+        self._source = DirCache(job.source_fd, limit=limit)
+        self._target = None
+        if job.target_fd is not None:
+            self._target = DirCache(job.target_fd, create=not job.looks_only, limit=limit)
+        self._buffer = transfer.new_buffer()
+        self._style = CopyStyle(
+            verify=job.verify,
+            look_ahead=job.look_ahead,
+            own_uid=os.geteuid(),
+            own_gid=os.getegid(),
+            may_chown=os.geteuid() == 0,
+            drop_behind=job.drop_behind,
+        )
+        self._ahead = None
+        if job.look_ahead:
+            self._ahead = Lookahead(
+                job.source_fd, self._style, files=may_open.ahead, directories=limit
+            )
+        self._stopping = False
+        self._tasks: dict[str, Callable[[Any], Any]] = {
+            "scan": self._scan,
+            "copy": self._copy,
+            "range": self._range,
+            "finish": self._finish,
+            "check": self._check,
+            "lstat": self._lstat,
+            "discard": self._discard,
+        }
+
+    def do(self, kind: str, payload: Any) -> Any:
+        """Carry out one task and return its result, plain enough for ``marshal``."""
+        return self._tasks[kind](payload)
+
+    def close(self) -> None:
+        """Close what it has open."""
+        self._source.close()
+        if self._target is not None:
+            self._target.close()
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def stop(self) -> None:
+        """End the batch in hand after the current file, keeping what is done."""
+        self._stopping = True
+
+    # -- scanning
+
+    def _scan(self, directories: list[str]) -> list[tuple[Any, ...]]:
+        """List directories; see ``scan.Listing`` for the fields of each result."""
+        by_inode = self._job.by_inode
+        return [
+            list_batches(self._source, directory, by_inode=by_inode) for directory in directories
+        ]
+
+    # -- copying
+
+    def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
+        """Copy batches.
+
+        Returns (files, bytes, digest sum, problems, linked files as copied, how many symlinks lead
+        out of the data set and a few of them, how many entries lost attributes).
+        """
+        tally = _Tally()
+        journal: list[tuple[str, list[str]]] = []
+        unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
+        if self._ahead is not None:
+            self._ahead.begin((path, item) for path, items in unpacked for item in items)
+        for directory, entries in unpacked:
+            done: list[str] = []
+            journal.append((directory, done))
+            try:
+                self._copy_below(directory, entries, done, tally)
+            except OSError:
+                self._record(journal)
+                raise
+            tally.files += len(done)
+        self._record(journal)
+        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
+        total = (tally.total % (1 << 128)).to_bytes(16, "big")
+        outward = len(tally.outward), tally.outward[:MOST_NAMED]
+        return tally.files, tally.bytes, total, tally.problems, tally.linked, outward, lost
+
+    def _copy_below(
+        self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
+    ) -> None:
+        """Copy entries of one directory.
+
+        Raises OSError for what concerns the whole run. This loop runs once for each file of a
+        data set, so names are looked up outside of it.
+        """
+        assert self._target is not None
+        ahead, style, term_of = self._ahead, self._style, digest.terms_below(directory)
+        try:
+            source_dir = self._source.fd(directory)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
+            return
+        target_dir = self._target.fd(directory)
+        for item in entries:
+            if self._stopping:
+                break
+            try:
+                opened = None if ahead is None else ahead.take(directory, item[0])
+                content = copy_small(item, source_dir, target_dir, style, opened)
+            except (Unusual, OSError):
+                try:
+                    item, content = self._copy_with_care(item, source_dir, target_dir)
+                except OSError as error:
+                    if error.errno in FATAL:
+                        raise
+                    tally.problems.append((join(directory, item[0]), error.strerror or str(error)))
+                    continue
+                except (transfer.Changed, transfer.Differs) as trouble:
+                    tally.problems.append((join(directory, item[0]), trouble.twice))
+                    continue
+            name, mode, size, mtime_ns, uid, gid, _, nlink, _, _ = item
+            kind = "l" if S_ISLNK(mode) else "f"
+            group = ""
+            if nlink > 1 and kind == "f":
+                group = join(directory, name)
+                tally.linked.append((tuple(item), content))
+            elif kind == "l" and copying.leads_out(directory, content or ""):
+                tally.outward.append(join(directory, name))
+            if content is not None:
+                tally.total += term_of(kind, name, content)
+            tally.bytes += size
+            mode = S_IMODE(mode)
+            done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
+
+    def _copy_with_care(self, item: Plain, source_dir: int, target_dir: int) -> copying.Copy:
+        """Copy a file or symlink, and once more where it changed or came back differently."""
+        entry, style, buffer = Entry._make(item), self._style, self._buffer
+        try:
+            if S_ISLNK(entry.mode):
+                return copying.copy_symlink(entry, source_dir, target_dir, style)
+            return copying.copy_file(entry, source_dir, target_dir, style, buffer)
+        except (transfer.Changed, transfer.Differs):
+            return copying.copy_again(entry, source_dir, target_dir, style, buffer)
+
+    def _record(self, done: list[tuple[str, list[str]]]) -> None:
+        if self._journal is not None:
+            self._journal.write(done)
+
+    # -- large files, in ranges
+
+    def _range(self, payload: tuple[str, tuple[Any, ...], int, int]) -> tuple[bytes, str | None]:
+        """Copy one range of a large file: (its digest, what went wrong)."""
+        directory, item, offset, length = payload
+        entry = Entry._make(item)
+        assert self._target is not None
+        if self._stopping:
+            return b"", "stopped"
+        try:
+            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
+            try:
+                target = copying.open_range_target(entry, self._target.fd(directory))
+                try:
+                    found = transfer.copy_range(
+                        source, target, offset, length, self._style, self._buffer
+                    )
+                    if self._job.drop_behind:
+                        os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
+                    return found, None
+                finally:
+                    os.close(target)
+            finally:
+                os.close(source)
+        except OSError as error:
+            if error.errno in FATAL:
+                raise
+            return b"", error.strerror or str(error)
+        except transfer.Changed:
+            return b"", "changed"
+        except transfer.Differs:
+            return b"", "differs"
+
+    def _finish(self, payload: tuple[str, tuple[Any, ...], list[bytes]]) -> tuple[Any, ...]:
+        """End a large file: check the source, set the metadata, record.
+
+        Returns (digest sum, content, problem, 1 where its attributes were lost).
+        """
+        directory, item, digests = payload
+        entry = Entry._make(item)
+        assert self._target is not None
+        target_dir = self._target.fd(directory)
+        content = None
+        if self._job.verify is not Verify.NONE:
+            content = transfer.content_of(digests)
+        try:
+            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
+            try:
+                st = os.fstat(source)
+                copying.check_unchanged(entry, st)
+                target = os.open(
+                    entry.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target_dir
+                )
+                try:
+                    copy_metadata(st, source, target, self._style)
+                finally:
+                    os.close(target)
+            finally:
+                os.close(source)
+        except transfer.Changed:
+            return b"", None, "changed", 0
+        except OSError as error:
+            return b"", None, error.strerror or str(error), 0
+        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
+        path = join(directory, entry.name)
+        group = path if entry.nlink > 1 else ""
+        self._record([(directory, [encode_record(*record(entry, "f", content, group))])])
+        total = digest.entry_term("f", path, content) if content is not None else 0
+        return total.to_bytes(16, "big"), content, None, lost
+
+    def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
+        """Return a source file's entry as it is now, None where it is gone."""
+        directory, name = payload
+        try:
+            return tuple(entry_of(name, os.lstat(name, dir_fd=self._source.fd(directory))))
+        except OSError:
+            return None
+
+    def _discard(self, payload: tuple[str, str]) -> None:
+        """Remove an unfinished file from the target."""
+        directory, name = payload
+        assert self._target is not None
+        try:
+            os.unlink(name, dir_fd=self._target.fd(directory))
+        except FileNotFoundError:
+            pass
+
+    # -- checking what is there already
+
+    def _check(self, payload: tuple[str, list[tuple[str, int, str]], str]) -> list[tuple[str, str]]:
+        """Compare files with their hashes: payload (directory, files, "source" or "target").
+
+        See ``rereading`` for the files and for what is returned.
+        """
+        directory, files, where = payload
+        cache = self._source if where == "source" else self._target
+        assert cache is not None
+        wrong = []
+        for file in files:
+            if self._stopping:
+                break
+            reason = difference(cache, directory, file, self._buffer, cold=where == "target")
+            if reason is not None:
+                wrong.append((file[0], reason))
+        return wrong

@@ -1,0 +1,1 @@
+"""What has grown is put together, made visible, and one day removed."""

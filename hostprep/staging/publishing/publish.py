@@ -1,0 +1,214 @@
+"""Make what is prepared visible: a whole data set by one rename, an update file by file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+
+from hostprep.errors import HostprepError, Refused
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.record.manifest import ManifestIndex, decode_line
+from hostprep.staging.target.private import TREE, PrivateDir
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    entry_of,
+    join,
+    remove_tree,
+    walk,
+    writable,
+)
+from hostprep.system.renaming import rename_new
+
+
+def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
+    """Move the private tree to its place. Readers see the whole data set or none.
+
+    Raises ``HostprepError`` where somebody has taken the name; nothing was moved then.
+    """
+    # Moving a directory needs write permission on it, which the source's mode may not give.
+    mode = stat.S_IMODE(os.fstat(private.tree_fd).st_mode)
+    os.fchmod(private.tree_fd, mode | 0o700)
+    try:
+        # rename(2) would silently replace an empty directory.
+        rename_new(TREE, name, src_dir_fd=private.fd, dst_dir_fd=parent_fd)
+    except FileExistsError:
+        raise _appeared(name) from None
+    st = os.fstat(private.tree_fd)
+    os.fchmod(private.tree_fd, mode)
+    os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
+
+
+def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex) -> None:
+    """Raise ``HostprepError`` where somebody took a place for a new file while it was copied.
+
+    ``manifest`` is that of what is published.
+    """
+    with DirCache(published_fd) as tree:
+        for directory, names in _prepared(private.tree_fd):
+            versions = manifest.versions(directory)
+            promised = manifest.promised(directory)
+            try:
+                target_dir = tree.fd(directory)
+            except OSError:
+                continue  # it is yet to be made
+            for name in names:
+                if name in versions and name not in promised:
+                    continue
+                here = _entry(name, target_dir)
+                if here is not None and not _is_one_of(versions.get(name, ()), here):
+                    raise _appeared(join(directory, name))
+
+
+def publish_update(
+    plan: CopyPlan, private: PrivateDir, published_fd: int, manifest: ManifestIndex
+) -> list[str]:
+    """Delete and replace in the published tree; return what was not removed.
+
+    First what is gone, so that a directory can take a file's place, then each new file by one
+    rename. A directory that holds something of somebody else stays, and so does a file that
+    somebody has put in the place of one of ours since the plan. ``manifest`` is that of before.
+    Raises ``HostprepError`` where somebody took the place of a new file: it is left, and the rest
+    of the copies stay where they are for the next run.
+    """
+    left = []
+    with DirCache(published_fd) as tree:
+        for parent, paths in itertools.groupby(plan.delete, lambda path: path.rpartition("/")[0]):
+            try:
+                target_dir = tree.fd(parent)
+            except FileNotFoundError:
+                continue  # somebody was faster
+            found = [(path, _entry(path.rpartition("/")[2], target_dir)) for path in paths]
+            here = {entry.name: entry for _, entry in found if entry is not None}
+            known = manifest.records(parent, here)
+            for path, listed in found:
+                # Right before it goes once more: the others of the directory took a while.
+                entry = None if listed is None else _entry(listed.name, target_dir)
+                if entry is None:
+                    continue
+                if entry.name in known and not known[entry.name].present_as(entry):
+                    left.append(path)
+                else:
+                    os.unlink(entry.name, dir_fd=writable(target_dir))
+    for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
+        parent, _, name = path.rpartition("/")
+        with DirCache(published_fd) as tree:
+            try:
+                os.rmdir(name, dir_fd=writable(tree.fd(parent)))
+            except FileNotFoundError:
+                pass
+            except OSError:
+                left.append(path)
+    with (
+        DirCache(published_fd, create=True) as tree,
+        DirCache(private.tree_fd, create=True) as prepared,
+    ):
+        for directory, names in _prepared(private.tree_fd):
+            target_dir = writable(tree.fd(directory))
+            versions = manifest.versions(directory)
+            promised = manifest.promised(directory)
+            for name in names:
+                ours = versions.get(name, ())
+                prepared_dir = prepared.fd(directory)
+                if ours and ours[-1].kind != "d" and name not in promised:
+                    os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+                elif not _place(name, prepared_dir, target_dir, ours):
+                    raise _appeared(join(directory, name))
+    return left
+
+
+def _place(name: str, prepared_dir: int, target_dir: int, promised: Sequence[Recorded]) -> bool:
+    """Move a new file to its place; return False where somebody has taken that.
+
+    Where it is as it was ``promised`` once, a run that was killed had put it there already.
+    """
+    try:
+        rename_new(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+    except FileExistsError:
+        there = _entry(name, target_dir)
+        if there is None or stat.S_ISDIR(there.mode) or not _is_one_of(promised, there):
+            return False
+        os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+    return True
+
+
+def _is_one_of(versions: Iterable[Recorded], here: Entry) -> bool:
+    """Whether ``here`` is what any run has put there: each that was killed has recorded its own."""
+    return any(known.present_as(here) for known in versions)
+
+
+def discard(plan: CopyPlan, private: PrivateDir) -> None:
+    """Remove from the private tree what an interrupted run left and this one does not want."""
+    with DirCache(private.tree_fd, create=True) as tree:
+        for path in plan.discard:
+            parent, _, name = path.rpartition("/")
+            parent_fd = writable(tree.fd(parent))
+            try:
+                mode = os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_mode
+                if stat.S_ISDIR(mode):
+                    remove_tree(parent_fd, name)
+                else:
+                    os.unlink(name, dir_fd=parent_fd)
+            except FileNotFoundError:
+                pass
+
+
+def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
+    """Remove from the private tree every file that is in no journal: it is not known to be whole.
+
+    ``link_lines`` are the manifest lines of hard links, which no journal has. For runs that took
+    work up or met problems; any other has nothing else in its tree than what it recorded.
+    """
+    linked: dict[str, set[str]] = {}
+    for directory, records in map(decode_line, link_lines):
+        linked.setdefault(directory, set()).update(record.name for record in records)
+    journal = ManifestIndex(private.journals())
+    try:
+        with DirCache(private.tree_fd, create=True) as tree:
+            for directory, names in _prepared(private.tree_fd):
+                known = journal.records(directory).keys() | linked.get(directory, set())
+                for name in names:
+                    if name not in known:
+                        os.unlink(name, dir_fd=writable(tree.fd(directory)))
+    finally:
+        journal.close()
+
+
+def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
+    """Yield the directories of the private tree, with the names of what is no directory."""
+    for directory, entries in walk(tree_fd, ours=True):
+        yield directory, [entry.name for entry in entries if not stat.S_ISDIR(entry.mode)]
+
+
+def _entry(name: str, directory_fd: int) -> Entry | None:
+    try:
+        return entry_of(name, os.stat(name, dir_fd=directory_fd, follow_symlinks=False))
+    except FileNotFoundError:
+        return None
+
+
+def _appeared(path: str) -> HostprepError:
+    return HostprepError(
+        f"{path} appeared on the target while it was staged; it was left alone.",
+        "move it away and run the same command again: the copies are kept",
+    )
+
+
+def open_published(parent_fd: int, name: str) -> int | None:
+    """Return a descriptor of the published data set, None where there is nothing of that name.
+
+    Raises ``Refused`` where it is something else than a directory.
+    """
+    try:
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Refused(
+            f"{name} on the target is no directory that can be opened ({error.strerror}); "
+            "nothing was changed.",
+            "look at what it is and move it away",
+        ) from None

@@ -1,0 +1,200 @@
+"""The removal of what was staged, entry by entry or out of sight, and of nothing else."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+
+from hostprep.errors import Refused
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.record.manifest import (
+    ManifestIndex,
+    encode_line,
+    manifest_path,
+    write_manifest,
+)
+from hostprep.staging.record.records import Record, folder
+from hostprep.staging.target.private import private_name
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    DirCache,
+    entry_of,
+    join,
+    names_in,
+    remove_directory,
+    writable,
+)
+from hostprep.system.renaming import rename_new
+
+# Where a data set waits, inside its private directory, to be removed once nobody can see it.
+_GONE = "removing"
+
+
+def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
+    """Return how many entries are as staged and can go, and the paths of those that are not."""
+    ours = 0
+    foreign: list[str] = []
+    manifest = _index(record)
+    pending = [""]
+    try:
+        with DirCache(published_fd) as tree:
+            while pending:
+                directory = pending.pop()
+                for path, _, found in _looked_at(tree.fd(directory), directory, manifest):
+                    if found is None:
+                        foreign.append(path)
+                        continue
+                    ours += 1
+                    if found.kind == "d":
+                        pending.append(path)
+    finally:
+        manifest.close()
+    # The directories around what stays must stay as well.
+    return ours - len(_above(foreign)), tuple(foreign)
+
+
+def open_hidden(parent_fd: int, name: str) -> int | None:
+    """Return a descriptor of what was hidden and is not removed yet, None where there is nothing.
+
+    That is what a run leaves that was killed meanwhile; in it may be what others had added.
+    """
+    try:
+        return os.open(f"{private_name(name)}/{_GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+
+
+def cut_short_refusal(
+    parent_fd: int, name: str, target: str, record: Record | None
+) -> Refused | None:
+    """Refuse to go over what a killed removal left hidden while there is anything of others in it.
+
+    Without a ``record`` nobody knows what is of others.
+    """
+    hidden_fd = open_hidden(parent_fd, name)
+    if hidden_fd is None:
+        return None
+    try:
+        foreign = names_in(hidden_fd) if record is None else compare(record, hidden_fd)[1]
+    finally:
+        os.close(hidden_fd)
+    if not foreign:
+        return None
+    where = f"{os.path.dirname(target)}/{private_name(name)}/{_GONE}"
+    return Refused(
+        f"the removal of {target} was cut short, and what it had moved out of sight holds files"
+        f" that hostprep did not stage ({where}: {foreign[0]}); nothing was changed.",
+        f"`hostprep unstage {shlex.quote(target)}` puts them back where they were; where that is"
+        " refused too, move them away",
+    )
+
+
+def hide(parent_fd: int, private_fd: int, record: Record) -> None:
+    """Move the published data set into its private directory, out of everybody's sight."""
+    published_fd = os.open(record.name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        mode = stat.S_IMODE(os.fstat(published_fd).st_mode)
+        # Moving a directory needs write permission on it.
+        os.fchmod(published_fd, mode | 0o700)
+        try:
+            os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
+        except BaseException:
+            os.fchmod(published_fd, mode)  # others read it still
+            raise
+    finally:
+        os.close(published_fd)
+
+
+def remove_hidden(parent_fd: int, private_fd: int, record: Record) -> tuple[str, ...]:
+    """Remove what is hidden, and return what stays: what somebody added before it was.
+
+    That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
+    by a run that is killed here or before, and the next one goes on.
+    """
+    left = _remove(private_fd, _GONE, record)
+    if left:
+        rename_new(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+    return left
+
+
+def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
+    """Remove what is as it was staged, and return what stays, directories around it left out.
+
+    The manifest then speaks of those alone: what somebody puts where copies were is theirs.
+    """
+    return _remove(parent_fd, record.name, record)
+
+
+def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
+    root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    manifest = _index(record)
+    left: list[str] = []
+    around: list[bytes] = []
+    ours: dict[str, Recorded] = {}
+    pending = [""]
+    try:
+        with DirCache(root_fd) as tree:
+            while pending:
+                directory = pending.pop()
+                descriptor = tree.fd(directory)
+                for path, entry, found in _looked_at(descriptor, directory, manifest):
+                    if found is None:
+                        left.append(path)
+                    elif stat.S_ISDIR(entry.mode):
+                        ours[path] = found
+                        pending.append(path)
+                    else:
+                        os.unlink(entry.name, dir_fd=writable(descriptor))
+            staying = _above(left)
+            for path in reversed(ours):  # children before their parents
+                parent, _, last = path.rpartition("/")
+                if path in staying:
+                    around.append(encode_line(parent, [ours[path]]))
+                else:
+                    os.rmdir(last, dir_fd=writable(tree.fd(parent)))
+        if not left:
+            remove_directory(parent_fd, name, root_fd)
+    finally:
+        manifest.close()
+        os.close(root_fd)
+    if left:
+        write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
+    return tuple(left)
+
+
+def _looked_at(
+    descriptor: int, directory: str, manifest: ManifestIndex
+) -> Iterator[tuple[str, Entry, Recorded | None]]:
+    """Yield what lies in a directory: path, entry, and its record; None where it is not as staged.
+
+    The names are read before the first is yielded, and each is looked at when its turn comes: what
+    somebody put there while the ones before it were removed is seen.
+    """
+    known = manifest.versions(directory)
+    for name in names_in(descriptor):
+        try:
+            entry = entry_of(name, os.stat(name, dir_fd=descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            continue
+        found = None
+        # Of an update that was cut short both are on record: what was there, and what was to come.
+        for each in reversed(known.get(name, ())):
+            if each.present_as(entry):
+                found = each
+                break
+        yield join(directory, name), entry, found
+
+
+def _above(paths: Iterable[str]) -> set[str]:
+    """Return all directories in which ``paths`` lie."""
+    found: set[str] = set()
+    for path in paths:
+        while (path := path.rpartition("/")[0]) and path not in found:
+            found.add(path)
+    return found
+
+
+def _index(record: Record) -> ManifestIndex:
+    return ManifestIndex([manifest_path(folder(record.name, record.target))])

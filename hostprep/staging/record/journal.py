@@ -1,0 +1,40 @@
+"""The journal of a run: what is copied and verified, beside the copies themselves."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.record.manifest import join_line
+
+
+class Journal:
+    """What one process has copied and verified, a line of JSON a batch, in the private directory.
+
+    A line is written by one call, so a killed worker leaves at most one torn line, which readers
+    leave out.
+    """
+
+    def __init__(self, directory_fd: int) -> None:
+        name = f"journal.{os.getpid()}.{os.urandom(4).hex()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(name, flags, 0o600, dir_fd=directory_fd)
+
+    def close(self) -> None:
+        """Close its file; what was written stays."""
+        os.close(self._fd)
+
+    def write(self, done: list[tuple[str, list[str]]]) -> None:
+        """Append what was done: (directory, encoded records) each."""
+        data = b"".join(join_line(directory, records) for directory, records in done if records)
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def record(entry: Entry, kind: str, content: str | None, group: str) -> Recorded:
+    """Return what is kept of an entry that was copied."""
+    mode = stat.S_IMODE(entry.mode)
+    return Recorded(
+        entry.name, kind, entry.size, entry.mtime_ns, mode, entry.uid, entry.gid, content, group
+    )

@@ -1,0 +1,193 @@
+"""The record of a data set: what was staged, from where, to where, and how far a run has come.
+
+``STATE/datasets/ID/dataset.json`` holds it; the manifest lies beside it (see ``manifest``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from hostprep.errors import HostprepError
+from hostprep.staging.model import Skipped
+from hostprep.staging.record.manifest import FORMAT
+from hostprep.system.files import write_atomically
+from hostprep.system.state import readable_state_dirs, state_dir
+
+_RECORD = "dataset.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A staged data set. Times are seconds since the epoch; sizes are bytes.
+
+    ``phase`` is ``copying`` before the first publication, ``publishing`` around its rename,
+    ``updating`` while an update replaces files, ``removing`` from the begin of an unstaging, and
+    ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
+    were not as staged; None before. ``volume`` is the
+    path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
+    None: it was staged without verification. ``target_mount`` is where the file system is mounted
+    that it lies on; None in records of versions that did not note it.
+    """
+
+    name: str
+    source: str
+    target: str
+    volume: str | None
+    files: int
+    bytes: int
+    entries: int
+    digest: str | None
+    verify: str
+    verified_at: float | None
+    staged_at: float
+    boot_id: str
+    phase: str = "staged"
+    partial: bool = False
+    skipped: tuple[Skipped, ...] = ()
+    target_mount: str | None = None
+    left: int | None = None
+    format: str = FORMAT
+
+    @property
+    def id(self) -> str:
+        """The name of the data set's folder in the state directory."""
+        return record_id(self.name, self.target)
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock that all who change the data set share."""
+        return lock_name(self.name, self.target)
+
+
+def record_id(name: str, target: str) -> str:
+    """Return a folder name that is readable and unique to the target."""
+    return f"{name[:100]}-{xxhash.xxh3_64_hexdigest(os.fsencode(target))[:10]}"
+
+
+def lock_name(name: str, target: str) -> str:
+    """Return the name of the lock that runs for the same target share."""
+    return "stage-" + record_id(name, target)
+
+
+def folder_of(record: Record) -> Path:
+    """Return where a record was found: one's own state directory, or the machine's."""
+    for state in readable_state_dirs():
+        path = state / "datasets" / record.id
+        if path.is_dir():
+            return path
+    return folder(record.name, record.target)
+
+
+def folder(name: str, target: str) -> Path:
+    """Return where the record of a data set lives, whether it exists or not."""
+    return state_dir() / "datasets" / record_id(name, target)
+
+
+def save_record(record: Record, *, durable: bool) -> None:
+    """Write a record so that a reader sees the old or the new one; see ``write_atomically``."""
+    directory = folder(record.name, record.target)
+    directory.mkdir(parents=True, exist_ok=True)
+    fields = dataclasses.asdict(record)
+    write_atomically(directory / _RECORD, [json.dumps(fields, indent=2).encode()], durable=durable)
+
+
+def load_record(name: str, target: str) -> Record | None:
+    """Return the record of the data set at ``target``, None where there is none.
+
+    One's own comes before the machine's, which an ordinary user may only plan with.
+    """
+    for state in readable_state_dirs():
+        record = _load(state / "datasets" / record_id(name, target) / _RECORD)
+        if record is not None:
+            return record
+    return None
+
+
+def all_records() -> tuple[Record, ...]:
+    """Return all readable records here, by target; ``damaged_records`` has the others."""
+    found: dict[str, Record] = {}
+    for path in _record_files():
+        try:
+            record = _load(path)
+        except HostprepError:
+            continue  # says nothing about the other data sets; load_record names it for its own
+        if record is not None:
+            found.setdefault(record.target, record)
+    return tuple(found[target] for target in sorted(found))
+
+
+def damaged_records() -> dict[str, HostprepError]:
+    """Return what is wrong with the records that cannot be read, by the names of their folders."""
+    found: dict[str, HostprepError] = {}
+    for path in _record_files():
+        try:
+            _load(path)
+        except HostprepError as error:
+            found[path.parent.name] = error
+    return found
+
+
+def forget(record: Record, done: str = "nothing was changed") -> None:
+    """Remove the record and its manifest: the data set is gone.
+
+    Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record goes
+    after all else, so that a run that is killed here is known of, and the next one goes on.
+    """
+    home = folder(record.name, record.target)
+    try:
+        for path in home.iterdir():
+            if path.name != _RECORD:
+                path.unlink()
+        shutil.rmtree(home)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise HostprepError(
+            f"the record {home} of {record.target} cannot be removed: {error.strerror}; {done}.",
+            "hostprep remembers its data sets there: mend that and run the same command again",
+        ) from None
+
+
+def _record_files() -> Iterator[Path]:
+    for state in readable_state_dirs():
+        yield from sorted((state / "datasets").glob(f"*/{_RECORD}"))
+
+
+def _load(path: Path) -> Record | None:
+    try:
+        content = path.read_bytes()
+        if not content:  # what a power cut may leave of a record that was not flushed
+            return None
+        fields: Any = json.loads(content)
+        if not isinstance(fields, dict):
+            raise ValueError("it holds no record")
+        return _parse(path, fields)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise HostprepError(
+            f"the record {path} cannot be read: {error}.",
+            "nothing was changed; move the folder away to start over",
+        ) from None
+
+
+def _parse(path: Path, fields: dict[str, Any]) -> Record:
+    """Raises ``TypeError`` or ``ValueError`` where something is missing or of another kind."""
+    if fields.get("format") != FORMAT:
+        raise HostprepError(
+            f"the record {path} is of another version of hostprep ({fields.get('format')}).",
+            "nothing was changed; unstage with that version, or move the folder away",
+        )
+    known = {item.name for item in dataclasses.fields(Record)}
+    kept = {key: value for key, value in fields.items() if key in known}
+    kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
+    return Record(**kept)

@@ -1,0 +1,155 @@
+"""How a source is best read: by how many readers at once and in which order, and why.
+
+Facts: one arm wants one reader in the order of the disk; RAM wants as many processes as cores and
+no more; everything that answers late wants more requests in flight than cores (Little's law): by
+hints to the kernel where it takes them, which cost the least, else by more readers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hostprep.host.block import StorageClass
+from hostprep.staging.files.lookahead import WINDOW_BYTES, WINDOW_FILES
+from hostprep.staging.source.sampling import Sample
+from hostprep.units import format_bytes
+
+# What a core spends on a file beside waiting for it, measured on small files.
+_CPU_SECONDS_A_FILE = 60e-6
+_LEAST_COLD_READERS = 16
+_MOST_READERS = 64
+# Data of less than this share of the free memory may stay in the page cache.
+_DROP_BEHIND_SHARE = 0.25
+# A disk that answers a cold read faster than this does not move an arm (half a turn is 4 ms).
+_ARM_SECONDS = 0.001
+# Side by side an arm does no more than one after the other; anything else gains.
+_SERIAL_GAIN = 2.0
+# Where the kernel reads ahead for hints: a local disk, if only below a container's layers.
+_BLOCK = (
+    StorageClass.ARM,
+    StorageClass.SATA_FLASH,
+    StorageClass.NVME,
+    StorageClass.VIRTUAL,
+    StorageClass.OVERLAY,
+)
+# On average: more than a hint brings is read with larger pages, and so for less, by readers.
+_HINT_BYTES = 1024 * 1024
+# A file that was just listed is opened from memory in a few microseconds.
+_PROMPT_SECONDS = 200e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
+
+    ``adapts``: where more of them do not help, fewer go on. A task carries at least ``task_files``
+    files. ``look_ahead`` hints at files before their turn. ``drop_behind`` drops what was read from
+    the page cache, where the data would fill it and take the memory that the tmpfs needs.
+    """
+
+    processes: int
+    threads: int
+    order: str
+    drop_behind: bool
+    look_ahead: bool
+    task_files: int
+    reason: str
+    adapts: bool = False
+
+    @property
+    def readers(self) -> int:
+        """Return how many files are read at once."""
+        return self.processes * self.threads
+
+
+def choose_reading(
+    storage_class: StorageClass,
+    sample: Sample,
+    *,
+    cpus: int,
+    files: int,
+    size_bytes: int,
+    available_bytes: int | None,
+    readers: int | None = None,
+    order: str | None = None,
+    gentle: bool = False,
+) -> Reading:
+    """Choose concurrency and order for a source; pure.
+
+    ``cpus`` are the cores that may be used, ``files`` and ``size_bytes`` what is to be read,
+    ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override.
+    """
+    drop = (
+        not sample.is_warm
+        and storage_class is not StorageClass.RAM
+        and available_bytes is not None
+        and size_bytes > available_bytes * _DROP_BEHIND_SHARE
+    )
+    arm = _moves_an_arm(storage_class, sample)
+    order = order or ("physical" if arm else "listed")
+    if gentle or readers is not None:
+        count = 1 if gentle else readers or 1
+        processes = min(count, cpus)
+        threads = math.ceil(count / processes)
+        asked = "--gentle asks" if gentle else "--readers asks"
+        return Reading(processes, threads, order, drop, arm, _task_files(count, arm), f"as {asked}")
+    if sample.is_warm or storage_class is StorageClass.RAM:
+        where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
+        reason = f"the source is {where}: one process a core"
+        return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason)
+    if arm:
+        said = "" if storage_class is StorageClass.ARM else ", as it answers like one"
+        reason = f"a disk with an arm{said}: one reader, in the order of the disk"
+        return Reading(1, 1, order, True, True, _task_files(1, True), reason)
+    wait_seconds = sample.seconds or 0.0
+    if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
+        reason = (
+            f"a cold file answers after {wait_seconds * 1000:.1f} ms: one process a core, each with"
+            f" up to {WINDOW_FILES} files or {format_bytes(WINDOW_BYTES)} asked for ahead"
+        )
+        return Reading(cpus, 1, order, drop, True, _task_files(cpus, True), reason, adapts=True)
+    wanted = math.ceil(cpus * (1 + wait_seconds / _CPU_SECONDS_A_FILE))
+    in_flight = min(max(wanted, _LEAST_COLD_READERS), _MOST_READERS)
+    threads = math.ceil(in_flight / cpus)
+    reason = (
+        f"a cold file answers after {wait_seconds * 1000:.1f} ms: by Little's law "
+        f"{cpus * threads} in flight (at least {_LEAST_COLD_READERS}, at most {_MOST_READERS}) "
+        f"keep {cpus} cores busy"
+    )
+    return Reading(
+        cpus, threads, order, drop, False, _task_files(in_flight, False), reason, adapts=True
+    )
+
+
+def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
+    """Whether cold reads move an arm, by what the kernel says and by how the source answered.
+
+    A disk that claims to rotate and answers at once does not. One of unknown or virtual kind that
+    answers late, and side by side no sooner than one after the other, does.
+    """
+    if sample.is_warm or sample.seconds is None:
+        return storage_class is StorageClass.ARM and not sample.is_warm
+    if storage_class is StorageClass.ARM:
+        return sample.seconds >= _ARM_SECONDS
+    if storage_class in (StorageClass.VIRTUAL, StorageClass.UNKNOWN, StorageClass.OVERLAY):
+        gain = sample.parallel_gain
+        return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN
+    return False
+
+
+def _takes_hints(storage_class: StorageClass, sample: Sample) -> bool:
+    """Whether hints keep a source as busy as many readers do, for less of the processors.
+
+    The kernel reads for a hint while the program goes on; for opening a file it does not, so where
+    that has to wait, as on a network, only more readers help.
+    """
+    opening = sample.open_seconds
+    return storage_class in _BLOCK and opening is not None and opening < _PROMPT_SECONDS
+
+
+def _task_files(readers: int, look_ahead: bool) -> int:
+    if look_ahead:
+        return 512  # it ends with the task
+    # Many slow readers: small tasks, so that the last ones do not wait for one with a full hand.
+    return 64 if readers <= 4 else 16

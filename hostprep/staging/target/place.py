@@ -1,0 +1,253 @@
+"""Where data sets are put: is that still the place that was meant, and is it not the source?
+
+A path that led to the copies may lead elsewhere by now: a user made a symlink of a folder on the
+way, a disk is not mounted, a bind mount stands in for it. Files there may even look like the
+copies, when they are the very files of the source.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+
+from hostprep.errors import Refused
+from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
+from hostprep.staging.record.records import Record
+from hostprep.staging.target.private import private_name
+from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.volumes.records import all_records
+
+# How long a source may take to say where it lies, which a dead network mount never does.
+_PATIENCE_SECONDS = 2.0
+
+
+def open_parent(path: str, *, make: bool = False) -> int:
+    """Open the directory that data sets lie in; ``path`` has no symlinks, or had none when noted.
+
+    With ``make`` missing directories are made. Raises ``Refused`` where the path leads elsewhere,
+    FileNotFoundError where there is nothing, OSError where it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+    except FileNotFoundError:
+        if not make:
+            raise
+    else:
+        # Asked of what is open, so nothing can be exchanged between the look and the use.
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+        if real != f"/{path.lstrip('/')}":
+            os.close(descriptor)
+            raise Refused(
+                f"{path} leads to {real} now, where nothing of it was staged; nothing was changed.",
+                "mend what leads there, or name that as the target, if it is what you mean",
+            )
+        return descriptor
+    above, name = os.path.split(path)
+    above_fd = open_parent(above, make=True)
+    try:
+        try:
+            os.mkdir(name, dir_fd=above_fd)
+        except FileExistsError:
+            pass
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=above_fd)
+    except OSError as error:
+        error.filename = path  # which of the directories, and not the last word of its path
+        raise
+    finally:
+        os.close(above_fd)
+
+
+def standing_directory(path: str) -> str:
+    """Return ``path``, or the nearest directory above it that is there."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def check_apart(source: str, target: str) -> None:
+    """Raise ``Refused`` where one of two paths lies inside the other, by name or by what they are.
+
+    Of the target, what is not there yet counts as it would be made.
+    """
+    if lies_in(target, source):
+        raise Refused(
+            f"the target {target} lies inside the source {source}: the copy would copy itself; "
+            "nothing was changed.",
+            "choose a target outside the source",
+        )
+    if lies_in(source, target):
+        raise Refused(
+            f"the source {source} lies inside the target {target}; nothing was changed.",
+            "choose another target or --name",
+        )
+    _check_origins(_origin(source), source, target)
+
+
+def check_spares_source(record: Record) -> None:
+    """Raise ``Refused`` where what was a copy is the source by now: what is removed would be it."""
+    try:
+        found = ask_in_child(lambda: _origin(record.source), patience_seconds=_PATIENCE_SECONDS)
+    except (NoAnswerInTime, ChildProcessError):
+        return  # then it lies on something remote, and the target does not
+    _check_origins(None if found is None else (found[0], found[1]), record.source, record.target)
+
+
+def check_not_source(record: Record) -> None:
+    """Do as ``check_spares_source``, and wait for a source that hangs: for a child of one's own."""
+    _check_origins(_origin(record.source), record.source, record.target)
+
+
+def check_bare(target: str) -> None:
+    """Raise ``Refused`` where something is mounted on a data set, or inside it.
+
+    What would be replaced or removed there belongs to that file system: through a bind mount, to
+    the source itself.
+    """
+    parent, name = os.path.split(target)
+    real = os.path.realpath(parent)
+    places = tuple(os.path.join(real, each) for each in (name, private_name(name)))
+    for mount in read_mounts():
+        if any(f"{mount.target}/".startswith(f"{place}/") for place in places):
+            raise _covered(mount)
+
+
+def check_in_sight(record: Record) -> None:
+    """Raise ``Refused`` where something else lies at the path of the copies than they.
+
+    For who only looks: what is mounted inside them hides a part, which a comparison finds.
+    """
+    if refusal := moved_refusal(record):
+        raise refusal
+    with contextlib.suppress(OSError):  # gone, or not for this user to read: others tell of that
+        os.close(open_parent(os.path.dirname(record.target)))
+    if over := mount_at(record.target, read_mounts()):
+        raise _covered(over)
+
+
+def _covered(mount: Mount) -> Refused:
+    return Refused(
+        f"{mount.source} ({mount.fstype}) is mounted on {mount.target}, where the data set is;"
+        " nothing was changed.",
+        f"unmount that first: umount {shlex.quote(mount.target)}",
+    )
+
+
+def moved_refusal(record: Record) -> Refused | None:
+    """Refuse to touch a data set on a disk while another file system is in that one's place.
+
+    In a volume nothing outlives an unmounting, so there it does not matter.
+    """
+    if record.volume is not None or record.target_mount is None:
+        return None
+    now = mount_below(os.path.dirname(record.target))
+    if now is None or now.target == record.target_mount:
+        return None
+    cure = "mount it as it was"
+    if lies_in(now.target, record.target_mount):
+        cure = f"if that only hides the copies, unmount it (umount {shlex.quote(now.target)})"
+    return Refused(
+        f"{record.target} lies on the file system at {record.target_mount}, and that is not what"
+        f" is there now ({now.target}, {now.fstype}); nothing was changed.",
+        f"{cure} and run the same command again; where they are gone for good:"
+        f" hostprep unstage {shlex.quote(record.target)} --forget",
+    )
+
+
+def unmounted_refusal(parent: str) -> Refused | None:
+    """Refuse to copy below the mount point of a volume that is not mounted: onto the disk there."""
+    # Loaded once the source is scanned, not with every command that looks at a target.
+    from hostprep.volumes.status import volume_statuses
+
+    mounts = read_mounts()
+    sizes = {record.path: record.size_bytes for record in all_records()}
+    for volume in volume_statuses():
+        if lies_in(parent, volume.path) and mount_at(volume.path, mounts) is None:
+            place = shlex.quote(volume.path)
+            cure = f"mount it: mount {place}; or give it up: hostprep unmount {place} --fstab"
+            if not volume.in_fstab and (size := sizes.get(volume.path)):
+                cure = f"mount it: hostprep mount {place} --size {size}; or give it up:"
+                cure += f" hostprep unmount {place}"
+            return Refused(
+                f"{volume.path} is a volume of hostprep that is not mounted: the copies would lie"
+                " on the disk below its mount point; nothing was changed.",
+                cure,
+            )
+    return None
+
+
+def check_in_volume(parent_fd: int, volume: str) -> None:
+    """Raise ``Refused`` where what was opened at a volume's path is not that volume (any more).
+
+    Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
+    would lie below the mount point then, on the disk, and out of sight after the next mount.
+    """
+    # Loaded late, as above.
+    from hostprep.volumes.facts import is_volume
+
+    mount = mount_of(parent_fd, read_mounts())
+    if mount is not None and mount.target == volume and is_volume(mount):
+        return
+    raise Refused(
+        f"the volume {volume} is not mounted any more, or something else is mounted there;"
+        " nothing was published.",
+        "see what unmounts it (`journalctl -b -t systemd` tells of systemd) and run the same"
+        " command again",
+    )
+
+
+def mount_below(path: str) -> Mount | None:
+    """Return the mount on which ``path`` lies, or the nearest directory above it that there is."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            break
+        except FileNotFoundError:
+            path = os.path.dirname(path)
+        except OSError:
+            return None
+    try:
+        return mount_of(descriptor, read_mounts())
+    finally:
+        os.close(descriptor)
+
+
+def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> None:
+    there = _origin(target)
+    if origin is None or there is None or origin[0] != there[0]:
+        return
+    if lies_in(there[1], origin[1]) or lies_in(origin[1], there[1]):
+        place = shlex.quote(target)
+        raise Refused(
+            f"{target} and the source {source} are the same files by now, or one in the other: a"
+            " mount or a link leads there; nothing was changed.",
+            f"findmnt --target {place} and namei {place} show what leads there: undo that;"
+            f" `hostprep unstage {place} --forget` forgets the copy and removes nothing",
+        )
+
+
+def _origin(path: str) -> tuple[str, str] | None:
+    """Return the device and the path on it that ``path`` leads to, the same by every bind mount.
+
+    None where it cannot be told. Of a path that is not there, the rest counts by its names.
+    """
+    rest = ""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            break
+        except FileNotFoundError:
+            path, name = os.path.split(path)
+            rest = f"/{name}{rest}"
+        except OSError:
+            return None
+    try:
+        mount = mount_of(descriptor, read_mounts())
+        real = os.readlink(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+    if mount is None or not lies_in(real, mount.target):
+        return None
+    below = real[len(mount.target.rstrip("/")) :].rstrip("/")
+    return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"

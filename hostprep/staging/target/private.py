@@ -1,0 +1,306 @@
+"""The private directory beside a data set: where copies grow until they are whole.
+
+``PARENT/.hostprep-NAME`` (mode 0700) holds ``tree``, the copies; ``journal.*``, what is copied and
+verified; and ``info.json``, what the work is for. It lives on the target itself, so that publishing
+is one rename, and so that after a reboot a tmpfs has lost the journal together with the copies.
+
+Others may be able to write PARENT, and put anything under that name at any time. So what has the
+name is ours only where its ``info.json`` names this target, and what is in it is reached, and
+removed, through a descriptor alone. ``info.json`` is the first thing in it and the last to go: what
+a killed run leaves can be told at every moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hostprep.errors import Refused
+from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.tree import (
+    DIRECTORY_FLAGS,
+    empty_tree,
+    names_in,
+    remove_directory,
+    walk,
+)
+
+PREFIX = ".hostprep-"
+TREE = "tree"
+_INFO = "info.json"
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateDir:
+    """An open private directory. ``resumable`` tells that an earlier run's work can be taken up."""
+
+    parent_fd: int
+    fd: int
+    tree_fd: int
+    name: str
+    resumable: bool
+
+    def journals(self) -> list[str]:
+        """Return paths under which the journals in it can be opened."""
+        names = sorted(name for name in names_in(self.fd) if name.startswith("journal."))
+        return [f"/proc/self/fd/{self.fd}/{name}" for name in names]
+
+    def replace_journals(self, lines: Iterable[bytes]) -> None:
+        """Put one journal in place of all: what of an earlier run's work still counts."""
+        old = [name for name in names_in(self.fd) if name.startswith("journal.")]
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open("resumed", flags, 0o600, dir_fd=self.fd), "wb") as file:
+            for line in lines:
+                file.write(line)
+        # The new one is in place before the old ones go; twice the same record does no harm.
+        fresh = f"journal.resumed.{os.urandom(4).hex()}"
+        os.rename("resumed", fresh, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        for name in old:
+            os.unlink(name, dir_fd=self.fd)
+
+    def remove(self) -> bool:
+        """Remove everything in it, and itself; return False where its name is another's by now."""
+        return remove_opened(self.parent_fd, self.name, self.fd)
+
+    def close(self) -> None:
+        """Close its descriptors; the parent's stays the caller's."""
+        os.close(self.tree_fd)
+        os.close(self.fd)
+
+
+def private_name(dataset: str) -> str:
+    """Return the name of a data set's private directory."""
+    return PREFIX + dataset
+
+
+def look(parent_fd: int, purpose: dict[str, str]) -> int | None:
+    """Return a descriptor of the private directory if it holds work that can be taken up.
+
+    ``purpose`` must be what the earlier run was for (source, target, boot). Changes nothing.
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    descriptor = open_own(parent_fd, purpose["target"])
+    if descriptor is None:
+        return None
+    if _info(descriptor) != {**purpose, "format": FORMAT}:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_there(parent_fd: int, target: str) -> bool:
+    """Return whether the data set at ``target`` has a private directory, whatever it is for.
+
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    descriptor = open_own(parent_fd, target)
+    if descriptor is None:
+        return False
+    os.close(descriptor)
+    return True
+
+
+def open_or_make(parent_fd: int, target: str) -> int:
+    """Return a descriptor of the private directory, which is made where there is none.
+
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    descriptor = open_own(parent_fd, target)
+    if descriptor is None:
+        return _make(parent_fd, {"target": target})
+    try:
+        if _info(descriptor) is None:  # a run was killed while it made it
+            _claim(descriptor, {"target": target})
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
+    """Open the private directory for work; begin it anew where there is none to take up."""
+    target = purpose["target"]
+    found = open_own(parent_fd, target)
+    descriptor = _make(parent_fd, purpose) if found is None else found
+    try:
+        resumable = found is not None and _info(found) == {**purpose, "format": FORMAT}
+        if found is not None and not resumable:
+            _claim(found, purpose)
+        try:
+            os.mkdir(TREE, 0o700, dir_fd=descriptor)
+        except FileExistsError:
+            pass
+        tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    name = private_name(os.path.basename(target))
+    return PrivateDir(parent_fd, descriptor, tree_fd, name, resumable)
+
+
+def _make(parent_fd: int, purpose: dict[str, str]) -> int:
+    """Make the private directory and return its descriptor."""
+    name = private_name(os.path.basename(purpose["target"]))
+    os.mkdir(name, 0o700, dir_fd=parent_fd)
+    descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    try:
+        # Who owns the target can put a directory of theirs in the place of one that was just made:
+        # what is in one stays theirs.
+        if names_in(descriptor):
+            raise _not_private(name)
+        _claim(descriptor, purpose)
+    except BaseException as error:
+        if isinstance(error, OSError):  # a full disk: what holds nothing need not stay
+            with contextlib.suppress(OSError):
+                remove_opened(parent_fd, name, descriptor)
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _claim(descriptor: int, purpose: dict[str, str]) -> None:
+    """Empty an open directory that is ours, and write down what it is for before all else."""
+    empty_tree(descriptor, last=_INFO)
+    if not _own(descriptor):
+        raise _not_private(private_name(os.path.basename(purpose["target"])))
+    _forget_default_acl(descriptor)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(_INFO, flags, 0o600, dir_fd=descriptor), "wb") as file:
+        file.write(json.dumps({**purpose, "format": FORMAT}).encode("ascii"))
+        file.flush()
+        # After a power cut, a file without its content would make what else is here a stranger's.
+        os.fsync(file.fileno())
+
+
+def _own(descriptor: int) -> bool:
+    """Make an open directory ours alone and of our own group; return whether nothing is in it.
+
+    A mount with ``grpid`` would hand the target's group down to the copies.
+    """
+    try:
+        os.fchown(descriptor, os.geteuid(), os.getegid())
+    except OSError:
+        pass  # a file system without owners
+    os.fchmod(descriptor, 0o700)
+    return not names_in(descriptor)
+
+
+def _forget_default_acl(descriptor: int) -> None:
+    """Keep the target's default ACL out: copies have the access that their source has."""
+    try:
+        os.removexattr(descriptor, "system.posix_acl_default")
+    except OSError:
+        pass  # it has none, or its file system knows none
+
+
+def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
+    """Return (bytes, inodes) that a data set's private directory takes, (0, 0) without one."""
+    try:
+        descriptor = os.open(private_name(dataset), DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except OSError:
+        return 0, 0
+    size_bytes = inodes = 0
+    try:
+        for _, entries in walk(descriptor):
+            inodes += len(entries)
+            size_bytes += sum(entry.blocks * 512 // entry.nlink for entry in entries)
+    except OSError:
+        pass  # what cannot be looked at is not counted on
+    finally:
+        os.close(descriptor)
+    return size_bytes, inodes
+
+
+def sweep(parent_fd: int, target: str) -> None:
+    """Remove what a run left that was killed after it had published, while it cleaned up.
+
+    Raises ``Refused`` where something that is not ours has the name.
+    """
+    descriptor = open_own(parent_fd, target)
+    if descriptor is None:
+        return
+    try:
+        remove_opened(parent_fd, private_name(os.path.basename(target)), descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_opened(parent_fd: int, name: str, descriptor: int) -> bool:
+    """Remove an open private directory with all it holds; it is ours alone.
+
+    Returns False where somebody has moved it, empty as it is by then, or has given its name to
+    something else, which is left alone.
+    """
+    empty_tree(descriptor, last=_INFO)
+    return remove_directory(parent_fd, name, descriptor)
+
+
+def moved_away(parent: str, name: str) -> str:
+    """Say in a sentence what ``remove_opened`` could not remove."""
+    return (
+        f"{parent}/{name} was moved or exchanged by somebody: what was in it is removed, and what"
+        " has its name now was left alone"
+    )
+
+
+def open_own(parent_fd: int, target: str) -> int | None:
+    """Return a descriptor of the private directory of the data set at ``target``, None without one.
+
+    Raises ``Refused`` where something that is not ours has the name: of another owner, open to
+    others, or not made for this target.
+    """
+    name = private_name(os.path.basename(target))
+    try:
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        raise _not_private(name) from None
+    try:
+        st = os.fstat(descriptor)
+        if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & 0o077:
+            raise _not_private(name)
+        if not _is_for(descriptor, target):
+            raise Refused(
+                f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
+                _HINT,
+            )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is_for(descriptor: int, target: str) -> bool:
+    """Whether an open directory was made for ``target``, or holds nothing that could be lost."""
+    info = _info(descriptor)
+    if info is not None:
+        return info.get("format") == FORMAT and info.get("target") == target
+    names = names_in(descriptor)
+    if names == [_INFO]:  # a run was killed between making and writing it
+        st = os.stat(_INFO, dir_fd=descriptor, follow_symlinks=False)
+        return stat.S_ISREG(st.st_mode) and st.st_size == 0
+    return not names
+
+
+def _info(descriptor: int) -> dict[str, str] | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        with open(os.open(_INFO, flags, dir_fd=descriptor)) as file:
+            found = json.load(file)
+            return found if isinstance(found, dict) else None
+    except (OSError, ValueError):
+        return None
+
+
+_HINT = "look at what it is and move it away; to stage, another --name does as well"
+
+
+def _not_private(name: str) -> Refused:
+    return Refused(
+        f"{name} on the target is not a private directory of this user; nothing was changed.", _HINT
+    )
