@@ -96,7 +96,7 @@ def test_usage_errors(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[
 
 
 def test_workers_that_the_kernel_kills_are_a_bound() -> None:
-    status, found, _ = recommend_for("KilledWhenMany", "--seconds", "20")
+    status, found, _ = recommend_for("KilledWhenMany", "--seconds", "30")
     assert status == 0
     assert found["num_workers"] <= 2
     assert {each["binding"] for each in found["evidence"]["failed_probes"]} == {"memory"}
