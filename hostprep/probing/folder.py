@@ -63,7 +63,7 @@ def _take(parent: Path) -> tuple[Path, int | None]:
     """Make the first folder that nobody holds; return it and its lock, if there are locks."""
     folders = [parent / f"{PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
     for folder in folders:
-        _remove_stale(folder)
+        _remove_stale(folder, os.geteuid())
     for folder in folders:
         try:
             folder.mkdir(mode=0o700)
@@ -77,6 +77,12 @@ def _take(parent: Path) -> tuple[Path, int | None]:
             shutil.rmtree(folder, ignore_errors=True)
             raise
         if lock is not None:
+            owner = folder.stat().st_uid
+            if owner != os.geteuid():
+                # The file system names an owner of its own (vfat, an NFS export that squashes
+                # root): only by what is ours now is it known what was.
+                for other in folders:
+                    _remove_stale(other, owner)
             return folder, lock
     raise FileExistsError(errno.EEXIST, "all names of hostprep's folder are taken", str(parent))
 
@@ -97,13 +103,13 @@ def _lock(folder: Path, flags: int) -> int | None:
     return None
 
 
-def _remove_stale(folder: Path) -> None:
-    """Remove the folder if this user's killed run left it: its lock is free then."""
+def _remove_stale(folder: Path, owner: int) -> None:
+    """Remove the folder if a killed run of ``owner``, who is us, left it: its lock is free then."""
     try:
         status = folder.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner:
         return
     try:
         lock = _lock(folder, 0)
@@ -125,19 +131,29 @@ def _remove(folder: Path, lock: int | None) -> None:
     """Remove all but the lock, let go of it, and remove the rest.
 
     On NFS and FUSE an open file that is removed lives on under another name, in this very folder.
+    Where something cannot be removed the lock stays too: by it the next run knows that the folder
+    is nobody's, and tries again.
     """
+    try:
+        cleared = _clear(folder)
+    finally:
+        if lock is not None:
+            os.close(lock)
+    if lock is None or cleared or _clear(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _clear(folder: Path) -> bool:
+    """Remove all but the lock; return whether nothing else is left."""
     try:
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
             elif entry.name != _LOCK:
                 entry.unlink(missing_ok=True)
+        return {entry.name for entry in folder.iterdir()} <= {_LOCK}
     except OSError:
-        pass  # a file system that fails right now; the next run finds what is left
-    finally:
-        if lock is not None:
-            os.close(lock)
-    shutil.rmtree(folder, ignore_errors=True)
+        return False  # a file system that fails right now; the next run finds what is left
 
 
 def _host() -> str:

@@ -96,6 +96,42 @@ def test_a_killed_runs_folder_is_removed_by_the_next_and_a_living_ones_is_not(
     assert leftovers(tmp_path) == []
 
 
+def test_what_could_not_be_removed_is_removed_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = os.unlink
+
+    def refusing(path: Any, **more: Any) -> None:
+        if path == "1":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refusing)
+        with own_folder(tmp_path) as folder:
+            (folder / "small").mkdir()
+            (folder / "small" / "1").write_bytes(b"x")
+    assert (folder / "small" / "1").exists()  # the test itself: it was left
+    with own_folder(tmp_path):
+        assert not (folder / "small").exists()
+    assert leftovers(tmp_path) == []
+
+
+def test_a_killed_runs_folder_is_removed_where_files_have_an_owner_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on vfat, and on an NFS export that makes nobody of root."""
+    with own_folder(tmp_path) as folder:
+        pass
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "data").write_bytes(b"x")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with own_folder(tmp_path) as ours:
+        assert ours != folder and not folder.exists()
+    assert leftovers(tmp_path) == []
+
+
 def test_what_is_only_named_like_ours_stays(tmp_path: Path) -> None:
     with own_folder(tmp_path) as folder:
         name = folder.name
