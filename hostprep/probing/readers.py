@@ -21,6 +21,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S, Latency
+from hostprep.system.forking import NoProcess
 from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
 
@@ -54,7 +55,7 @@ def read_whole_files(
     """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
 
     A file that is not finished in time does not count. ``tell`` is called now and then. Raises
-    ``HostprepError`` where a reader hangs or dies.
+    ``HostprepError`` where a reader hangs, dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
@@ -66,12 +67,15 @@ def read_whole_files(
     results: dict[int, dict[str, Any]] = {}
     try:
         for number, share in enumerate(shares):
-            ours, theirs = context.Pipe(duplex=False)
-            child = context.Process(
-                target=_reader, args=(theirs, share, begin, begin + seconds), daemon=True
-            )
-            child.start()
-            theirs.close()
+            try:
+                ours, theirs = context.Pipe(duplex=False)
+                with theirs:
+                    child = context.Process(
+                        target=_reader, args=(theirs, share, begin, begin + seconds), daemon=True
+                    )
+                    child.start()
+            except OSError as error:
+                raise NoProcess(error) from None
             children[ours] = number, child
         pending = set(children)
         while pending:

@@ -18,6 +18,8 @@ class NoProcess(HostprepError):
                 "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"
                 " group (TasksMax of a service)"
             )
+        elif error.errno == errno.EMFILE:
+            hint = "a limit on open files is reached: raise `ulimit -n`"
         super().__init__(f"no further process could be started: {error.strerror}.", hint)
         self.reason = error.strerror
 

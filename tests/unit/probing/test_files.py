@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -315,6 +316,25 @@ def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
     found = scan(str(tmp_path), 10)
     assert largest(found, 10, at_least_bytes=1) == str(files[-1])
     assert largest(found, 10, at_least_bytes=MIB) is None
+
+
+def test_readers_that_may_not_be_started_are_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(file) for file in tree(tmp_path)]
+    forks = itertools.count()
+    fork = os.fork
+
+    def limited() -> int:
+        if next(forks) == 2:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", limited)
+    with pytest.raises(HostprepError, match="no further process could be started") as error:
+        read_whole_files(names, 8, 5)
+    assert error.value.hint is not None and "ulimit -u" in error.value.hint
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("readers", [1, 3])
