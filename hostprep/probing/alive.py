@@ -14,6 +14,8 @@ from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 PATIENCE_SECONDS = 4.0
+# What a file system says whose server, program or device has gone.
+GONE = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EHOSTDOWN})
 
 
 class NoAnswer(Inconclusive):
@@ -64,6 +66,6 @@ def _complain(path: str, seen: dict[str, object]) -> None:
         raise UsageError(f"{path} does not exist; nothing was measured.")
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
-    if seen["errno"] in (errno.ESTALE, errno.ENOTCONN, errno.EIO, errno.EHOSTDOWN):
+    if seen["errno"] in GONE:
         raise NoAnswer(f"{path} answers with an error: {seen['words']}. Nothing was measured.")
     raise HostprepError(f"{path} could not be read: {seen['words']}; nothing was measured.")

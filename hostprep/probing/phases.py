@@ -176,7 +176,7 @@ class Phases:
         if len(names) < small_files.FEWEST_FILES:
             return None, "there is no room to make some"
         small = self.read_small(names, "made")
-        shutil.rmtree(place)  # its room is the large file's now
+        shutil.rmtree(place, ignore_errors=True)  # its room is the large file's now
         return small, None
 
     def read_small(self, names: Sequence[str], source: str) -> SmallFiles | None:

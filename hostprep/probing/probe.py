@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.host.block import locate
 from hostprep.probing import fio
-from hostprep.probing.alive import NoAnswer, look
+from hostprep.probing.alive import GONE, NoAnswer, look
 from hostprep.probing.model import (
     Measured,
     Observer,
@@ -64,6 +64,16 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
             "is the device still there? see `dmesg`; if much is still to be written to it: "
             "`sync`, then probe again",
         ) from None
+    except OSError as error:
+        raise _broken_off(to.storage.path, error) from None
+
+
+def _broken_off(path: str, error: OSError) -> HostprepError:
+    """Return what to say where the storage, or a limit, failed the probe half-way."""
+    words = f"{path} could not be measured to the end: {error.strerror or error}."
+    if error.errno in GONE:
+        return NoAnswer(words, "is the device, or the server, still there? see `dmesg`")
+    return HostprepError(words)
 
 
 class _Relay:

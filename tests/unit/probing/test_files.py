@@ -453,6 +453,34 @@ def test_a_path_that_hangs_is_left_in_time(tmp_path: Path, monkeypatch: pytest.M
     assert time.monotonic() - begun < 3
 
 
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [(errno.ENOTCONN, 4), (errno.ESTALE, 4), (errno.ENOMEM, 1)]
+)
+def test_storage_that_goes_while_it_is_measured_is_a_sentence(
+    code: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Phases, __: float) -> int:
+        raise OSError(code, os.strerror(code), str(tmp_path))
+
+    monkeypatch.setattr(Phases, "room", gone)
+    with pytest.raises(HostprepError, match=os.strerror(code)) as error:
+        probe(target(str(tmp_path)), Settings(5, MIB), Silent())
+    assert error.value.exit_code == exit_code
+    assert leftovers(tmp_path) == []
+
+
+def test_small_files_that_cannot_be_removed_do_not_end_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(path: Any, **more: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refusing)
+        measured = probe(target(str(tmp_path)), Settings(5, 40 * MIB), Silent())
+    assert measured.small is not None and measured.sequential is not None
+
+
 def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").touch()
