@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ _GRACE_SECONDS = 4.0
 # fio and its sixty libraries may come from the very disk that is slow, and page by page.
 _LOADING_SECONDS = 60.0
 _WANTED_FOR = "measure a disk"
+_OLDEST = 3
 _PLAIN = re.compile(r"[\w/.+-]*", re.ASCII)
 _DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
 
@@ -50,14 +52,32 @@ class Job:
 
 
 def version() -> str:
-    """Return fio's version; ``MissingTool`` where it is not installed."""
+    """Return fio's version; ``MissingTool`` where it is not installed.
+
+    ``FioFailed`` where the command of this name is another program, or too old.
+    """
     done = run(
         ["fio", "--version"],
         wanted_for=_WANTED_FOR,
         package="fio",
         timeout_seconds=_LOADING_SECONDS,
     )
-    return done.stdout.strip()
+    said = done.stdout.strip()
+    release = re.match(r"fio-(\d+)\.", said)
+    if release is None:
+        raise FioFailed(
+            f"{shutil.which('fio')} is not fio, the disk benchmark: asked for its version it says "
+            f"{said[:80]!r}. Nothing was measured.",
+            "Fiona, for maps, has a command of this name: apt-get install fio, and put its folder "
+            "first: PATH=/usr/bin:$PATH",
+        )
+    if int(release[1]) < _OLDEST:
+        raise FioFailed(
+            f"{said} is too old: it counts in KiB what later ones count in bytes. "
+            "Nothing was measured.",
+            f"have fio {_OLDEST}.0 or later: apt-get install fio",
+        )
+    return said
 
 
 def arguments(job: Job) -> tuple[str, ...]:
@@ -177,7 +197,7 @@ class StatusReader:
             except ValueError:
                 break  # not complete yet
             self._rest = self._rest[end:]
-            if "jobs" in document:
+            if _is_result(document):
                 self.last = document
                 documents.append(document)
         return documents
@@ -191,19 +211,28 @@ class StatusReader:
         return (read["io_bytes"] - then_bytes) * 1000 / elapsed if elapsed > 0 else 0.0
 
 
+def _is_result(document: dict[str, Any]) -> bool:
+    try:
+        read = document["jobs"][0]["read"]
+        figures = [read[name] for name in ("io_bytes", "runtime", "total_ios")]
+    except (KeyError, IndexError, TypeError):
+        return False
+    return all(isinstance(figure, int) for figure in figures)
+
+
 def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Load) -> FioRun:
     said = done.stderr.strip() or done.stdout.strip()[-500:] or "it said nothing"
     if document is None:
         raise FioFailed(f"`{done.line()}` gave no result (status {done.returncode}): {said}")
     result = document["jobs"][0]
     # The exit status counts jobs that failed; an error can be in the job alone, too.
-    if done.returncode != 0 or result.get("error"):
-        raise FioFailed(
-            f"`{done.line()}` failed (status {done.returncode}, "
-            f"error {result.get('error')}): {said}"
-        )
+    error = result.get("error")
+    if done.returncode != 0 or error:
+        if error and not done.stderr.strip():
+            said = os.strerror(error)  # else it would be the end of the JSON
+        raise FioFailed(f"`{done.line()}` failed (status {done.returncode}, error {error}): {said}")
     read = result["read"]
-    if not read["io_bytes"] or not read["runtime"]:
+    if read["io_bytes"] <= 0 or read["runtime"] <= 0:
         raise FioFailed(f"`{done.line()}` read nothing in {job.seconds:g} s.")
     return FioRun(
         pattern=job.pattern,

@@ -138,6 +138,41 @@ def test_a_file_that_is_gone_is_named(fake: Path, tmp_path: Path) -> None:
         measure(Job(str(tmp_path / "go:ne"), "read", 4096, 1, 1, 1 << 20, True))
 
 
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ("1.9.5", "is not fio, the disk benchmark"),  # Fiona's, of a Python environment
+        ("", "is not fio"),
+        ("fio-2.16", "too old"),
+    ],
+)
+def test_another_program_of_this_name_is_not_asked_to_measure(
+    fake: Path, says: str, words: str
+) -> None:
+    write(fake, f"echo {says}\n")
+    with pytest.raises(FioFailed, match=words) as error:
+        version()
+    assert "apt-get install fio" in (error.value.hint or "")
+    for fine in ("fio-3.0", "fio-3.33", "fio-3.37-33-g1234"):
+        write(fake, f"echo {fine}\n")
+        assert version() == fine
+
+
+@pytest.mark.parametrize(
+    "jobs", ["[]", "{}", "[{}]", '[{"read": {}}]', '[{"read": {"io_bytes": "1 MiB"}}]', "7"]
+)
+def test_a_document_without_a_result_is_none(fake: Path, jobs: str) -> None:
+    write(fake, say('{\n "jobs": ' + jobs + "\n}"))
+    with pytest.raises(FioFailed, match="gave no result"):
+        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+
+
+def test_an_error_of_the_job_alone_is_told_in_words(fake: Path) -> None:
+    write(fake, say(status(error=5)))
+    with pytest.raises(FioFailed, match=r"error 5\): Input/output error$"):
+        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+
+
 def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingTool) as error:
