@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable
 from hostprep.errors import UsageError
 from hostprep.units import format_bytes
+
+if TYPE_CHECKING:
+    from hostprep.host.block import PathStorage
 
 
 def facts(
@@ -26,17 +29,13 @@ def facts(
 
     Processors and memory, what of them may be used, and what tmpfs can do.
     """
-    from hostprep.host.block import locate
     from hostprep.host.cpu import read_cpu
     from hostprep.host.memory import read_headroom, read_memory
     from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 
-    for path in paths or ():
-        if not os.path.exists(path):
-            raise UsageError(f"{path} does not exist.")
+    storages = [_located(path) for path in paths or ()]
     cpu, memory, headroom = read_cpu(), read_memory(), read_headroom()
     tmpfs = tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None)
-    storages = [locate(path) for path in paths or ()]
     if as_json:
         emit_json(
             "facts",
@@ -74,6 +73,28 @@ def facts(
     ]
     for line in lines:
         emit_text(printable(line))
+
+
+def _located(path: str) -> PathStorage:
+    """Return what a path sits on, asked in a child: a dead network mount may never answer."""
+    from hostprep.host.block import locate
+    from hostprep.probing.alive import PATIENCE_SECONDS, no_answer
+    from hostprep.system.apart import work_apart
+    from hostprep.system.bounded import NoAnswerInTime
+
+    def look(tell: Any) -> PathStorage:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UsageError(f"{path} does not exist.") from None
+        except OSError:
+            pass  # what is there and fails, is told by its own words
+        return locate(path)
+
+    try:
+        return work_apart(look, lambda told: None, silence_seconds=PATIENCE_SECONDS)
+    except NoAnswerInTime:
+        raise no_answer(f"{path} does not answer within {PATIENCE_SECONDS:g} s.") from None
 
 
 def _taken(answer: Any) -> str:

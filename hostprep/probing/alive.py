@@ -33,15 +33,22 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     try:
         seen = ask_in_child(lambda: _see(path), patience_seconds=patience_seconds)
     except NoAnswerInTime:
-        raise NoAnswer(
+        raise no_answer(
             f"{path} does not answer: listing it took more than {patience_seconds:g} s. "
-            "Nothing was measured.",
-            "a network mount whose server is gone? `findmnt -T PATH` shows it, "
-            "`umount --lazy --force` takes it away",
+            "Nothing was measured."
         ) from None
     except ChildProcessError:
         raise HostprepError(f"{path} could not be looked at; nothing was measured.") from None
     _complain(path, seen)
+
+
+def no_answer(words: str) -> NoAnswer:
+    """Return the error of a path that hangs, with what to do about it."""
+    return NoAnswer(
+        words,
+        "a network mount whose server is gone? `findmnt -T PATH` shows it, "
+        "`umount --lazy --force` takes it away",
+    )
 
 
 def _see(path: str) -> dict[str, object]:

@@ -472,6 +472,20 @@ def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operatio
     assert took < 9  # the mount hangs for 30
 
 
+def test_facts_of_a_mount_that_hangs_are_not_waited_for(safe_dir: Path) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    line = [sys.executable, "-m", "hostprep", "facts", "--json"]
+    with failing_fs.failing_fs(safe_dir / "behind", where=safe_dir) as broken:
+        broken.tell(Rule("*", "getattr", error=None, hang_seconds=30))
+        done = subprocess.run(
+            [*line, str(broken.mount)], capture_output=True, text=True, timeout=20, check=False
+        )
+    assert done.returncode == 4
+    assert json.loads(done.stdout)["error"]["code"] == "no_answer"
+
+
 @pytest.mark.parametrize("operation", ["open", "read"])
 def test_files_that_hang_do_not_keep_the_probe(safe_dir: Path, operation: str) -> None:
     if reason := failing_fs.unavailable():
