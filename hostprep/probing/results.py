@@ -198,10 +198,12 @@ def load(path_or_id: str) -> dict[str, Any]:
     for file in files:
         if file.is_file():
             return _read(file)
-    wanted = os.path.abspath(path_or_id)
-    for result in newest_first():
-        if result.get("path") == wanted:
-            return result
+    named = os.path.abspath(path_or_id)
+    # Kept under the name that the folder really has, as it was measured.
+    for wanted in dict.fromkeys((named, os.path.realpath(named))):
+        for result in newest_first():
+            if result.get("path") == wanted:
+                return result
     raise UsageError(f"there is no earlier probe {path_or_id!r}.", "it is an id, a path or a file")
 
 

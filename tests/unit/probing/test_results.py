@@ -133,6 +133,14 @@ def test_a_broken_file_does_not_hide_the_others() -> None:
     assert results.load("/data")["id"] == kept
 
 
+def test_a_result_is_found_by_a_symlink_to_its_path(tmp_path: Path) -> None:
+    fields = made()
+    fields["path"] = str(tmp_path.resolve() / "data")
+    kept = results.keep(fields)
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    assert results.load(str(tmp_path / "link"))["id"] == kept
+
+
 def test_like_is_compared_with_like() -> None:
     before, now = made(), made()
     results.refuse_unlike(before, now["settings"])
