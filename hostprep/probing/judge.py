@@ -187,6 +187,9 @@ def _missing(measured: Measured) -> tuple[Reason, ...]:
         note = measured.file_note or "no reason given"
         text = f"there was no file for fio to read: {note}"
         reasons.append(Reason("no_file", text, SEQUENTIAL_READS))
+    if measured.dataset_note:
+        text = f"the data set itself was not measured: {measured.dataset_note}"
+        reasons.append(Reason("unreadable", text))
     small = measured.small
     if small is None:
         note = measured.small_note or "none was finished in time"

@@ -239,8 +239,9 @@ class Measured:
     """Everything that was read and measured; the verdict is drawn from it by pure code.
 
     ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
-    ``fio_note`` says why passes are missing, None where none is. ``compressed``: some of the files
-    that were here before are kept compressed, or may be.
+    ``fio_note`` says why passes are missing, None where none is. ``dataset_note`` says why the data
+    set itself could not be read, None where it could. ``compressed``: some of the files that were
+    here before are kept compressed, or may be.
     """
 
     storage: PathStorage
@@ -256,6 +257,7 @@ class Measured:
     small: SmallFiles | None
     small_note: str | None
     dataset: DataSet
+    dataset_note: str | None
     compressed: bool
     memory_bytes: int
     link: PcieLink | None

@@ -39,6 +39,7 @@ from hostprep.probing.model import (
     SmallFiles,
     Target,
 )
+from hostprep.probing.readers import refusal
 from hostprep.units import MIB, format_bytes, format_rate
 
 _FREE_SHARE = 0.5
@@ -50,7 +51,7 @@ _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
 )  # fmt: skip
 _FIO_START_SECONDS = 0.45
 _FIO_LEAST_SECONDS = 0.5
-_ASKED_FILES = 64  # of the data set, whether they are compressed
+_ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
 _SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
@@ -83,11 +84,13 @@ class Phases:
                 folder = stack.enter_context(own_folder(Path(self.path)))
             except OSError as error:
                 note = f"nothing can be written here ({error.strerror})"
-            small, small_note = None, None
+            small, small_note, dataset_note = None, None, None
             if has_data:
                 small = self.read_small(found.sample, "dataset")
                 small_note = "the files here are too large to finish many of them"
             if small is None or small.best.files < small_files.FEWEST_FILES // 2:
+                if has_data:
+                    dataset_note = refusal(found.sample[:_ASKED_FILES], self.part(_EVICT))
                 few = f"fewer than {small_files.FEWEST_FILES} files are here"
                 if folder is not None:
                     small, small_note = self.make_and_read_small(folder)
@@ -127,6 +130,7 @@ class Phases:
             small=small,
             small_note=small_note,
             dataset=dataset,
+            dataset_note=dataset_note,
             compressed=compressed,
             memory_bytes=read_headroom().available_bytes,
             link=self.link,

@@ -167,11 +167,7 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
 
 def _read_whole(name: str, buffer: memoryview, end: float) -> int | None:
     """Return the file's size after reading all of it, None where the time was over before."""
-    flags = os.O_RDONLY | os.O_CLOEXEC
-    try:
-        fd = os.open(name, flags | os.O_NOATIME)  # leave the access time as it is
-    except PermissionError:
-        fd = os.open(name, flags)  # only the owner may
+    fd = _open(name)
     try:
         size = 0
         while got := os.readv(fd, [buffer]):
@@ -181,6 +177,39 @@ def _read_whole(name: str, buffer: memoryview, end: float) -> int | None:
         return size
     finally:
         os.close(fd)
+
+
+def _open(name: str) -> int:
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        return os.open(name, flags | os.O_NOATIME)  # leave the access time as it is
+    except PermissionError:
+        return os.open(name, flags)  # only the owner may
+
+
+def refusal(names: Sequence[str], seconds: float) -> str | None:
+    """Return what to say of files of which half or more cannot be read; None where most can.
+
+    They are tried for at most ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    tried, refused, words = 0, 0, ""
+    for name in names:
+        if time.monotonic() > deadline:
+            break
+        tried += 1
+        try:
+            fd = _open(name)
+            try:
+                os.read(fd, 1)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            refused += 1
+            words = error.strerror or str(error)
+    if not refused or 2 * refused < tried:
+        return None
+    return f"{refused} of {tried} files that were tried cannot be read ({words})"
 
 
 def percentiles(seconds: Sequence[float]) -> Latency:

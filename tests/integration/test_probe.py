@@ -472,6 +472,23 @@ def test_a_mount_that_hangs_is_answered_in_five_seconds(safe_dir: Path, operatio
     assert took < 9  # the mount hangs for 30
 
 
+@pytest.mark.parametrize(("operation", "error"), [("read", errno.EIO), ("open", errno.EACCES)])
+def test_a_data_set_that_cannot_be_read_does_not_pass_by_files_made_beside_it(
+    safe_dir: Path, operation: str, error: int
+) -> None:
+    if reason := failing_fs.unavailable():
+        pytest.skip(reason)
+    behind = small_set(safe_dir / "behind", 60)
+    with failing_fs.failing_fs(behind, where=safe_dir) as broken:
+        broken.tell(Rule("/*.jpg", operation, error=error))
+        done = hostprep(str(broken.mount), "--seconds", "5", "--size", "64M", "--need", "0.001")
+    fields = json.loads(done.stdout)
+    assert (done.returncode, fields["verdict"]) == (4, "INVALID")
+    words = {reason["code"]: reason["message"] for reason in fields["invalid_reasons"]}
+    assert "60 of 60 files that were tried cannot be read" in words["unreadable"]
+    assert os.strerror(error) in words["unreadable"]
+
+
 def test_facts_of_a_mount_that_hangs_are_not_waited_for(safe_dir: Path) -> None:
     if reason := failing_fs.unavailable():
         pytest.skip(reason)

@@ -113,6 +113,7 @@ def measured(**changes: Any) -> Measured:
         small=small_files(),
         small_note=None,
         dataset=DataSet(10_000, True, 1_000_000_000),
+        dataset_note=None,
         compressed=False,
         memory_bytes=16 << 30,
         link=None,
