@@ -112,7 +112,7 @@ def run_undisturbed(
     as with ``run``.
     """
     argv = [os.fsdecode(arg) for arg in args]
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with _scratch() as output, _scratch() as errors:
         held = _HeldSignals(on_interrupt)
         try:
             process = subprocess.Popen(
@@ -134,6 +134,14 @@ def run_undisturbed(
             tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
         )
     return _checked(completed, ok)
+
+
+def _scratch() -> IO[bytes]:
+    """Return an empty file without a name, in memory where no temporary folder can be written."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return os.fdopen(os.memfd_create("hostprep"), "w+b")
 
 
 def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None) -> HostprepError:
@@ -244,7 +252,7 @@ def start(
     asked to stop, and killed where it does not within two seconds.
     """
     argv = [os.fsdecode(arg) for arg in args]
-    with tempfile.TemporaryFile() as errors:
+    with _scratch() as errors:
         held = _HeldSignals()  # between its start and our try, an interruption would orphan it
         try:
             process = subprocess.Popen(

@@ -37,6 +37,18 @@ def started(way: str) -> None:
     )
 
 
+def test_commands_run_where_no_temporary_folder_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "full"))
+    line = ["sh", "-c", "echo said; echo wrong >&2"]
+    done = run_undisturbed(line, wanted_for="test")
+    assert (done.stdout, done.stderr) == ("said\n", "wrong\n")
+    with start(line, wanted_for="test") as running:
+        assert b"".join(running.chunks(timeout_seconds=10)) == b"said\n"
+        assert running.wait().stderr == "wrong\n"
+
+
 @pytest.mark.parametrize("way", ["run", "run_undisturbed", "start"])
 def test_a_command_that_is_there_and_cannot_be_started_is_named(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
