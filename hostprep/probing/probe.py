@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.host.block import locate
+from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
 from hostprep.probing.alive import GONE, NoAnswer, look
 from hostprep.probing.model import (
@@ -35,7 +35,14 @@ def target(path: str) -> Target:
     look(absolute)
     began = time.monotonic()
     version = fio.version()
-    return Target(locate(absolute), version, time.monotonic() - began)
+    storage = locate(absolute)
+    if storage.fstype in MADE_UP:
+        raise UsageError(
+            f"{storage.path} is no storage: the kernel makes up what is read in {storage.fstype}. "
+            "Nothing was measured.",
+            "name a folder on the storage in question",
+        )
+    return Target(storage, version, time.monotonic() - began)
 
 
 def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
