@@ -155,6 +155,10 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
             Reason("holes", "the test file has parts without data, whose reading costs nothing")
         )
     reasons += _too_fast(measured)
+    share = measured.file_cached_share
+    if share is not None and share > _CACHED_AT_MOST:
+        text = f"{share:.0%} of the file that was read stayed in memory: a layer of it is a tmpfs"
+        reasons += [Reason("in_memory", text, of) for of in (SEQUENTIAL_READS, RANDOM_READS)]
     for run in measured.fio:
         what = f"fio ({run.pattern}, depth {run.depth})"
         of = SEQUENTIAL_READS if run.pattern == "read" else RANDOM_READS
@@ -173,7 +177,10 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
             reasons += _held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
-            text = f"{share:.0%} of the small files stayed in memory: a program holds them there"
+            why = "a program holds them there"
+            if measured.storage.storage_class is StorageClass.OVERLAY:
+                why += ", or a layer is a tmpfs"
+            text = f"{share:.0%} of the small files stayed in memory: {why}"
             reasons.append(Reason("in_memory", text, SMALL_FILES))
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
     return tuple(told.values())[::-1]

@@ -40,6 +40,7 @@ from hostprep.probing.model import (
     Target,
 )
 from hostprep.probing.readers import refusal
+from hostprep.system import page_cache
 from hostprep.units import MIB, format_bytes, format_rate
 
 _FREE_SHARE = 0.5
@@ -108,6 +109,7 @@ class Phases:
                 if file is None:
                     note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
             direct = file is not None and reads_directly(file.path)
+            file_share = self.stays_in_memory(file.path) if file else None
             runs, fio_note = self.read_file(file, direct) if file else ((), None)
         here = list(found.sample[:_ASKED_FILES])
         if file is not None and source == "existing":
@@ -125,6 +127,7 @@ class Phases:
             file_bytes=file.size_bytes if file else 0,
             file_note=note,
             layout_holes=file is not None and file.holes,
+            file_cached_share=file_share,
             fio=runs,
             fio_note=fio_note,
             small=small,
@@ -218,6 +221,17 @@ class Phases:
             took = time.monotonic() - begun
             return None, f"only {format_bytes(file.size_bytes)} were written in {took:.1f} s"
         return file, None
+
+    def stays_in_memory(self, path: str) -> float | None:
+        """Return the share of a file of an overlay that cannot be taken out of memory.
+
+        Direct reads come from memory, too, where the layer that holds the file is a tmpfs. Where
+        disks count what they deliver, and on a server, residency says nothing of direct reads.
+        """
+        if self.storage.storage_class is not StorageClass.OVERLAY:
+            return None
+        page_cache.evict(path)
+        return page_cache.resident_share([path])
 
     def tell_bytes(self, size_bytes: int) -> None:
         """Show how much of the test file is there."""

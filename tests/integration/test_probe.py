@@ -291,6 +291,28 @@ def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
     assert measured.seconds < 8
 
 
+def test_a_file_in_memory_says_nothing_of_the_data_below_an_overlay(
+    safe_dir: Path, tmp_path: Path
+) -> None:
+    """As on a host that was booted from an image or a network: what is written goes to a tmpfs."""
+    if locate(str(tmp_path)).storage_class is StorageClass.RAM:
+        pytest.skip("the temporary folder is in memory")
+    point = safe_dir / "point"
+    for name in ("upper", "work", "point"):
+        (safe_dir / name).mkdir()
+    lower = small_set(tmp_path / "data", 60)
+    os.sync()  # an overlay writes nothing out of its lower layers
+    layers = f"lowerdir={lower},upperdir={safe_dir}/upper,workdir={safe_dir}/work"
+    line = ["mount", "-t", "overlay", "-o", layers, "overlay", point]
+    if subprocess.run(line, capture_output=True, check=False).returncode:
+        pytest.skip("no overlay can be mounted here")
+    judgement = judge(measure(point, seconds=5, size_mib=32), None)
+    about = {(reason.code, reason.of) for reason in judgement.invalid}
+    assert {("in_memory", "sequential reads"), ("in_memory", "random reads")} <= about
+    assert ("in_memory", "small files") not in about
+    assert judgement.verdict == "INVALID"
+
+
 def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Path) -> None:
     subprocess.run(["mount", "-t", "ramfs", "volume", safe_dir], check=True)
     measured = measure(safe_dir, seconds=5, size_mib=48)

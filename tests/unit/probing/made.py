@@ -108,6 +108,7 @@ def measured(**changes: Any) -> Measured:
         file_bytes=1 << 30,
         file_note=None,
         layout_holes=False,
+        file_cached_share=None,
         fio=ARM_RUNS,
         fio_note=None,
         small=small_files(),
