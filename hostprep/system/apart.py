@@ -74,6 +74,7 @@ def _work(work: Callable[[Callable[[Any], None]], Any], pipe: Connection) -> Non
     try:
         hold_only(pipe.fileno())
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent tells us
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and when its terminal is closed, it ends
         signal.signal(signal.SIGTERM, _stop)
         end_with_parent(signal.SIGTERM)
         try:

@@ -241,3 +241,28 @@ def test_an_interruption_leaves_nothing_behind(
     assert words.strip().splitlines() == ["hostprep: interrupted."]
     assert list(data.iterdir()) == []
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    pid_file = tmp_path / "pid"
+    env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=env,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not pid_file.exists() or not pid_file.read_text().strip():
+            assert time.monotonic() < deadline, "fio was never started"
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGHUP)  # the child that measures gets it, too
+        process.wait(20)
+    while list(data.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(data.iterdir()) == []
+    assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
