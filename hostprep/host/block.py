@@ -266,6 +266,9 @@ def classify(disk: Device) -> tuple[StorageClass, str]:
             return StorageClass.NETWORK, f"{what} is reached over a network"
         case Transport.NVME:
             return StorageClass.NVME, f"{what} is an NVMe drive"
+        case Transport.FIBRE_CHANNEL:
+            # Arrays of flash, too, mostly say that their volumes rotate.
+            return StorageClass.UNKNOWN, f"{what} is an array's volume, which hides its disks"
         case Transport.MMC:
             return StorageClass.UNKNOWN, f"{what} is a flash card, of unknown quality"
         case Transport.USB | Transport.SATA | Transport.SCSI:

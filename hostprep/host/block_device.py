@@ -20,6 +20,7 @@ class Transport(StrEnum):
     FABRIC = "nvme-fabric"
     SATA = "sata"
     SCSI = "scsi"
+    FIBRE_CHANNEL = "fibre-channel"
     USB = "usb"
     MMC = "mmc"
     VIRTIO = "virtio"
@@ -56,10 +57,12 @@ class Device:
 # and Google's "nvme_card0" are real local flash and are missing here on purpose.
 _VIRTUAL_MODEL = re.compile(
     r"QEMU|VBOX|VMware|Virtual[ _]Disk|Virtual[ _]disk|PersistentDisk|nvme_card-pd"
-    r"|Amazon Elastic Block Store|MSFT NVMe Accelerator|ORACLE *BlockVolume|BHYVE|Xen",
+    r"|Amazon Elastic Block Store|Alibaba Cloud Elastic Block Storage|MSFT NVMe Accelerator"
+    r"|ORACLE *BlockVolume|BHYVE|Xen",
 )
 _PLACES = (
     (re.compile(r"/session\d+/"), Transport.NETWORK),  # iSCSI
+    (re.compile(r"/rport-\d+:"), Transport.FIBRE_CHANNEL),
     (re.compile(r"/virtio\d+/"), Transport.VIRTIO),
     (re.compile(r"/(?:vbd-\d+|VMBUS:[^/]*|vmbus_[^/]*)/"), Transport.HYPERVISOR),
     (re.compile(r"/usb\d+/"), Transport.USB),

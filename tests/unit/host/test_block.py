@@ -42,9 +42,11 @@ def on(host: str, path: str) -> PathStorage:
         ("container-overlay", "/data", "nvme", ["nvme0n1"]),
         ("cloud-virtual-disk", "/", "virtual", ["vda"]),
         ("cloud-virtual-disk", "/ebs", "virtual", ["nvme0n1"]),
+        ("cloud-virtual-disk", "/essd", "virtual", ["nvme2n1"]),
         ("cloud-virtual-disk", "/scratch", "nvme", ["nvme1n1"]),
         ("cloud-virtual-disk", "/pd", "virtual", ["sda"]),
         ("cloud-virtual-disk", "/shared", "virtual", []),
+        ("san-server", "/data", "unknown", ["sda", "sdb"]),
     ],
 )
 def test_class_and_disks_of_a_path(host: str, path: str, expected: str, disks: list[str]) -> None:
@@ -84,6 +86,13 @@ def test_virtio_that_claims_to_rotate_is_virtual_and_both_are_said() -> None:
     assert storage.storage_class is StorageClass.VIRTUAL
     assert storage.disks[0].rotational_says_kernel is True
     assert "claim: it rotates" in storage.reason
+
+
+def test_an_arrays_volume_that_claims_to_rotate_is_not_taken_for_an_arm() -> None:
+    storage = on("san-server", "/data")
+    assert [device.kind for device in storage.devices] == ["multipath", "disk", "disk"]
+    assert all(disk.rotational_says_kernel for disk in storage.disks)
+    assert "an array's volume" in storage.reason
 
 
 def test_zfs_counts_the_partition_and_not_the_labelled_whole_disk_twice() -> None:
