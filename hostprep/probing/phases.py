@@ -179,9 +179,11 @@ class Phases:
         try:
             names = small_files.make_files(place, self.room(_MADE_SHARE), self.part(_MAKE))
         except OSError as error:
+            shutil.rmtree(place, ignore_errors=True)  # it may have taken the last inodes
             return None, f"none could be made here ({error.strerror})"
         if len(names) < small_files.FEWEST_FILES:
-            return None, "there is no room to make some"
+            shutil.rmtree(place, ignore_errors=True)
+            return None, "there is no room, or no time, to make some"
         small = self.read_small(names, "made")
         shutil.rmtree(place, ignore_errors=True)  # its room is the large file's now
         return small, None

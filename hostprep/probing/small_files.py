@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import random
@@ -48,7 +49,8 @@ class Budget:
 def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> tuple[str, ...]:
     """Make up to 3,000 files of the sizes of photographs, within both budgets; shuffled names.
 
-    OSError where the file system refuses.
+    OSError where the file system refuses; but where it is full, of inodes for example, those that
+    it took will do, if there are enough.
     """
     chance = random.Random(seed)
     deadline = time.monotonic() + seconds
@@ -63,13 +65,18 @@ def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> 
             break
         start = chance.randrange(MIB)
         name = folder / f"{len(names):05d}"
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, pool[start : start + size])
-            if len(names) % 64 == 0:
-                os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
-        finally:
-            os.close(fd)
+            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, pool[start : start + size])
+                if len(names) % 64 == 0:
+                    os.fdatasync(fd)  # on a slow disk the time must not be owed at the end
+            finally:
+                os.close(fd)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or len(names) < FEWEST_FILES:
+                raise
+            break
         names.append(str(name))
         used += size
     chance.shuffle(names)

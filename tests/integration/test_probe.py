@@ -313,6 +313,17 @@ def test_a_file_in_memory_says_nothing_of_the_data_below_an_overlay(
     assert judgement.verdict == "INVALID"
 
 
+@pytest.mark.parametrize(("inodes", "small"), [(60, True), (30, False)])
+def test_a_file_system_short_of_inodes_is_measured_as_far_as_they_go(
+    safe_dir: Path, inodes: int, small: bool
+) -> None:
+    options = f"size=256m,nr_inodes={inodes}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "volume", safe_dir], check=True)
+    measured = measure(safe_dir, seconds=5, size_mib=48)
+    assert measured.sequential is not None and measured.file_source == "made"
+    assert (measured.small is not None) is small
+
+
 def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Path) -> None:
     subprocess.run(["mount", "-t", "ramfs", "volume", safe_dir], check=True)
     measured = measure(safe_dir, seconds=5, size_mib=48)
