@@ -36,7 +36,8 @@ class Device:
     ``kind`` is disk, part, crypt, lvm, raid, multipath, dm, bcache, loop or ram. ``label`` is the
     device mapper's name or the level of a RAID. ``virtual`` is a disk that a hypervisor presents:
     what is under it cannot be known from inside, whatever ``rotational_says_kernel`` claims.
-    ``backing`` is the file of a loop device.
+    ``backing`` is the file of a loop device, which is ``cached`` where it reads that file through
+    the page cache: then its counters tell nothing of the storage below.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Device:
     readahead_bytes: int | None = None
     size_bytes: int | None = None
     backing: str | None = None
+    cached: bool = False
 
 
 # What hypervisors and clouds call the disks that they present. "Amazon EC2 NVMe Instance Storage"
@@ -168,6 +170,7 @@ def read_device(folder: Path) -> Device:
         readahead_bytes=None if readahead is None else readahead * 1024,
         size_bytes=None if sectors is None else sectors * 512,  # sectors of 512 whatever the disk's
         backing=_read(folder / "loop/backing_file"),
+        cached=_read(folder / "loop/dio") == "0",
     )
 
 

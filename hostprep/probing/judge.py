@@ -154,6 +154,13 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         reasons.append(
             Reason("holes", "the test file has parts without data, whose reading costs nothing")
         )
+    # Where the disks below a loop device are seen, what they delivered tells.
+    for device in measured.storage.disks or measured.storage.devices:
+        if device.cached:
+            text = (
+                f"{device.name} reads its file through the page cache, which nobody can look into"
+            )
+            reasons.append(Reason("buffered", text))
     reasons += _too_fast(measured)
     share = measured.file_cached_share
     if share is not None and share > _CACHED_AT_MOST:

@@ -270,6 +270,21 @@ def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -
     assert judgement.verdict == "INVALID"
 
 
+def test_a_cache_below_a_loop_device_whose_file_is_not_seen_is_not_believed(
+    safe_dir: Path, tmp_path: Path
+) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, point = tmp_path / "image", safe_dir / "point"
+    point.mkdir()
+    loops.make_filesystem(image, "ext4", 96 * MIB)
+    with loops.loop_mount(image, point, "ext4"):
+        image.unlink()
+        judgement = judge(measure(point, seconds=5, size_mib=32), None)
+    assert ("buffered", None) in {(reason.code, reason.of) for reason in judgement.invalid}
+    assert judgement.verdict == "INVALID"
+
+
 @pytest.mark.timed
 def test_memory_is_memory_and_the_budget_of_space_holds(safe_dir: Path) -> None:
     options = "size=256m"
