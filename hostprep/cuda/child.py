@@ -128,10 +128,12 @@ class _Run:
             self._trace = replace(self._trace, missing=(*missing, (name, error.message)))
         except Exception as error:  # the other stages still have something to say
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
+            # What follows the first line is torch's advice on debugging kernels of one's own.
+            why = (name, kind + str(error).partition("\n")[0])
             if isinstance(error, OSError) or lacks_memory(error):
-                self._trace = replace(self._trace, missing=(*missing, (name, f"{kind}{error}")))
+                self._trace = replace(self._trace, missing=(*missing, why))
             else:
-                self._trace = replace(self._trace, failed=(*failed, (name, f"{kind}{error}")))
+                self._trace = replace(self._trace, failed=(*failed, why))
         _say("trace", trace=asdict(self._trace))
 
     def _copies(self) -> dict[str, Any]:

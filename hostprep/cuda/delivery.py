@@ -146,7 +146,8 @@ def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefet
     except RuntimeError as error:
         if lacks_memory(error):
             raise  # no fault of the delivery
-        return DeliveryTrace(case.name, came, expected, values, None, str(error))
+        problem = str(error).partition("\n")[0]  # then comes torch's advice on debugging kernels
+        return DeliveryTrace(case.name, came, expected, values, None, problem)
     return DeliveryTrace(case.name, came, expected, values, int(wrong.item()))
 
 

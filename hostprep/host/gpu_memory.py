@@ -8,6 +8,7 @@ def lacks_memory(error: Exception) -> bool:
 
     By its words: torch has a class for its caching allocator alone. What the driver says, who locks
     pages, and cuBLAS and cuDNN, which allocate by themselves, comes as any other RuntimeError.
+    cuDNN 9 has names of its own (cudnn_graph.h): ...HOST_ALLOCATION_FAILED, ...DEVICE_...
     """
-    words = ("out of memory", "STATUS_ALLOC_FAILED")
+    words = ("out of memory", "STATUS_ALLOC_FAILED", "_ALLOCATION_FAILED")
     return isinstance(error, RuntimeError) and any(each in str(error) for each in words)

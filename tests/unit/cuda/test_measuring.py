@@ -51,6 +51,14 @@ GPU = Gpu(
 # What torch says of a machine without an accelerator is no news here.
 pytestmark = pytest.mark.filterwarnings("ignore:.pin_memory. argument is set")
 
+# As torch says it, all of it.
+ILLEGAL_ACCESS = """CUDA error: an illegal memory access was encountered
+Search for `cudaErrorIllegalAddress' in CUDA's documentation for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below
+might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
 NVML = Nvml(None, None, "made", "made", (12, 6), (GPU,))
 
 
@@ -135,6 +143,15 @@ def test_one_wrong_value_is_seen(cuda: VirtualCuda, small: None, form: str) -> N
     bench = Bench(0)
     cuda.spoil = cuda.copies + 20
     assert delivery.check(bench, delivery.Case("x", form=form)).mismatches == 1
+
+
+def test_what_cuda_says_of_a_broken_delivery_is_one_line(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(0)
+    monkeypatch.setattr(delivery, "_scribble", raising(torch.AcceleratorError(ILLEGAL_ACCESS)))
+    trace = delivery.check(bench, delivery.Case("x"))
+    assert trace.problem == "CUDA error: an illegal memory access was encountered"
 
 
 def test_a_loader_that_fails(cuda: VirtualCuda, small: None) -> None:
@@ -238,13 +255,13 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     assert len(late.missing) == 6
     assert verdict(judge(late)) is Status.SKIP
 
-    broken = raising(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    broken = raising(torch.AcceleratorError(ILLEGAL_ACCESS))
     monkeypatch.setattr(delivery, "check", broken)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.missing == () and dict(trace.failed).keys() == {"delivery"}
     found = {check.name: check for check in judge(trace)}
     assert found["stage.delivery"].status is Status.ERROR
-    assert "illegal memory access" in found["stage.delivery"].message
+    assert found["stage.delivery"].message.endswith("an illegal memory access was encountered")
     assert "stage.flatness" not in found
 
     monkeypatch.setattr(Bench, "sweep", broken)
@@ -264,6 +281,7 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
         # Of page-locked memory, and of what the libraries take by themselves.
         torch.AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
     ],
     ids=lambda error: type(error).__name__,
 )
