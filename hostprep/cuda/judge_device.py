@@ -142,7 +142,8 @@ def _link(subject: str, device: DeviceTrace) -> Check:
 
 
 def _both(generation: int | None, width: int | None) -> tuple[int, int] | None:
-    return None if generation is None or width is None else (generation, width)
+    """Return the link, None where it is not known; of a GPU on no bus some drivers say 0."""
+    return (generation, width) if generation and width else None
 
 
 def _clocks(subject: str, device: DeviceTrace) -> Check:

@@ -146,6 +146,13 @@ def test_a_link_below_what_it_could_be_is_named() -> None:
     assert check.message == "PCIe 4.0 x8 under load; it could do 4.0 x16"
 
 
+def test_a_link_of_no_width_is_one_that_is_not_known() -> None:
+    device = made.device(link_generation=0, link_width=0)
+    found = checks(made.trace(device=device))
+    assert found["device.link"].status is found["copy.bandwidth"].status is Status.WARN
+    assert "does not say" in found["device.link"].message
+
+
 def test_a_link_that_is_more_than_the_most_is_no_less() -> None:
     device = made.device(link_generation=5, max_link_generation=4)
     assert checks(made.trace(device=device))["device.link"].status is Status.PASS
