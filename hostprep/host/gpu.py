@@ -143,8 +143,11 @@ def nvml_held() -> Iterator[None]:
     one to three seconds to start it for the next (NVIDIA, Driver Persistence). Where there is no
     NVML nothing is held.
     """
-    import pynvml
-
+    try:
+        import pynvml
+    except ImportError:
+        yield
+        return
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

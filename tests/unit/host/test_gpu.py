@@ -75,6 +75,17 @@ def test_what_is_held_stays_open_when_others_have_asked(tmp_path: Path) -> None:
     assert held == "Uninitialized"
 
 
+def test_without_its_package_nvml_is_not_asked_and_nothing_breaks(tmp_path: Path) -> None:
+    (tmp_path / "pynvml.py").write_text("raise ImportError('not here')\n")
+    root = Path(__file__).parents[3]
+    told = ask(
+        {"PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        "import json\nfrom hostprep.host.gpu import nvml_held, read_nvml\n"
+        "with nvml_held():\n    print(json.dumps(read_nvml().problem))",
+    )
+    assert told == "nvidia-ml-py is not installed"
+
+
 def test_two_devices_with_what_each_of_them_says(tmp_path: Path) -> None:
     found = ask(fake_nvml.build(tmp_path, DEVICES=2, BUSY=30, PROCESSES=2))
     assert found["code"] is None and found["problem"] is None
