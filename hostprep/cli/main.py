@@ -16,8 +16,25 @@ from typing import NoReturn
 
 from hostprep.cli.output import emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError
+from hostprep.system.python import pip_line
 
 _COLLECT_AFTER = 50_000
+# The modules of what pyproject.toml has as dependencies, and of what Typer needs to start; and the
+# packages that have them.
+_PACKAGES = {
+    "typer": "typer",
+    "click": "click",
+    "shellingham": "shellingham",
+    "annotated_doc": "annotated-doc",
+    "typing_extensions": "typing-extensions",
+    "rich": "rich",
+    "psutil": "psutil",
+    "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml",
+    "pydantic": "pydantic",
+    "xxhash": "xxhash",
+    "jinja2": "jinja2",
+}
 
 
 def main() -> NoReturn:
@@ -112,6 +129,9 @@ def run(argv: list[str]) -> int:
             return 0
         raise
     except Exception as error:
+        if lacking := _lacking(error):  # it may be Typer itself
+            emit_error(command, lacking, as_json=as_json)
+            return lacking.exit_code
         import typer
 
         if isinstance(error, typer.Exit):
@@ -135,6 +155,20 @@ def run(argv: list[str]) -> int:
         return unexpected.exit_code
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def _lacking(error: Exception) -> HostprepError | None:
+    """Return what to say where Python lacks a package that hostprep is declared to need.
+
+    As where it runs from a checkout, in an environment that was made for something else.
+    """
+    name = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if name not in _PACKAGES:
+        return None
+    return HostprepError(
+        f"this Python has no module {name}, which hostprep needs.",
+        f"{pip_line(_PACKAGES[name])}, or hostprep in an environment of its own",
+    )
 
 
 def _nowhere(error: Exception) -> HostprepError | None:

@@ -31,6 +31,37 @@ def test_help_lists_what_is_not_hidden() -> None:
     assert listed == [name for name, command in COMMANDS.items() if not command.hidden]
 
 
+@pytest.mark.parametrize(
+    ("module", "package", "words"),
+    [
+        ("typer", "typer", ("facts", "--json")),
+        ("shellingham", "shellingham", ("facts", "--json")),
+        ("xxhash", "xxhash", ("check", "--only", "HP050", "--json")),
+        ("yaml", "pyyaml", ("spec", "check", "a.yml", "--json")),
+    ],
+)
+def test_a_python_that_lacks_a_package_is_told_which(
+    module: str, package: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text(
+        f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
+    )
+    (tmp_path / "a.yml").write_text("{}\n")
+    root = Path(hostprep.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert f"no module {module}," in error["message"]
+    assert f"pip install {package}," in error["hint"]
+
+
 @pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
 def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
