@@ -3,11 +3,14 @@
 Streams, events, spinning kernels and copies take the time that a model gives them; the clock is
 made, and so is whatever is measured with it. It shows that the instrument reads the model right
 (overlap where the model overlaps, none where it does not), and nothing about any real device.
-Contents are really copied, at once.
+Contents are really copied, at once. Whoever calls ``torch.cuda`` otherwise than its signatures
+allow fails here too.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -36,7 +39,8 @@ class VirtualCuda:
         self.default = _Stream(self)
         self.streams = [self.default]
         self.current = self.default
-        self._patch(patch)
+        self._patch_tensors(patch)
+        self._patch_cuda(patch)
 
     def work(self, engine: str, seconds: float, *, holds_host: bool = False) -> None:
         """Queue work in the current stream."""
@@ -51,7 +55,8 @@ class VirtualCuda:
         at = tensor.untyped_storage().data_ptr()
         return any(at == other.untyped_storage().data_ptr() for other in self.pinned)
 
-    def _patch(self, patch: pytest.MonkeyPatch) -> None:
+    def _patch_tensors(self, patch: pytest.MonkeyPatch) -> None:
+        """Have the device's tensors be the CPU's."""
         real_device, real_copy, real_empty = torch.device, torch.Tensor.copy_, torch.empty
 
         class Kind(type):
@@ -84,13 +89,15 @@ class VirtualCuda:
         patch.setattr(torch, "mm", mm)
         patch.setattr(torch, "rand", lambda *size, device: real_empty(*size))
         patch.setattr(torch.Tensor, "copy_", copy_)
+
+    def _patch_cuda(self, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor: self._pin(tensor.clone()))
         patch.setattr(torch.Tensor, "is_pinned", lambda tensor: self.is_pinned(tensor))
         properties = SimpleNamespace(
             name="Virtual GPU", major=0, minor=0, total_memory=1 << 30, uuid=UUID
         )
         for name, value in {
-            "Stream": lambda _: self._new_stream(),
+            "Stream": lambda device=None, priority=0: self._new_stream(),
             "Event": lambda enable_timing=False: _Event(self),
             "stream": self._in_stream,
             "current_stream": lambda _=None: self.current,
@@ -106,7 +113,7 @@ class VirtualCuda:
             "get_device_properties": lambda _: properties,
             "get_device_name": lambda _: properties.name,
         }.items():
-            patch.setattr(torch.cuda, name, value)
+            patch.setattr(torch.cuda, name, _as_torch_has_it(getattr(torch.cuda, name), value))
 
     def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
         self.pinned.append(tensor)  # kept, so that no other tensor gets its address
@@ -126,6 +133,19 @@ class VirtualCuda:
             yield
         finally:
             self.current = before
+
+
+def _as_torch_has_it(real: Any, made: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``made``, callable as ``real`` is: torch has the signatures in builds without CUDA."""
+    signature = inspect.signature(real.__new__ if isinstance(real, type) else real)
+    unbound = (real,) if isinstance(real, type) else ()
+
+    @functools.wraps(made)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        signature.bind(*unbound, *args, **kwargs)
+        return made(*args, **kwargs)
+
+    return checked
 
 
 class _Stream:
