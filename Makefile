@@ -40,14 +40,9 @@ test: $(DEV)  ## Everything: linters, unit, command line and integration tests
 	@$(MAKE) --no-print-directory lint
 	@scripts/test.sh
 
-# With another torch than pip's: `make test-gpu PY=python3 DEV=`, where pytest, pytest-timeout and
-# what pyproject.toml has as dependencies are installed beside it. Both halves run, whatever the
-# first one finds: a machine with a GPU may be at hand only once.
+# With another torch than pip's: `make test-gpu PY=python3 DEV=`; it says what is missing there.
 test-gpu: $(DEV)  ## The prefetcher and `hostprep verify` on a real GPU; writes a transcript
-	status=0; \
-	$(PY) -m pytest tests/gpu/test_verify_gpu.py || status=$$?; \
-	$(PY) -m pytest tests/gpu --ignore tests/gpu/test_verify_gpu.py || status=$$?; \
-	exit $$status
+	@$(PY) scripts/test_gpu.py
 
 bench: $(DEV)  ## Compare staging with its peers; writes benchmarks/README.md (takes long)
 	@scripts/setup.sh --bench-tools

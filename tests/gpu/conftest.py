@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.transcript import verify
+
 # Where hostprep is not installed, as beside a torch that is another's: the processes of `verify`
 # and `check` import nothing from the current directory.
 os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -19,4 +21,5 @@ def a_gpu_is_here() -> None:
     import torch
 
     if not torch.cuda.is_available():
-        pytest.fail("there is no CUDA here, and these tests are about nothing else", pytrace=False)
+        said = verify("--quick").stdout  # why it does not start, which nobody may come to ask again
+        pytest.exit(f"these tests need CUDA, which is not here:\n{said}", 1)

@@ -1,0 +1,115 @@
+"""`hostprep verify` on the device; its whole output becomes a transcript.
+
+Needs no pytest: `python3 -m tests.gpu.transcript`. ``HOSTPREP_TRANSCRIPTS`` names another folder
+for the transcripts, ``HOSTPREP_COMMIT`` the commit where there is no repository to ask.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TRANSCRIPTS = Path(
+    os.environ.get("HOSTPREP_TRANSCRIPTS") or ROOT / "docs" / "verify-transcripts"
+).resolve()
+GOOD = (0, 3, 4)
+LONGEST_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Both runs as they were, and what they are in: FILE.txt and FILE.json."""
+
+    text: subprocess.CompletedProcess[str]
+    answer: subprocess.CompletedProcess[str]
+    file: Path
+
+
+def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command from this checkout; one that does not end is killed, and keeps its words."""
+    # Where hostprep is not installed its own processes import nothing from the current directory.
+    folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "hostprep", "verify", *arguments]
+    try:
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_SECONDS,
+            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(folders)},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        words = f"{_text(late.stderr)}\nIt did not end in {LONGEST_SECONDS} s, and was killed.\n"
+        return subprocess.CompletedProcess(command, -9, _text(late.stdout), words)
+
+
+def _text(said: Any) -> str:
+    """Return what came before the end, which is bytes whatever was asked for."""
+    return said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+
+
+def record() -> Recorded:
+    """Run the whole test twice, as text and as JSON, and keep both as they came."""
+    now = datetime.now(UTC)
+    TRANSCRIPTS.mkdir(parents=True, exist_ok=True)  # what cannot be kept need not be run
+    text, answer = verify(), verify("--json")
+    name = f"{now:%Y-%m-%d-%H%M}-{_device(answer.stdout)}"
+    file = TRANSCRIPTS / name
+    Path(f"{file}.json").write_text(answer.stdout)
+    Path(f"{file}.txt").write_text(
+        f"$ hostprep verify    # {now:%Y-%m-%d %H:%M} UTC, commit {_commit()}, exit status"
+        f" {text.returncode}\n{text.stdout}{text.stderr}"
+    )
+    return Recorded(text, answer, file)
+
+
+def _commit() -> str:
+    if told := os.environ.get("HOSTPREP_COMMIT"):
+        return told
+    try:
+        asked = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return "unknown"
+    return asked.stdout.strip() or "unknown"
+
+
+def _device(answer: str) -> str:
+    """Return a device's name as part of a file's, from what ``verify --json`` printed."""
+    try:
+        found: Any = json.loads(answer)
+        said = found["traces"][0]["device"] or found["survey"]["nvml"]["gpus"][0]
+        name = str(said["name"])
+    except (ValueError, LookupError, TypeError):
+        name = "unknown"
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-") or "unknown"
+
+
+def main() -> int:
+    """Record, and print what is to be read; its exit status is that of the run as text."""
+    with tempfile.TemporaryDirectory() as state:  # no result of the machine's own
+        os.environ["HOSTPREP_STATE_DIR"] = state
+        recorded = record()
+    sys.stdout.write(Path(f"{recorded.file}.txt").read_text())
+    sys.stdout.write(f"kept: {recorded.file}.txt and .json\n")
+    return recorded.text.returncode if recorded.text.returncode in range(256) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
