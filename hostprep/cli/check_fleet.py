@@ -116,7 +116,7 @@ def render_fleet(form: Format, fleet: dict[str, Any]) -> str:
         case Format.JUNIT:
             from hostprep.readiness.formats.junit import junit
 
-            return junit(reports)
+            return printed(junit(reports))
         case Format.PROMETHEUS:
             from hostprep.readiness.formats.prometheus import prometheus
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
+from hostprep.errors import one_line
+
 
 class Format(StrEnum):
     """How a report is written. JSON is the contract, and text belongs to the command line."""
@@ -19,16 +21,18 @@ class Format(StrEnum):
 
 
 def render(form: Format, report: dict[str, Any]) -> str:
-    """Return the report in a format that is a file, not text for a terminal or JSON.
-
-    Bytes of names that are no UTF-8 appear as ``\\udcXX`` where the format has no word for them.
-    """
+    """Return the report in a format that is a file, not text for a terminal or JSON."""
     return printed(_render(form, report))
 
 
 def printed(text: str) -> str:
-    """Return ``text`` as a file can hold it."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Return ``text`` as a file can hold it and a terminal show it.
+
+    Names come from strangers: bytes that are no UTF-8 appear as ``\\udcXX``, control characters and
+    what turns the direction of a line as escapes too.
+    """
+    lines = text.split("\n")
+    return "\n".join(line if line.isprintable() else one_line(line) for line in lines)
 
 
 def _render(form: Format, report: dict[str, Any]) -> str:

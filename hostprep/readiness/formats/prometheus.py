@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hostprep.readiness.formats import printed
 from hostprep.readiness.report import ORDER
 
 
@@ -53,6 +54,6 @@ def _family(name: str, text: str, samples: list[tuple[dict[str, str], float]]) -
 
 
 def _escape(value: str) -> str:
-    # An undecodable byte of a name is no UTF-8, which the format wants.
-    clean = value.encode("utf-8", "replace").decode()
-    return clean.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # Bytes that are no UTF-8 stay apart: of two series with the same labels a collector takes none,
+    # nor anything else of the file.
+    return printed(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

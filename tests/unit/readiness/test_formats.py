@@ -140,6 +140,24 @@ def test_prometheus_is_read_back() -> None:
     assert '</script>|a"b\\c`' in hostile.labels["subject"]
 
 
+def test_names_that_differ_in_bytes_that_are_no_text_are_series_of_their_own() -> None:
+    """Of two with the same labels node_exporter takes neither, nor anything else of the file."""
+    names = ("/a\udcff", "/a\udcfe", "/a\ufffd", "/a?", "/a\n", "/a\r", "/a\x1b[31m")
+    text = render(Format.PROMETHEUS, report([result("HP010", Status.PASS, n, ".") for n in names]))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    samples = families["hostprep_check_status"].samples
+    assert len({sample.labels["subject"] for sample in samples}) == len(names)
+
+
+@pytest.mark.parametrize("form", [form for form in Format if form not in ("json", "text")])
+def test_no_format_rewrites_the_terminal_that_shows_it(form: Format) -> None:
+    odd = "/data/\x1b[2J\x9b31m\u202eevil\udcff\ttab"
+    fields = report([result("HP012", Status.FAIL, odd, f"{odd} is gone.", remedy=Remedy((), odd))])
+    text = render(form, fields)
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.encode().decode() == text
+
+
 def test_prometheus_tells_hosts_apart() -> None:
     text = prometheus([report(host="one"), report(host="two")])
     families = {family.name: family for family in text_string_to_metric_families(text)}
