@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from errno import EACCES, EOPNOTSUPP, EPERM
@@ -240,9 +241,9 @@ class Context:
         return self._answers.once("euid", os.geteuid)
 
     @property
-    def cwd(self) -> str:
-        """Return the directory in which the command was started."""
-        return self._answers.once("cwd", os.getcwd)
+    def cwd(self) -> str | None:
+        """Return the directory in which the command was started, None where it was removed."""
+        return self._answers.once("cwd", _here)
 
     @property
     def state_dir(self) -> str:
@@ -335,6 +336,12 @@ class Context:
             refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
             hint = "run it as root" if refused else "see whether it is there, and readable"
             raise CannotTell(f"{name}: {error}.", hint) from None
+
+
+def _here() -> str | None:
+    with suppress(FileNotFoundError):
+        return os.getcwd()
+    return None
 
 
 def _space(path: str) -> dict[str, int]:

@@ -6,7 +6,6 @@ One that fails or hangs is UNKNOWN, and takes no other with it.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from hostprep.errors import HostprepError
 from hostprep.readiness.context import FULL_SECONDS, Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Level, Remedy, Result, Status
+from hostprep.readiness.side_by_side import begin
 
 
 class Observer(Protocol):
@@ -83,10 +83,7 @@ def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:
 
 def _start(check: Check[Any], context: Context) -> queue.SimpleQueue[tuple[Finding, ...]]:
     answer: queue.SimpleQueue[tuple[Finding, ...]] = queue.SimpleQueue()
-    # A daemon, so that one that hangs in the kernel does not keep the command from ending.
-    threading.Thread(
-        target=lambda: answer.put(run_check(check, context)), name=check.code, daemon=True
-    ).start()
+    begin(lambda: answer.put(run_check(check, context)), name=check.code)
     return answer
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
+from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
 from hostprep.staging.record.records import Record
@@ -22,10 +22,6 @@ from hostprep.staging.status import DatasetStatus
 _REACH_SECONDS = {Level.QUICK: 1.0, Level.FULL: 10.0}
 COMPARE_SECONDS = {Level.QUICK: 0.7, Level.FULL: 30.0}
 _OVERHEAD_SECONDS = {Level.QUICK: 0.5, Level.FULL: 10.0}
-_MOST_AT_ONCE = 32
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +147,6 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
         )
     origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)
     return tuple(look(origin=origin) for look, origin in zip(looks, origins, strict=True))
-
-
-def at_once(question: Callable[[Item], Answer], items: Sequence[Item]) -> tuple[Answer, ...]:
-    """Return the answers to ``question`` for all items, asked at the same time."""
-    if not items:
-        return ()
-    with ThreadPoolExecutor(min(len(items), _MOST_AT_ONCE)) as pool:
-        return tuple(pool.map(question, items))
 
 
 def none_to_judge(

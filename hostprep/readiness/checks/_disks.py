@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +11,7 @@ from hostprep.errors import HostprepError
 from hostprep.host.block import PathStorage, StorageClass, classify, locate
 from hostprep.host.block_device import Device
 from hostprep.readiness.context import Context
+from hostprep.readiness.side_by_side import at_once
 from hostprep.system.typed_json import from_json
 
 _PATIENCE_SECONDS = 1.0
@@ -52,9 +52,9 @@ def seats(context: Context) -> tuple[Seat, ...]:
         if dataset.to is not None:
             wanted[dataset.to] = Role.TARGET
     if not wanted:
-        wanted = {context.cwd: Role.HERE, "/": Role.HERE}
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        return tuple(pool.map(lambda item: _seat(context, *item), wanted.items()))
+        here = context.cwd
+        wanted = {"/": Role.HERE} if here is None else {here: Role.HERE, "/": Role.HERE}
+    return at_once(lambda item: _seat(context, *item), tuple(wanted.items()))
 
 
 def _seat(context: Context, path: str, role: Role) -> Seat:

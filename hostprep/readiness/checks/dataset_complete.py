@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from hostprep.readiness.checks._datasets import (
     Compared,
     DatasetLook,
-    at_once,
     cannot_compare,
     compared,
     comparison,
@@ -19,6 +18,7 @@ from hostprep.readiness.checks._datasets import (
 from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Severity, Status
+from hostprep.readiness.side_by_side import at_once
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.units import format_count
 

@@ -9,7 +9,6 @@ from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import (
     Compared,
     DatasetLook,
-    at_once,
     cannot_compare,
     compared,
     comparison,
@@ -21,6 +20,7 @@ from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote
+from hostprep.readiness.side_by_side import at_once
 from hostprep.staging.inspection import Inspected, inspect_source
 
 

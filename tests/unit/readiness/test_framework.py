@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
+from hostprep.readiness.checks._disks import seats
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -27,6 +28,7 @@ from hostprep.readiness.model import (
 )
 from hostprep.readiness.registry import collect, find, select
 from hostprep.readiness.runner import run_check, run_checks
+from hostprep.readiness.side_by_side import at_once
 
 FINE = Finding(Status.PASS, "host", "all is well.")
 
@@ -181,6 +183,37 @@ def test_a_check_that_hangs_is_left_behind() -> None:
     assert [each.status for each in results] == [Status.UNKNOWN, Status.PASS]
     assert "no answer within 0.2 s" in results[0].finding.message
     assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("allowed", [0, 2])
+def test_where_no_further_thread_may_be_checks_run_in_turn(
+    allowed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `ulimit -u` or pids.max, which count threads, and with `ulimit -v`."""
+    start, begun = threading.Thread.start, []
+
+    def refuse(thread: threading.Thread) -> None:
+        begun.append(thread)
+        if len(begun) > allowed:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    spread = check("HP009", lambda context: at_once(str, range(9)))
+    checks = [*(check(f"HP00{number}") for number in range(4)), spread]
+    results = run_checks(checks, Context(), Listener())
+    assert [each.status for each in results] == [Status.PASS] * 5
+    assert at_once(str, (1, 2, 3)) == ("1", "2", "3")
+
+
+def test_a_current_directory_that_was_removed_is_none_to_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert [seat.path for seat in seats(Context())] == ["/"]
 
 
 def test_with_full_a_quick_check_has_more_time() -> None:
