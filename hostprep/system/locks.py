@@ -59,7 +59,8 @@ def lock(
                 break
             except OSError as error:
                 if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
-                    raise
+                    # No locks on this file system, such as Lustre without `flock`.
+                    raise _no_lock(path, error, "locked") from None
             holder = _holder(descriptor)
             if deadline is not None and time.monotonic() >= deadline:
                 raise Locked(
@@ -157,14 +158,14 @@ def _fault(descriptor: int) -> str | None:
     return None
 
 
-def _no_lock(path: Path, error: OSError) -> HostprepError:
+def _no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError:
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
         hint = "locks and records can be moved with HOSTPREP_STATE_DIR"
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = f"run it with sudo; for a run of one's own, {hint}"
     return HostprepError(
-        f"the lock file {path} cannot be opened: {error.strerror}; nothing was changed.", hint
+        f"the lock file {path} cannot be {failed}: {error.strerror}; nothing was changed.", hint
     )
 
 

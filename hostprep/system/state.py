@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from hostprep.errors import HostprepError
@@ -22,18 +23,40 @@ def state_dir() -> Path:
         return Path(chosen).absolute()
     if os.geteuid() == 0:
         return SYSTEM_STATE_DIR
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    # By the XDG specification one that is not absolute is to be ignored.
+    home = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(home):
+        home = os.path.expanduser("~/.local/state")
+    if not os.path.isabs(home):
+        # No HOME, and no account that has one, as of a container's user: with `~` as it is, each
+        # current directory would get records of its own, in a folder that few dare to remove.
+        home = "/.local/state"
     return Path(home) / "hostprep"
 
 
 def run_dir() -> Path:
-    """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it, users have their own."""
+    """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it, users have their own.
+
+    Theirs is ``$XDG_RUNTIME_DIR``, or what it is on most hosts, which a cron job is not told, and
+    else beside their records. A job on another host inherits the name, and not the directory.
+    """
     if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
         return Path(chosen).absolute()
     if os.geteuid() == 0:
         return SYSTEM_RUN_DIR
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(runtime) if runtime else state_dir() / "lock"
+    usual = f"/run/user/{os.geteuid()}"
+    for runtime in (os.environ.get("XDG_RUNTIME_DIR", ""), usual):
+        if os.path.isabs(runtime) and _is_own_folder(runtime):
+            return Path(runtime)
+    return state_dir() / "lock"
+
+
+def _is_own_folder(path: str) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def readable_run_dirs() -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -23,6 +24,19 @@ def test_a_run_directory_that_cannot_be_made_is_no_bug(
     with pytest.raises(HostprepError) as caught, lock("stage", purpose="test"):
         pass
     assert "Not a directory; nothing was changed" in caught.value.message
+    assert "HOSTPREP_RUN_DIR" in (caught.value.hint or "")
+
+
+def test_a_file_system_without_locks_is_no_bug(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with pytest.raises(HostprepError) as caught, lock("stage", purpose="test"):
+        pass
+    assert "cannot be locked: No locks available; nothing was changed" in caught.value.message
     assert "HOSTPREP_RUN_DIR" in (caught.value.hint or "")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.system.state import SYSTEM_STATE_DIR, readable_state_dirs
+from hostprep.system.state import SYSTEM_STATE_DIR, readable_state_dirs, run_dir, state_dir
 
 
 @pytest.mark.parametrize("variable", ["HOSTPREP_STATE_DIR", "XDG_STATE_HOME"])
@@ -40,3 +41,43 @@ def test_a_user_without_a_home_has_no_records(monkeypatch: pytest.MonkeyPatch, h
         assert readable_state_dirs() == (Path(home) / "hostprep", SYSTEM_STATE_DIR)
     finally:
         os.seteuid(before)
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Be a user whom no account knows, with nothing said of any directory."""
+    for name in ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.geteuid", lambda: 54321)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    yield monkeypatch
+
+
+def test_a_user_without_home_and_account_has_no_records_in_the_current_directory(
+    stranger: pytest.MonkeyPatch,
+) -> None:
+    assert state_dir() == Path("/.local/state/hostprep")
+    assert run_dir() == Path("/.local/state/hostprep/lock")
+    stranger.setenv("XDG_STATE_HOME", "relative")
+    assert state_dir().is_absolute()
+
+
+def test_locks_are_in_a_runtime_directory_only_where_there_is_one_of_ones_own(
+    stranger: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A batch job inherits the name of the directory from where it was sent off."""
+    stranger.setenv("HOME", str(tmp_path))
+    beside = tmp_path / ".local/state/hostprep/lock"
+    folder = tmp_path / "runtime"
+    folder.mkdir()
+    for runtime in (tmp_path / "gone", folder, Path("relative")):
+        stranger.setenv("XDG_RUNTIME_DIR", str(runtime))
+        assert run_dir() == beside
+    stranger.setenv("XDG_RUNTIME_DIR", str(folder))
+    owner = folder.stat().st_uid
+    if owner == 0:
+        os.chown(folder, 54321, -1)
+    else:
+        stranger.setattr("os.geteuid", lambda: owner)
+    assert run_dir() == folder
