@@ -118,29 +118,43 @@ def load(name: str) -> Any:
 
 
 def _heeding(command: Any) -> Any:
-    """Return the command, or the group of them, with each parameter refusing an empty text."""
+    """Return the command, or the group of them, with each parameter refusing odd texts."""
     for inner in getattr(command, "commands", {}).values():
         _heeding(inner)
     for parameter in command.params:
         if _MAY_BE_EMPTY.isdisjoint(parameter.opts):
-            parameter.callback = parameter.callback or _not_empty
+            parameter.callback = parameter.callback or _meant
     return command
 
 
-def _not_empty(context: Any, parameter: Any, value: Any) -> Any:
-    """Raise ``UsageError`` for what a script's unset variable comes to.
+def _meant(context: Any, parameter: Any, value: Any) -> Any:
+    """Raise ``UsageError`` for what a script's unset variable comes to, and for a home unexpanded.
 
-    As a path it would be the current directory, which nobody named.
+    As a path the one would be the current directory, which nobody named; the other, which a shell
+    leaves as it is in ``--to=~/x``, a folder that is called ``~``, and removed by mistake with all
+    of the real one.
     """
-    if value == "" or (isinstance(value, list | tuple) and "" in value):
-        name = max(parameter.opts, key=len)
-        if parameter.param_type_name == "argument":
-            name = (parameter.metavar or parameter.name).strip("[].")
-        raise UsageError(
-            f"{name} is empty; nothing was done.",
-            "give it a value; a shell variable that is not set is empty",
-        )
+    for text in value if isinstance(value, list | tuple) else (value,):
+        if text == "":
+            raise UsageError(
+                f"{_name(parameter)} is empty; nothing was done.",
+                "give it a value; a shell variable that is not set is empty",
+            )
+        written = str(text)
+        if written == "~" or written.startswith("~/"):
+            raise UsageError(
+                f"{_name(parameter)} is {written!r}: the shell has not put the home directory in"
+                " its place; nothing was done.",
+                f'write it as "$HOME{written[1:]}"; a folder that is called so is "./{written}"',
+            )
     return value
+
+
+def _name(parameter: Any) -> str:
+    """Return a parameter as the user knows it."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar or parameter.name).strip("[].")
+    return str(max(parameter.opts, key=len))
 
 
 class _Group(TyperGroup):

@@ -178,6 +178,34 @@ def test_what_an_unset_variable_comes_to_is_not_the_current_directory(
     assert sorted(os.listdir()) == ["here", "hostprep.yml"]
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("stage", "here", "--to=~/fast"), "--to"),
+        (("stage", "here", "--to", "~"), "--to"),
+        (("stage", "here", "--to-tmpfs=1M", "--at=~/ram"), "--at"),
+        (("check", "--output=~/report"), "--output"),
+        (("mount", "~/ram", "--size=1M"), "PATH"),
+        (("provision", "-i", "here,", "--wheelhouse=~/wheels"), "--wheelhouse"),
+        (("facts", "/", "~/x"), "PATH"),
+    ],
+)
+def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
+    words: tuple[str, ...],
+    what: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert run([*words, "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["message"].startswith(f"{what} is '~") and "nothing was done" in error["message"]
+    assert '"$HOME' in error["hint"] and '"./~' in error["hint"]
+    assert os.listdir() == ["here"]
+
+
 @pytest.mark.parametrize("module", ["json", "typer"])  # of what prints errors, and of the rest
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
