@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -12,12 +12,12 @@ from hostprep.readiness.model import (
     EXIT_CODES,
     Finding,
     Level,
-    Measured,
     Remedy,
     Result,
     Severity,
     Status,
 )
+from hostprep.readiness.received import is_whole
 from hostprep.readiness.report import CLASS_FIELDS, SCHEMA, document
 from hostprep.readiness.shell import quote
 from hostprep.units import format_bytes, format_seconds
@@ -148,7 +148,7 @@ def _host(outcome: HostReport, unix_seconds: float) -> dict[str, Any]:
     if report is not None and not _is_report(report):
         error = f"its report is not understood: its schema is {report.get('schema')}"
         report = None
-    elif report is not None and not _is_whole(report):
+    elif report is not None and not is_whole(report):
         error = "its report lacks what belongs to one: its hostprep may be of another version"
         report = None
     reached = report is not None
@@ -186,26 +186,6 @@ def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
 
 def _is_report(report: Mapping[str, Any]) -> bool:
     return report.get("schema") == SCHEMA and report.get("verdict") in _ORDER
-
-
-def _is_whole(report: Mapping[str, Any]) -> bool:
-    """Whether all is in it that a report of our own has: what one host says must not end the run
-    of all."""
-    own = _no_report("", "", 0.0)
-    (finding,) = own["checks"]
-    checks, measured, remedy = report.get("checks"), asdict(Measured("", None)), finding["remedy"]
-    return (
-        _like(report, own)
-        and all(_like(report[name], own[name]) for name in ("counts", "host_class"))
-        and isinstance(checks, list)
-        and all(_like(check, finding) for check in checks)
-        and all(_like(check["measured"] or measured, measured) for check in checks)
-        and all(_like(check["remedy"] or remedy, remedy) for check in checks)
-    )
-
-
-def _like(found: Any, own: Mapping[str, Any]) -> bool:
-    return isinstance(found, dict) and found.keys() >= own.keys()
 
 
 def _number(value: Any) -> bool:

@@ -7,8 +7,8 @@ it shows, for whoever cannot see it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from markupsafe import Markup
@@ -45,12 +45,21 @@ class _Bar:
 
 def plots(measured: dict[str, Any]) -> tuple[Plot, ...]:
     """Return the four plots of a report's ``measurements``."""
-    return (
-        _storage(measured.get("storage")),
-        _epoch(measured.get("epoch")),
-        _loader(measured.get("loader")),
-        _overlap(measured.get("overlap")),
-    )
+    parts: dict[str, Callable[[Any], Plot]] = {
+        "storage": _storage,
+        "epoch": _epoch,
+        "loader": _loader,
+        "overlap": _overlap,
+    }
+    return tuple(_drawn(draw, measured.get(name)) for name, draw in parts.items())
+
+
+def _drawn(draw: Callable[[Any], Plot], part: Any) -> Plot:
+    """Return the plot of a part, which another version may have kept, or another host sent."""
+    try:
+        return draw(part)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        return replace(draw(None), missing="What is kept of it is not understood: measure again.")
 
 
 def _storage(rows: list[dict[str, Any]] | None) -> Plot:

@@ -47,9 +47,12 @@ def _states(labels: dict[str, str], status: str) -> Iterable[tuple[dict[str, str
 
 def _family(name: str, text: str, samples: list[tuple[dict[str, str], float]]) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} gauge"]
+    series: dict[str, float] = {}
     for labels, value in samples:
         inside = ",".join(f'{key}="{_escape(said)}"' for key, said in labels.items())
-        lines.append(f"{name}{{{inside}}} {value:.15g}" if inside else f"{name} {value:.15g}")
+        # Twice the same is no file to a collector; of a host's findings the worst comes first.
+        series.setdefault(f"{name}{{{inside}}}" if inside else name, value)
+    lines += [f"{written} {value:.15g}" for written, value in series.items()]
     return "\n".join(lines) + "\n"
 
 

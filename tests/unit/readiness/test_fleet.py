@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hostprep.cli.output import json_text
 from hostprep.errors import UsageError
 from hostprep.readiness.fleet import HostReport, fleet_document, outliers
 from hostprep.readiness.formats import Format
+from hostprep.readiness.formats.plots import plots
 from hostprep.readiness.model import Measured, Remedy, Status
 from tests.kit.browser import browser
 from tests.unit.readiness.samples import HOST_CLASS, MEASUREMENTS, MOMENT, free, report, result
@@ -86,6 +89,50 @@ def test_a_report_that_is_none_costs_its_own_host_alone(bad: HostReport) -> None
     verdicts = {each["host"]: each["verdict"] for each in fleet["hosts"]}
     assert verdicts == {"lab-bad": "UNKNOWN", "lab-a": "PASS"}
     assert "lacks what belongs to one" in fleet_text(fleet)
+
+
+def leaves(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inner = part.items() if isinstance(part, dict) else enumerate(part[:1])
+    for key, value in inner:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from leaves(value, (*path, key))
+
+
+def test_whatever_a_host_sends_the_others_are_shown_in_every_format() -> None:
+    """A host of another version, or in somebody else's hands, puts each odd value anywhere."""
+    odd = (None, "\ud800\x1b", 1e300, 10**400, float("nan"), [1])
+    sound = mangled(measurements=MEASUREMENTS, checks=mangled().report["checks"][:1]).report
+    assert sound is not None
+    for path in leaves(sound):
+        for value in odd:
+            sent = copy.deepcopy(dict(sound))
+            holder: Any = sent
+            for key in path[:-1]:
+                holder = holder[key]
+            holder[path[-1]] = value
+            hosts = [host("a"), host("b"), HostReport("lab-odd", sent)]
+            fleet = fleet_document(hosts, unix_seconds=MOMENT, seconds=1.0)
+            shown = next(each for each in fleet["hosts"] if each["host"] == "lab-odd")
+            if not shown["reached"]:
+                continue  # one of our own stands in its place
+            plots(shown["report"]["measurements"])
+            for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN):
+                assert "lab-a" in render_fleet(form, fleet), (form, path, value)
+            text = render_fleet(Format.PROMETHEUS, fleet)
+            assert len(list(text_string_to_metric_families(text))) >= 4, (path, value)
+
+
+def test_a_finding_that_a_host_sends_twice_is_one_series_the_worse_one() -> None:
+    finding = result("HP001", Status.FAIL, "/mnt/ram", "it is not mounted.")
+    again = result("HP001", Status.PASS, "/mnt/ram", "it is mounted.")
+    hosts = [host("a"), host("b", found=[again, finding])]
+    fleet = fleet_document(hosts, unix_seconds=MOMENT, seconds=1.0)
+    families = text_string_to_metric_families(render_fleet(Format.PROMETHEUS, fleet))
+    (statuses,) = (each.samples for each in families if each.name == "hostprep_check_status")
+    series = {tuple(sorted(each.labels.items())): each.value for each in statuses}
+    assert len(series) == len(statuses) == 2 * 5
+    assert [each.labels["status"] for each in statuses if each.value == 1] == ["FAIL", "PASS"]
 
 
 def test_json_is_as_its_schema_says() -> None:
