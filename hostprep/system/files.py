@@ -190,9 +190,14 @@ def write_named(path: Path, content: bytes, *, durable: bool) -> None:
 
     A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
     not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
+    Those of others do not: in /tmp somebody could have root write over any file, where
+    fs.protected_symlinks is off.
     """
     try:
-        replaceable = stat.S_ISREG(os.lstat(path).st_mode)
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+            raise PermissionError(errno.EACCES, f"it is a symlink of uid {status.st_uid}")
+        replaceable = stat.S_ISREG(status.st_mode)
     except FileNotFoundError:
         replaceable = True
     if replaceable:

@@ -162,6 +162,8 @@ def _no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepErro
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
         hint = "locks and records can be moved with HOSTPREP_STATE_DIR"
+    if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
+        hint = f"remove it: rm -d {shlex.quote(str(path))}"
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = f"run it with sudo; for a run of one's own, {hint}"
     return HostprepError(

@@ -310,3 +310,15 @@ def test_a_named_file_that_is_none_is_written_to_and_never_replaced(tmp_path: Pa
     os.close(reader)
     with pytest.raises(IsADirectoryError):
         write_named(tmp_path, b"", durable=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_a_link_of_somebody_else_does_not_lead_what_is_written(tmp_path: Path) -> None:
+    """As in /tmp, where fs.protected_symlinks may be off: it would be any file of root's."""
+    (tmp_path / "kept").write_bytes(b"as it was")
+    link = tmp_path / "report.html"
+    link.symlink_to("kept")
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="symlink of uid 65534"):
+        write_named(link, b"new", durable=False)
+    assert (tmp_path / "kept").read_bytes() == b"as it was"

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,21 @@ def test_a_file_system_without_locks_is_no_bug(
         pass
     assert "cannot be locked: No locks available; nothing was changed" in caught.value.message
     assert "HOSTPREP_RUN_DIR" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc/passwd", path)])
+def test_what_stands_in_the_way_of_a_lock_is_to_be_removed(
+    make: Callable[[Path], None], own_state: Path
+) -> None:
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    make(path)
+    with pytest.raises(HostprepError) as caught, lock("volumes", purpose="test"):
+        pass
+    assert caught.value.hint == f"remove it: rm -d {path}"
+    subprocess.run(["rm", "-d", str(path)], check=True)
+    with lock("volumes", purpose="test"):
+        pass
 
 
 def made_by_somebody_else(path: Path) -> None:
