@@ -23,6 +23,8 @@ _ENDING_SECONDS = 2.0
 # For those that a command leaves to tidy up after it; what ignores us has no longer.
 _TIDYING_SECONDS = 0.5
 
+_SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
 Argument = str | bytes | os.PathLike[str]
 
 
@@ -52,8 +54,15 @@ class CommandFailed(HostprepError):
 
 
 def clean_environment() -> dict[str, str]:
-    """Return the environment for children: the C locale, so that their output can be parsed."""
-    return {**os.environ, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
+    """Return the environment for children: the C locale, so that their output can be parsed.
+
+    And the folders of system programs, last: cron's PATH, and that of ordinary users, lacks them,
+    where smartctl is, and what dpkg itself needs.
+    """
+    folders = (os.environ.get("PATH") or os.defpath).split(os.pathsep)
+    folders += [folder for folder in _SYSTEM_FOLDERS if folder not in folders]
+    path = os.pathsep.join(folders)
+    return {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
 
 
 def run(
@@ -149,7 +158,8 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
     if isinstance(error, FileNotFoundError):
         return MissingTool(tool, wanted_for=wanted_for, package=package)
     # The kernel names no file, and the PATH may have several of the name.
-    places = [os.path.join(folder, tool) for folder in os.get_exec_path()]
+    path = os.get_exec_path(clean_environment())
+    places = [os.path.join(folder, tool) for folder in path]
     file = next((place for place in places if os.path.isfile(place)), tool)
     hint = None
     if error.errno in (errno.EACCES, errno.ENOEXEC, errno.EPERM):

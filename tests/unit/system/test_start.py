@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -69,6 +70,20 @@ def test_a_command_that_is_there_and_cannot_be_started_is_named(
     with pytest.raises(HostprepError, match="could not be started: Exec format error"):
         started(way)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("path", [None, "", "/usr/bin:/bin", "/sbin:/usr/bin:/bin"])
+def test_system_programs_are_found_whatever_the_path_leaves_out(
+    path: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cron's PATH is /usr/bin:/bin. What it has comes first, and no folder comes twice."""
+    monkeypatch.delenv("PATH", raising=False)
+    if path is not None:
+        monkeypatch.setenv("PATH", path)
+    told = run(["sh", "-c", 'echo "$PATH"'], wanted_for="test").stdout.strip().split(":")
+    assert told[: len((path or os.defpath).split(":"))] == (path or os.defpath).split(":")
+    assert {"/usr/sbin", "/sbin"} <= set(told) and len(told) == len(set(told))
+    assert run(["ldconfig", "--version"], wanted_for="test").returncode == 0
 
 
 def alive(pid: int) -> bool:
