@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 
 from hostprep.errors import HostprepError
@@ -35,28 +34,15 @@ def state_dir() -> Path:
 
 
 def run_dir() -> Path:
-    """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it, users have their own.
+    """Return the directory for locks; ``HOSTPREP_RUN_DIR`` moves it.
 
-    Theirs is ``$XDG_RUNTIME_DIR``, or what it is on most hosts, which a cron job is not told, and
-    else beside their records. A job on another host inherits the name, and not the directory.
+    Ordinary users have them beside their records: whoever shares those shares the locks. Not in
+    ``$XDG_RUNTIME_DIR``, which a cron job is not told of, a batch job inherits from another host,
+    and a logout removes: two runs that do not see each other's lock would stage into one place.
     """
     if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
         return Path(chosen).absolute()
-    if os.geteuid() == 0:
-        return SYSTEM_RUN_DIR
-    usual = f"/run/user/{os.geteuid()}"
-    for runtime in (os.environ.get("XDG_RUNTIME_DIR", ""), usual):
-        if os.path.isabs(runtime) and _is_own_folder(runtime):
-            return Path(runtime)
-    return state_dir() / "lock"
-
-
-def _is_own_folder(path: str) -> bool:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return SYSTEM_RUN_DIR if os.geteuid() == 0 else state_dir() / "lock"
 
 
 def readable_run_dirs() -> tuple[Path, ...]:

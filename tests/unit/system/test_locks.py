@@ -98,7 +98,6 @@ def test_an_ordinary_user_sees_that_root_is_at_work(
     system.chmod(0o1777)
     monkeypatch.setattr("hostprep.system.state.SYSTEM_RUN_DIR", system)
     monkeypatch.delenv("HOSTPREP_RUN_DIR")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(system / "own"))
 
     def seen() -> bool:
         os.seteuid(65534)
