@@ -26,7 +26,7 @@ REPEATS = 7
 EPOCHS = 5
 GROWTH_BYTES = 2 * MIB
 
-_OWN = "hostprep: facts/loading-and-prefetch, smoke test"
+_OWN = "hostprep's own, see docs/prefetching.md"
 _PHI = Threshold(f"phi >= {PHI_PASS}; below {PHI_FAIL} fails", _OWN)
 _REMEDY_OVERLAP = (
     "look for a profiler or debugger that serialises (CUDA_LAUNCH_BLOCKING=1,"
