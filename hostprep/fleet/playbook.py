@@ -168,6 +168,13 @@ def _environment(folder: Path) -> dict[str, str]:
         "ANSIBLE_STDOUT_CALLBACK": "hostprep_events",
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
         "ANSIBLE_NOCOLOR": "1",
+        # Its user may have set these for playbooks of their own. Without its tasks a run is over at
+        # once, and says that nothing had to be changed; without its words nobody knows what was.
+        "ANSIBLE_RUN_TAGS": "all",
+        "ANSIBLE_SKIP_TAGS": "",
+        "ANSIBLE_STRATEGY": "linear",
+        "ANSIBLE_ANY_ERRORS_FATAL": "false",
+        "ANSIBLE_NO_LOG": "false",
         # Ansible insists on a UTF-8 locale for its own words.
         "PYTHONUTF8": "1",
     }

@@ -19,6 +19,18 @@ BROKEN = """\
       ansible.builtin.debug: {msg: "{{ playbook_dir }}"}
       throttle: "{{ (1 / 0) | int }}"
 """
+ONE_FAILS = """\
+- hosts: all
+  gather_facts: false
+  vars: {ansible_connection: local}
+  tasks:
+    - name: Look
+      ansible.builtin.fail: {msg: as it must}
+      when: inventory_hostname == 'bad'
+    - name: Change
+      ansible.builtin.debug: {msg: done}
+      changed_when: true
+"""
 FAILING = """\
 - hosts: all
   gather_facts: false
@@ -140,3 +152,20 @@ def test_a_task_that_failed_tells_what_its_program_said(
     (playbooks / "install.sh").write_text(f"#!/bin/sh\n{script}\n")
     (here,) = run_playbook("failing", "here,", {}).hosts
     assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
+
+
+def test_what_the_user_has_set_for_other_playbooks_does_not_count(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("RUN_TAGS", "mine"),
+        ("SKIP_TAGS", "all,untagged"),
+        ("STRATEGY", "debug"),
+        ("ANY_ERRORS_FATAL", "true"),
+        ("NO_LOG", "true"),
+    ):
+        monkeypatch.setenv(f"ANSIBLE_{name}", value)
+    (playbooks / "one.yml").write_text(ONE_FAILS)
+    bad, good = run_playbook("one", "bad,good,", {}).hosts
+    assert bad.message == "as it must"
+    assert (good.failed, good.changed_tasks) == (False, ("Change",))
