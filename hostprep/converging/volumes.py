@@ -111,7 +111,8 @@ def plan_volumes(
     """
     promised_bytes = -freed.promised_bytes
     made: set[str] = set()
-    roots: dict[str, Folder] = {}
+    # Of all of them, whichever is done first: one may shrink before that which it lies in.
+    roots = {look.spec.path: _root_then(look) for look in looks}
     plans = []
     for look in sorted(looks, key=_order):
         path = look.spec.path
@@ -137,7 +138,6 @@ def plan_volumes(
         planned = _object(plan, facts, refused, made)
         plans.append(replace(planned, warnings=(*planned.warnings, *_unit_warnings(look))))
         made |= set(plan.make_dirs)
-        roots[path] = _root_then(plan)
     return tuple(plans)
 
 
@@ -170,15 +170,13 @@ def _place_then(place: Place, roots: Mapping[str, Folder]) -> Place:
     return replace(place, parents=(*there, *inside))
 
 
-def _root_then(plan: VolumePlan) -> Folder:
-    request, live = plan.request, plan.live
+def _root_then(look: VolumeLook) -> Folder:
+    """Return the volume's root directory as it will be once it is as the spec wants it."""
+    live = look.facts.live if look.facts is not None else None
     uid, gid, mode = (live.uid, live.gid, live.mode) if live is not None else (0, 0, DEFAULT_MODE)
-    return Folder(
-        request.path,
-        uid if request.uid is None else request.uid,
-        gid if request.gid is None else request.gid,
-        mode if request.mode is None else request.mode,
-    )
+    if look.owner is not None:
+        uid, gid = look.owner
+    return Folder(look.spec.path, uid, gid, mode if look.spec.mode is None else look.spec.mode)
 
 
 def _request(

@@ -78,6 +78,16 @@ def test_none_lies_in_a_volume_that_somebody_else_is_going_to_own(there: bool) -
     assert not any(plan.refusal for plan in plan_volumes(looks, {}))
 
 
+def test_what_lies_in_such_a_volume_and_shrinks_before_it_is_refused_too() -> None:
+    inner = mounted(f"{PATH}/inner", 8 * GIB)
+    parents = (*inner.place.parents, Folder(PATH, 0, 0, 0o755))
+    inner = replace(inner, place=replace(inner.place, parents=parents))
+    outer = replace(look("8G", mounted(PATH, 8 * GIB)), owner=(65534, 65534))
+    first, second = plan_volumes([outer, look("1G", inner)], {})
+    assert [first.subject, second.subject] == [f"{PATH}/inner", PATH], "who gives comes first"
+    assert first.refusal is not None and "belongs to uid 65534" in first.refusal.message
+
+
 def test_every_volume_takes_of_the_same_memory() -> None:
     looks = [look("30G", fresh(f"/mnt/{name}")) for name in "ab"]
     first, second = plan_volumes(looks, {}, reserve_bytes=0)
