@@ -123,8 +123,11 @@ def _error(applied: Applied) -> HostprepError | None:
     if applied.ok:
         return None
     pending = len({(change.kind, change.subject) for change in applied.after.changes})
+    # What is refused now, though it was not before, is named among those that failed.
+    problems = (*applied.failed, *applied.after.refusals)
+    failed = len({(problem.kind, problem.subject) for problem in problems})
     return HostprepError(
-        f"the host is not as the spec says: {format_count(len(applied.failed), 'object')} failed,"
+        f"the host is not as the spec says: {format_count(failed, 'object')} failed,"
         f" {pending} still to be done.",
         "mend what failed and run the same command again",
     )

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from hostprep.cli.apply import _conclude
 from hostprep.cli.main import run
+from hostprep.converging.apply import Applied
+from hostprep.converging.model import HostPlan, Kind, ObjectPlan, Problem
+from hostprep.errors import Refused
 from hostprep.spec import load_spec
 
 
@@ -287,3 +292,15 @@ def sh(line: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", line, sys.executable], cwd=cwd, capture_output=True, text=True, check=False
     )
+
+
+def test_what_is_refused_only_afterwards_is_counted_among_the_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refusal = Problem.of(Kind.VOLUME, "/a", Refused("its parent is another's by now."))
+    after = HostPlan("/spec.yml", (ObjectPlan(Kind.VOLUME, "/a", refusal=refusal),))
+    with pytest.raises(typer.Exit):
+        _conclude(Applied(HostPlan("/spec.yml", ()), (), (), (), after), as_json=False)
+    said = capsys.readouterr().err
+    assert "failed: volume /a: its parent is another's by now." in said
+    assert "1 object failed, 0 still to be done" in said
