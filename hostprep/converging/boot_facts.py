@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records, dataset_of, unit_pattern
-from hostprep.converging.boot_template import own_command, own_environment
+from hostprep.converging.boot_template import own_command, own_environment, own_programs
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts
@@ -122,9 +121,7 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
         unit_dir=directory,
         command=command,
         environment=own_environment(),
-        program_writer=next(
-            filter(None, map(_writer, (command[0], sys.executable, __file__))), None
-        ),
+        program_writer=next(filter(None, map(_writer, own_programs())), None),
         installed=tuple(_installed(directory, name) for name in sorted(names)),
         records=records,
         footings=tuple(_footing(dataset) for dataset in wanted),

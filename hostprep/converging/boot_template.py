@@ -62,6 +62,18 @@ def own_command() -> tuple[str, ...]:
     return (sys.executable, "-m", "hostprep")
 
 
+def own_programs() -> tuple[str, ...]:
+    """Return what root runs with ``own_command``: itself, its interpreter and its modules.
+
+    Of one that is elsewhere the latter two are not those that run now: these may be a preview's,
+    in a temporary folder.
+    """
+    command = own_command()[0]
+    if os.environ.get("HOSTPREP_COMMAND"):
+        return (command,)
+    return (command, sys.executable, __file__)
+
+
 def own_environment() -> tuple[str, ...]:
     """Return the variables that say where hostprep's things are, absolute, where any is set."""
     return tuple(

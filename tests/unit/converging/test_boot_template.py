@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from hostprep.converging.boot_record import BootRecord, dataset_of, unit_name
-from hostprep.converging.boot_template import is_ours, own_command, own_environment, render
+from hostprep.converging.boot_template import (
+    is_ours,
+    own_command,
+    own_environment,
+    own_programs,
+    render,
+)
 from tests.kit.stagecraft import NOBODY
 
 SYSTEMD = next(
@@ -165,6 +171,18 @@ def test_the_command_may_be_where_hostprep_is_going_to_be(monkeypatch: pytest.Mo
     monkeypatch.setenv("HOSTPREP_COMMAND", "/opt/hostprep/bin/hostprep")
     assert own_command() == ("/opt/hostprep/bin/hostprep",)
     assert b'ExecStart="/opt/hostprep/bin/hostprep" ' in render(RECORD, own_command(), ())
+
+
+def test_of_a_command_elsewhere_what_runs_now_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A preview's interpreter and modules: at boot root runs others.
+    monkeypatch.setenv("HOSTPREP_COMMAND", "/opt/hostprep/bin/hostprep")
+    assert own_programs() == ("/opt/hostprep/bin/hostprep",)
+    monkeypatch.delenv("HOSTPREP_COMMAND")
+    script, interpreter, module = own_programs()
+    assert (script, interpreter) == (own_command()[0], sys.executable)
+    assert Path(module).parent.name == "converging"
 
 
 def test_the_command_is_this_installation() -> None:
