@@ -148,8 +148,9 @@ def remove_volume(content: bytes, *, volume_id: str, path: str | None = None) ->
     lines = _lines(content)
     index = own.line_number - 1
     removed = lines.pop(index)
-    if not removed.terminated and lines:
-        # Ours was the unterminated last line: the newline before it was only our separator.
+    if not removed.terminated and lines and lines[-1].body:
+        # Ours was the unterminated last line: the newline before it was only our separator. After a
+        # blank line it was not, for without one that is none: somebody has cut off ours since.
         lines[-1] = _Line(lines[-1].body, b"")
     return _joined(lines)
 
@@ -302,7 +303,8 @@ def _split_options(text: str) -> tuple[str, ...]:
 
 
 def _number(field: bytes) -> int | None:
-    return int(field) if field.isdigit() else None
+    # More digits than any reader takes are no number, and int() gives up on thousands of them.
+    return int(field) if field.isdigit() and len(field) < 20 else None
 
 
 def _escape(field: str) -> bytes:

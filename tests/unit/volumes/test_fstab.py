@@ -139,6 +139,11 @@ def test_entries_are_unescaped_and_keep_odd_bytes() -> None:
     assert second.target == "/\udcff"
 
 
+def test_a_number_of_more_digits_than_any_reader_takes_is_none() -> None:
+    (entry,) = entries(b"a /a ext4 defaults 0 " + b"9" * 5000)
+    assert (entry.freq, entry.passno) == (0, None)
+
+
 def test_commas_in_quotes_do_not_split_options() -> None:
     (entry,) = entries(b'/dev/x /x xfs defaults,context="u:r:t:s0:c1,c2",X-hostprep.id=q 0 0')
     assert entry.options == ("defaults", 'context="u:r:t:s0:c1,c2"', "X-hostprep.id=q")
@@ -178,6 +183,12 @@ def test_our_line_ends_as_the_file_does() -> None:
 def test_what_others_appended_behind_our_unterminated_line_keeps_its_newline() -> None:
     theirs = put(b"# a") + b"\n# theirs\n"
     assert remove_volume(theirs, volume_id=ID) == b"# a\n# theirs\n"
+
+
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n"])
+def test_a_blank_line_before_ours_stays_where_somebody_cut_off_our_newline(blank: bytes) -> None:
+    content = b"# a" + blank + blank
+    assert remove_volume(content + LINE, volume_id=ID) == content
 
 
 def test_our_line_is_replaced_where_it_stands() -> None:
