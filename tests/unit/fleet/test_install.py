@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,3 +113,22 @@ def test_without_marker_and_stamp_nothing_is_cleared(tmp_path: Path) -> None:
     done = install(home)
     assert (done.returncode, "may hold more than hostprep" in done.stdout) == (5, True)
     assert snapshot(tmp_path) == before
+
+
+def test_two_runs_at_once_install_it_once(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    (home / ".hostprep").touch()
+    (home / "half").touch()
+    first = os.open(home, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    words = ["/nowhere", "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install"]
+    second = subprocess.Popen([sys.executable, SCRIPT, home, *words])
+    time.sleep(0.5)
+    assert second.poll() is None and (home / "half").exists()
+    (home / "bin" / "hostprep").write_text("#!/bin/sh\n")
+    (home / "bin" / "hostprep").chmod(0o755)
+    (home / f"build-{BUILD}").touch()
+    os.close(first)
+    assert second.wait(timeout=20) == 0
+    assert (home / "half").exists()

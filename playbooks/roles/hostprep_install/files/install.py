@@ -7,6 +7,7 @@ The stamp that names the build goes first and comes last, so that a run that was
 none. The marker comes before all else and stays: it alone allows to clear the folder.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -68,10 +69,32 @@ def clear(home):
             os.unlink(entry.path)
 
 
+def hold(home):
+    """Wait until no other run is at work in ``home``; return what keeps later ones waiting."""
+    descriptor = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
+
+
+def there_already(home, build):
+    if stamps(home) != ["build-" + build]:
+        return False
+    try:
+        return subprocess.run([os.path.join(home, "bin", "hostprep"), "--version"]).returncode == 0
+    except OSError:
+        return False
+
+
 def install(home, wheels, wheel, build, source):
     judge(home)
     os.umask(0o022)
     os.makedirs(home, exist_ok=True)
+    held = hold(home)
+    if there_already(home, build):
+        return  # another run was at it, and this one waited for it
     if not listing(home) or marked(home):
         with open(os.path.join(home, MARKER), "w") as marker:
             marker.write(
@@ -93,6 +116,7 @@ def install(home, wheels, wheel, build, source):
     subprocess.run([os.path.join(home, "bin", "hostprep"), "--version"], check=True)
     with open(os.path.join(home, "build-" + build), "w") as stamp:
         stamp.write(build + "\n")
+    os.close(held)
 
 
 home, *words = sys.argv[1:]
