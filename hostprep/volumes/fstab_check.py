@@ -12,13 +12,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
-from hostprep.volumes.fstab import entries
+from hostprep.volumes.fstab import FstabEntry, entries
 
 _SCRATCH_PREFIX = "fstab-check-"
 # Both look at the targets of all lines: on a share whose server is gone they hang.
@@ -45,9 +46,9 @@ def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: 
 
 
 def _check(old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
-    before, after = _own_targets(old), _own_targets(new)
-    changed = {target for target, _ in before ^ after}
-    present = {target for target, _ in after} & changed
+    before, after = _own_entries(old), _own_entries(new)
+    changed = {each.target for each in before ^ after}
+    present = {each.target for each in after} & changed
     with _scratch() as scratch:
         try:
             _ask_both(old_path, new_path, scratch, changed, present)
@@ -87,8 +88,9 @@ def _own_lines(content: bytes) -> bytes:
     return b"".join(lines[number] + b"\n" for number in own)
 
 
-def _own_targets(content: bytes) -> set[tuple[str, tuple[str, ...]]]:
-    return {(each.target, each.options) for each in entries(content) if each.owner_id is not None}
+def _own_entries(content: bytes) -> set[FstabEntry]:
+    """Return our entries, wherever they stand, each whole: all of it becomes the unit."""
+    return {replace(each, line_number=0) for each in entries(content) if each.owner_id is not None}
 
 
 def _ask_findmnt(old_path: Path | None, new_path: Path, changed: set[str]) -> None:

@@ -146,6 +146,19 @@ def test_the_generator_stops_what_would_hurt_the_boot(fstab: Path, lines: bytes,
     assert os.listdir(fstab.parent) == ["fstab"]
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [(b"tmpfs /mnt", b"none /mnt"), (b" 0 0", b" 0 2"), (b" 0 0", b"")],
+)
+def test_what_somebody_changed_beside_the_options_of_our_line_is_mended(
+    fstab: Path, changed: tuple[bytes, bytes]
+) -> None:
+    right = put(b"# mine\n")
+    fstab.write_bytes(right.replace(*changed, 1))
+    edit_fstab(fstab, put)
+    assert put(fstab.read_bytes()) == fstab.read_bytes()
+
+
 def edit_or_refusal(fstab: Path, lines: bytes) -> str:
     with pytest.raises(Refused) as caught:
         edit_fstab(fstab, lambda content: content + lines)
