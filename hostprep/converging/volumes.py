@@ -319,7 +319,12 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     wanted = (*plan.fstab_options, "nofail", f"{OWNER_OPTION}={facts.volume_id}")
     says = [option for option in entry.options if option not in wanted]
     lacks = [option for option in wanted if option not in entry.options]
-    found = f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    if says or lacks:
+        found = f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    elif entry.options != wanted:
+        found = "its options are in another order, or given twice"
+    else:
+        found = "its source or its last two fields are others"
     if facts.live is None:
         return found
     if all(step.subject == "fstab" for step in plan.changes):

@@ -55,6 +55,13 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
         f"it says size={4 * GIB} instead of size={8 * GIB}; what is mounted is right: the line"
         " differs from the spec"
     )
+    for old, new, words in (
+        (b"tmpfs /", b"none /", "its source or its last two fields are others"),
+        (b"nosuid,nodev", b"nodev,nosuid", "its options are in another order, or given twice"),
+    ):
+        edited = replace(right, fstab=(right.fstab or b"").replace(old, new, 1))
+        found = reasons(only(plan_volumes([look("8G", edited)], {})))
+        assert found[Kind.FSTAB].startswith(f"{words}; what is mounted is right")
     other_spec = reasons(only(plan_volumes([look("9G", right)], {})))
     assert all("the spec asks for something else" in words for words in other_spec.values())
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
