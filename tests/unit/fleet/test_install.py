@@ -79,6 +79,9 @@ def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
     assert install(home).returncode == 1
     marker, config = (home / name for name in (".hostprep", "pyvenv.cfg"))
     assert marker.stat().st_mtime_ns < config.stat().st_mtime_ns
+    said = install(home).stderr
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].startswith(f"hostprep could not be installed in {home}: ")
     (home / "bin" / "python3").unlink()
     config.unlink()  # as where making it was broken off
     (home / "half").write_text("of it\n")

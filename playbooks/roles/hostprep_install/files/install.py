@@ -17,6 +17,7 @@ import sys
 MARKER = ".hostprep"
 STAMP = re.compile(r"build-[0-9a-f]{16}")
 REFUSED = 5
+LITTLE_MIB = 100  # hostprep, its virtual environment and what it depends on take about as much
 
 
 def listing(home):
@@ -88,6 +89,16 @@ def there_already(home, build):
         return False
 
 
+def room(home):
+    """Return what to add where so little room is left that it may well be the reason."""
+    try:
+        found = os.statvfs(home)
+    except OSError:
+        return ""
+    free = found.f_bavail * found.f_frsize >> 20
+    return f"; {free} MiB are free there" if free < LITTLE_MIB else ""
+
+
 def install(home, wheels, wheel, build, source):
     judge(home)
     os.umask(0o022)
@@ -123,4 +134,9 @@ home, *words = sys.argv[1:]
 if words == ["judge"]:
     judge(home)
 elif words[-1] == "install":
-    install(home, *words[:-1])
+    try:
+        install(home, *words[:-1])
+    except (OSError, subprocess.CalledProcessError) as error:
+        # What was run has said its own above; where the disk is full, that may be little.
+        why = str(error).rstrip(".") + room(home)
+        sys.exit(f"hostprep could not be installed in {home}: {why}")
