@@ -199,8 +199,11 @@ def test_a_file_replaced_by_something_else_is_reported(
     assert len(found["skipped"]) == (what in ("fifo", "device"))
 
 
-def test_a_whole_directory_that_vanishes_is_reported(source: Path, target: Path) -> None:
-    result = stage_while(source, target, lambda: shutil.rmtree(source / "class-2"))
+@pytest.mark.parametrize("order", ["listed", "physical"])
+def test_a_whole_directory_that_vanishes_is_reported(
+    order: str, source: Path, target: Path
+) -> None:
+    result = stage_while(source, target, lambda: shutil.rmtree(source / "class-2"), order=order)
     assert len(failures(result)) == 20 and not result.published
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []

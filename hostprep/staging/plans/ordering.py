@@ -37,7 +37,7 @@ def order_files(
                 on_tick(asked)
             if order == "inode" or not stat.S_ISREG(entry.mode) or not entry.size:
                 return 0, entry.ino
-            return _first_extent(cache.fd(directory), entry.name), entry.ino
+            return _first_extent(cache, directory, entry.name), entry.ino
 
         placed = [
             (*place(batch.directory, entry), single)
@@ -49,10 +49,10 @@ def order_files(
         plan.large.sort(key=lambda item: place(*item))
 
 
-def _first_extent(directory_fd: int, name: str) -> int:
+def _first_extent(source: DirCache, directory: str, name: str) -> int:
     try:
-        descriptor = os.open(name, _OPEN, dir_fd=directory_fd)
-    except OSError:
+        descriptor = os.open(name, _OPEN, dir_fd=source.fd(directory))
+    except OSError:  # of the file, or of a directory that has gone since the scan
         return 0  # the copy will meet it again and say so
     try:
         return first_physical(descriptor) or 0
