@@ -102,6 +102,15 @@ def writable(directory_fd: int) -> int:
     return directory_fd
 
 
+def staged_mode(mode: int) -> int:
+    """Return the mode that a copied directory gets where its source has ``mode``.
+
+    An ordinary user keeps the way into their own: what lies in it could not be looked at, updated
+    or removed without.
+    """
+    return mode if os.geteuid() == 0 else mode | 0o500
+
+
 def _open_to_owner(parent_fd: int, name: str) -> None:
     """Let an ordinary user into a directory of theirs that was staged without a mode for them."""
     descriptor = os.open(

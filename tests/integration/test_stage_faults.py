@@ -464,17 +464,21 @@ def test_other_operations_that_fail_are_reported_by_name(
     assert differences(source, target / "data", owners=True) == []
 
 
-def test_a_directory_that_is_closed_to_us_as_an_ordinary_user(
-    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (source / "class-1").chmod(0o700)
-    (source / "class-2/images/003.bin").chmod(0o600)
-    (source / "class-4/images").chmod(0o555)
+@pytest.fixture
+def home(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a directory of an ordinary user's, with their records in it."""
     home = safe_dir / "home"
     home.mkdir()
     os.chown(home, 65534, 65534)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", f"{home}/state")
     monkeypatch.setenv("HOSTPREP_RUN_DIR", f"{home}/run")
+    return home
+
+
+def test_a_directory_that_is_closed_to_us_as_an_ordinary_user(source: Path, home: Path) -> None:
+    (source / "class-1").chmod(0o700)
+    (source / "class-2/images/003.bin").chmod(0o600)
+    (source / "class-4/images").chmod(0o555)
     prefix = NOBODY
     words = ("stage", source, "--to", home / "fast")
     found = hostprep(*words, prefix=prefix, expect=1)
@@ -498,6 +502,26 @@ def test_a_directory_that_is_closed_to_us_as_an_ordinary_user(
     assert differences(source, home / "fast/data", owners=False) == []
     assert hostprep(*words, prefix=prefix)["changed"] is False
     assert hostprep("unstage", "data", prefix=prefix)["left"] == []
+    assert os.listdir(home / "fast") == []
+
+
+def test_a_directory_that_is_closed_to_its_owner_stays_in_an_ordinary_users_reach(
+    source: Path, home: Path
+) -> None:
+    words, copy = ("stage", source, "--to", home / "fast"), home / "fast/data"
+    whole = hostprep(*words, prefix=NOBODY)
+    (source / "class-1/images").chmod(0)
+    found = hostprep(*words, "--partial", prefix=NOBODY)
+    assert failed(found) == {"class-1/images"}
+    # What was staged of it before is kept, and stays known.
+    assert found["files"] == hostprep(*words, "--partial", prefix=NOBODY)["files"] == whole["files"]
+    assert (copy / "class-1/images").stat().st_mode & 0o777 == 0o500
+    (source / "class-1/images").chmod(0o755)
+    assert hostprep(*words, prefix=NOBODY)["digest"] == whole["digest"]
+    assert differences(source, copy, owners=False) == []
+    (source / "class-2/images").chmod(0)
+    hostprep(*words, "--partial", prefix=NOBODY)
+    assert hostprep("unstage", "data", prefix=NOBODY)["left"] == []
     assert os.listdir(home / "fast") == []
 
 

@@ -24,7 +24,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan, count, group_links, keep,
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory, staged_mode
 
 
 def plan_update(
@@ -285,7 +285,8 @@ def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | N
         return False
     if found is None or kind_of(found.mode) != "d":
         return False
-    return wanted.mode == found.mode and is_kept_time(found.mtime_ns, wanted.mtime_ns)
+    modes = (wanted.mode, staged_mode(wanted.mode))
+    return found.mode in modes and is_kept_time(found.mtime_ns, wanted.mtime_ns)
 
 
 class _Tree:

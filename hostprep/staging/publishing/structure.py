@@ -13,7 +13,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, join
+from hostprep.staging.tree import DirCache, join, staged_mode
 
 
 def make_links(
@@ -108,7 +108,7 @@ def finish_directories(
                 atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
             if style.may_chown:
                 os.fchown(target, entry.uid, entry.gid)
-            os.fchmod(target, mode)
+            os.fchmod(target, staged_mode(mode))
             os.utime(target, ns=(atime_ns, entry.mtime_ns))
     return style.lost_xattrs
 
