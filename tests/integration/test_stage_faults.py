@@ -525,6 +525,18 @@ def test_a_directory_that_is_closed_to_its_owner_stays_in_an_ordinary_users_reac
     assert os.listdir(home / "fast") == []
 
 
+def test_attributes_arrive_on_what_its_owner_may_not_write(source: Path, home: Path) -> None:
+    for name, mode in (("class-1/images/003.bin", 0o444), ("class-1", 0o555), ("empty", 0o500)):
+        os.chown(source / name, 65534, 65534)
+        os.setxattr(source / name, "user.note", b"kept")
+        (source / name).chmod(mode)
+    words = ("stage", source, "--to", home / "fast")
+    for _ in range(2):
+        assert hostprep(*words, prefix=NOBODY)["lost_attributes"] == 0
+        assert differences(source, home / "fast/data", owners=False) == []
+        os.utime(source / "class-1", ns=(1, 1))  # an update goes over all directories again
+
+
 # -- the target fails
 
 

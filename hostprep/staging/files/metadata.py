@@ -77,6 +77,8 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     if user := [name for name in names if name.startswith("user.")]:
         refusal = errno.EOPNOTSUPP
         if style.target_xattrs and (refusal := _hand_over(user, source, target)):
+            if refusal == errno.EACCES:
+                refusal = _hand_over_to_read_only(user, source, target)
             style.target_xattrs = refusal != errno.EOPNOTSUPP
         lost = refusal != 0
     # EINVAL: an id of the ACL has no meaning in this user namespace.
@@ -107,6 +109,19 @@ def without_acl(mode: int, acl: bytes) -> int:
         elif tag in (_NAMED_USER, _NAMED_GROUP):
             mode &= ~0o007 | permissions
     return mode
+
+
+def _hand_over_to_read_only(names: list[str], source: int, target: int) -> int:
+    """Copy ``user.*`` attributes to what an ordinary user has without the right to write it.
+
+    The kernel asks for that right of everybody but root, however the target was opened.
+    """
+    mode = stat.S_IMODE(os.fstat(target).st_mode)
+    os.fchmod(target, mode | stat.S_IWUSR)
+    try:
+        return _hand_over(names, source, target)
+    finally:
+        os.fchmod(target, mode)
 
 
 def _hand_over(names: list[str], source: int, target: int, *more: int) -> int:
