@@ -14,7 +14,7 @@ import threading
 from types import FrameType
 from typing import NoReturn
 
-from hostprep.cli.output import emit_error, say, unwritten
+from hostprep.cli.output import begin, emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.system.python import pip_line
 
@@ -108,6 +108,7 @@ def run(argv: list[str]) -> int:
     # A word to name the document by, should the run end before the commands are known.
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
     as_json = _wants_json(argv)
+    begin()
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.

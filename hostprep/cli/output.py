@@ -10,6 +10,15 @@ from typing import Any, TextIO
 
 from hostprep.errors import HostprepError, one_line
 
+# Whether this run has begun to print its document.
+_document_begun = False
+
+
+def begin() -> None:
+    """Begin a run: nothing is printed of it yet."""
+    global _document_begun
+    _document_begun = False
+
 
 def say(message: str = "") -> None:
     """Print words for people on stderr."""
@@ -29,10 +38,14 @@ def emit_text(text: str) -> None:
 def emit_json(command: str, fields: dict[str, Any], *, ok: bool = True) -> None:
     """Print the one JSON document of ``--json`` on stdout, its schema first.
 
+    Once it is begun there is no other: an interruption from then on is told of on stderr alone.
     Names that are not UTF-8 appear with their bytes as ``\\udcXX`` escapes, which keeps the
     document pure ASCII and lets Python give the bytes back.
     """
-    _print(json_text(command, fields, ok=ok), sys.stdout)
+    global _document_begun
+    text = json_text(command, fields, ok=ok)
+    _document_begun = True
+    _print(text, sys.stdout)
 
 
 def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
@@ -82,7 +95,7 @@ def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     say(f"hostprep: {printable(error.message, lines=True)}")
     if error.hint:
         say(f"  -> {printable(error.hint, lines=True)}")
-    if as_json:
+    if as_json and not _document_begun:
         emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
 
 

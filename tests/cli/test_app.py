@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 import hostprep
+from hostprep.cli import output
 from hostprep.cli.app import COMMANDS, load
 from hostprep.cli.main import run
 from hostprep.errors import UsageError
@@ -231,3 +233,23 @@ def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
     document = json.loads(done.stdout)
     assert document["schema"] == "hostprep.status/1"
     assert document["error"]["code"] == "interrupted"
+
+
+def test_an_interruption_after_the_document_adds_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = output._print
+
+    def interrupted(text: str, stream: TextIO, end: str = "\n") -> None:
+        real(text, stream, end)
+        if stream is sys.stdout:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "_print", interrupted)
+        assert run(["status", "--json"]) == 130
+    said = capsys.readouterr()
+    assert json.loads(said.out)["schema"] == "hostprep.status/1"
+    assert said.err == "hostprep: interrupted.\n"
+    assert run(["unstage", "nothing", "--json"]) == 2  # the next run has one of its own
+    assert json.loads(capsys.readouterr().out)["ok"] is False
