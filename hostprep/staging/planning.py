@@ -13,7 +13,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
-from hostprep.staging.model import StageRequest
+from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import Record, lock_name
 from hostprep.staging.source.opening import open_source
@@ -79,8 +79,18 @@ class StagePlan:
             and self.files.nothing_to_do
             and self.previous is not None
             and self.previous.phase == "staged"
+            and self._is_verified_as_asked
             and self.previous.partial == any(item.failed for item in self.files.skipped)
         )
+
+    @property
+    def _is_verified_as_asked(self) -> bool:
+        """Whether the record has the digest that is asked for and that what is there allows.
+
+        Staged without verification, links and directories alone are kept all the same.
+        """
+        has_digest = self.previous is not None and self.previous.digest is not None
+        return has_digest or self.files.unverified or self.request.verify is Verify.NONE
 
 
 def stage_lock(request: StageRequest) -> str:

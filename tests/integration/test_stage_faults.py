@@ -675,6 +675,21 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         assert found["digest"] == digest_of(disk / "fast/data")
 
 
+def test_links_and_directories_are_verified_without_being_copied_again(
+    safe_dir: Path, target: Path
+) -> None:
+    (safe_dir / "data/inside").mkdir(parents=True)
+    (safe_dir / "data/link").symlink_to("inside")
+    stage = ("stage", safe_dir / "data", "--to", target)
+    assert hostprep(*stage, "--verify", "none")["verified"] is False
+    assert hostprep(*stage, "--dry-run")["would_change"] is True
+    found = hostprep(*stage)
+    assert (found["verified"], found["copied_files"]) == (True, 0)
+    again = hostprep(*stage)
+    assert (again["changed"], again["digest"]) == (False, found["digest"])
+    assert hostprep(*stage, "--verify", "none")["changed"] is False
+
+
 @pytest.mark.parametrize("then", [("--full-check",), ("--verify", "inflight"), ()])
 def test_what_was_staged_without_verification_is_copied_again_to_be_verified(
     source: Path, target: Path, then: tuple[str, ...]
