@@ -31,11 +31,14 @@ def check_kept(
     *,
     gentle: bool,
 ) -> tuple[Differing, ...]:
-    """Read all that would be kept, in the source and in the target; return what differs."""
+    """Read all that would be kept, in the source and in the target; return what differs.
+
+    Symlinks as well, which can be made to lead elsewhere with the same length and time.
+    """
     observer.phase("check", files=2 * plan.kept.files, size_bytes=2 * plan.kept.bytes)
     lines = [decode_line(line) for line in plan.keep_lines]
     job = Job(source_fd, published_fd, gentle=gentle, looks_only=True)
-    wrong = _check(job, lines, ("source", "target"), processes, observer)
+    wrong = _check(job, lines, ("source", "target"), processes, observer, links=True)
     return tuple(sorted(wrong, key=lambda each: (each.place, each.path)))
 
 
@@ -164,16 +167,18 @@ def _check(
     places: tuple[str, ...],
     processes: int,
     observer: Observer,
+    *,
+    links: bool = False,
 ) -> list[Differing]:
     wrong: list[Differing] = []
     files = size_bytes = 0
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for directory, records in lines:
-            known = [record for record in records if _is_hashed(record)]
+            known = [each for each in records if _is_hashed(each) or (links and each.kind == "l")]
             for start in range(0, len(known), _TASK_FILES):
                 some = known[start : start + _TASK_FILES]
-                payload = [(record.name, record.size, record.content) for record in some]
+                payload = [(each.kind, each.name, each.size, each.content) for each in some]
                 total = sum(record.size for record in some)
 
                 def done(

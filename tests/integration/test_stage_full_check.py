@@ -56,6 +56,28 @@ def test_what_differs_is_named_by_its_side(source: Path, target: Path) -> None:
     assert (mended["full_check"], mended["differing"]) == (True, found[2:])
 
 
+def test_a_symlink_that_leads_elsewhere_by_now_is_found(source: Path, target: Path) -> None:
+    (source / "other").symlink_to("class-0")
+    stage = ("stage", source, "--to", target)
+    hostprep(*stage)
+    for link, leads_to in (
+        (source / "link", "class-0/images/009.bin"),  # as long as it was
+        (target / "data/other", "class-1"),
+    ):
+        before = link.lstat()
+        link.unlink()
+        link.symlink_to(leads_to)
+        times = (before.st_atime_ns, before.st_mtime_ns)
+        os.utime(link, ns=times, follow_symlinks=False)
+    found = hostprep(*stage, "--full-check")["differing"]
+    assert [(each["path"], each["place"]) for each in found] == [
+        ("link", "source"),
+        ("other", "target"),
+    ]
+    assert differences(source, target / "data", owners=True) == []
+    assert hostprep(*stage, "--full-check")["changed"] is False
+
+
 def test_where_nothing_differs_it_says_what_was_read(source: Path, target: Path) -> None:
     stage = ("stage", source, "--to", target)
     hostprep(*stage)

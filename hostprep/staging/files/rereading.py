@@ -1,4 +1,4 @@
-"""A file that is there already against the hash that is on record of it."""
+"""A file that is there already against the hash, a symlink against the target on record of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,22 @@ from hostprep.staging.tree import DirCache
 
 
 def difference(
-    cache: DirCache, directory: str, file: tuple[str, int, str], buffer: memoryview, *, cold: bool
+    cache: DirCache,
+    directory: str,
+    file: tuple[str, str, int, str],
+    buffer: memoryview,
+    *,
+    cold: bool,
 ) -> str | None:
-    """Read a file, (name, size, content), and return how it differs from that; None if it does not.
+    """Read a file or symlink, (kind, name, size, content), and return how it differs; None if not.
 
     A ``cold`` one is dropped from the page cache first, so that a disk is really read.
     """
-    name, size, content = file
+    kind, name, size, content = file
     try:
+        if kind == "l":
+            found = os.readlink(name, dir_fd=cache.fd(directory))
+            return None if found == content else OTHER_CONTENT
         # Not blocking: a fifo may have taken the file's place.
         descriptor = os.open(name, SOURCE_FLAGS, dir_fd=cache.fd(directory))
         try:

@@ -307,7 +307,9 @@ class Worker:
 
     # -- checking what is there already
 
-    def _check(self, payload: tuple[str, list[tuple[str, int, str]], str]) -> list[tuple[str, str]]:
+    def _check(
+        self, payload: tuple[str, list[tuple[str, str, int, str]], str]
+    ) -> list[tuple[str, str]]:
         """Compare files with their hashes: payload (directory, files, "source" or "target").
 
         See ``rereading`` for the files and for what is returned.
@@ -321,5 +323,5 @@ class Worker:
                 break
             reason = difference(cache, directory, file, self._buffer, cold=where == "target")
             if reason is not None:
-                wrong.append((file[0], reason))
+                wrong.append((file[1], reason))
         return wrong
