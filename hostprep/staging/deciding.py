@@ -291,7 +291,13 @@ def _plan_files(
                 found, source_fd, published_fd, cores(), observer, gentle=request.gentle
             )
             if differing:
-                found = plan(frozenset(each.path for each in differing))
+                read, suspect = found.kept_paths(), {each.path for each in differing}
+                found = plan(frozenset(suspect))
+                # In the place of what is copied now, another of its hard links may be kept, which
+                # was to be copied before, and so was not read.
+                while unread := found.kept_paths() - read:
+                    suspect |= unread
+                    found = plan(frozenset(suspect))
             found.full_check, found.differing = True, differing
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,17 @@ def test_a_symlink_that_leads_elsewhere_by_now_is_found(source: Path, target: Pa
     ]
     assert differences(source, target / "data", owners=True) == []
     assert hostprep(*stage, "--full-check")["changed"] is False
+
+
+def test_nothing_is_kept_that_was_not_read(source: Path, target: Path) -> None:
+    stage, first = ("stage", source, "--to", target), source / "class-0/images/001.bin"
+    hostprep(*stage)
+    # No link of "hard" any more: one of the two can keep the copy that both had, which is damaged.
+    subprocess.run(["cp", "-a", first, source / "alone"], check=True)
+    os.replace(source / "alone", first)
+    flip_bit(target / "data/hard")
+    assert len(hostprep(*stage, "--full-check")["differing"]) == 1
+    assert differences(source, target / "data", owners=True) == []
 
 
 def test_where_nothing_differs_it_says_what_was_read(source: Path, target: Path) -> None:

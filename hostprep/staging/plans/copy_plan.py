@@ -16,7 +16,7 @@ from hostprep.staging.model import (
     space_on_target,
 )
 from hostprep.staging.record import digest
-from hostprep.staging.record.manifest import encode_line
+from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import join
 
@@ -90,6 +90,11 @@ class CopyPlan:
             for directory, entries in self.to_copy()
             for entry in entries
         )
+
+    def kept_paths(self) -> set[str]:
+        """Return the paths of what is published and stays."""
+        lines = map(decode_line, self.keep_lines)
+        return {join(directory, each.name) for directory, records in lines for each in records}
 
     def to_copy(self) -> Iterator[tuple[str, Sequence[Entry]]]:
         """Yield what is copied or linked, with its directory, a few entries at a time."""
