@@ -175,7 +175,11 @@ def _check(
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for directory, records in lines:
-            known = [each for each in records if _is_hashed(each) or (links and each.kind == "l")]
+            known = [
+                each
+                for each in records
+                if _is_hashed(each) or (links and each.kind == "l" and each.content)
+            ]
             for start in range(0, len(known), _TASK_FILES):
                 some = known[start : start + _TASK_FILES]
                 payload = [(each.kind, each.name, each.size, each.content) for each in some]

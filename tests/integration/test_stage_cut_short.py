@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.integration.test_stage_kills import end, start
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep
+from tests.kit.stagecraft import flip_bit, hostprep
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -71,6 +73,29 @@ def test_what_somebody_put_there_instead_is_theirs(source: Path, target: Path, o
     theirs.write_bytes(b"two")  # in size as the first, but for its time
     hostprep("stage", source, "--to", target, expect=1)
     assert theirs.read_bytes() == b"two"
+
+
+def change_mode(file: Path) -> None:
+    file.chmod(0o600)
+
+
+def change_owner(file: Path) -> None:
+    os.chown(file, 7, 8)
+
+
+@pytest.mark.parametrize("change", [change_mode, change_owner, flip_bit])
+def test_what_lstat_hardly_tells_of_is_not_taken_for_done(
+    change: Callable[[Path], None], source: Path, target: Path, out: Path
+) -> None:
+    stage, file = ("stage", source, "--to", target), "class-1/images/003.bin"
+    hostprep(*stage)
+    change(source / file)
+    # On record by then, and not in place; a reboot makes the copies that were prepared worthless.
+    killed(out, _PUBLISHING, *stage, *(("--full-check",) if change is flip_bit else ()))
+    shutil.rmtree(target / ".hostprep-data")
+    hostprep(*stage)
+    assert differences(source, target / "data", owners=True) == []
+    assert hostprep(*stage)["changed"] is False
 
 
 @pytest.mark.parametrize(("earlier", "file"), [(0, "dataset.json"), (1, "manifest.jsonl")])

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from stat import S_IMODE
 from typing import IO
 
 from hostprep.staging.model import Entry, Recorded
@@ -115,8 +116,10 @@ class ManifestIndex:
         for _, record in self._read(directory):
             earlier = found.get(record.name)
             there = here.get(record.name) if here and earlier else None
-            if not (earlier and there) or _counts(record, earlier, there):
+            if earlier is None or there is None:
                 found[record.name] = record
+            else:
+                found[record.name] = _speaks_of(there, earlier, record)
         return found
 
     def versions(self, directory: str) -> dict[str, list[Recorded]]:
@@ -153,8 +156,22 @@ class ManifestIndex:
                 continue
 
 
-def _counts(later: Recorded, earlier: Recorded, there: Entry) -> bool:
-    return later.present_as(there) or not earlier.present_as(there)
+def _speaks_of(there: Entry, earlier: Recorded, later: Recorded) -> Recorded:
+    """Return which of two records is of what is there.
+
+    Where an update was to change no more than mode or owner, these tell, as far as the target keeps
+    them. Where size, time, mode and owner are the same, the content may be that of either: it is
+    unknown then, as if it had been staged without verification.
+    """
+    if not (earlier.present_as(there) and later.present_as(there)):
+        return later if later.present_as(there) or not earlier.present_as(there) else earlier
+    likeness = [
+        (record.mode == S_IMODE(there.mode)) + ((record.uid, record.gid) == (there.uid, there.gid))
+        for record in (earlier, later)
+    ]
+    if likeness[0] != likeness[1]:
+        return earlier if likeness[0] > likeness[1] else later
+    return later if later.content == earlier.content else later._replace(content=None)
 
 
 def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
