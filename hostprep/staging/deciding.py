@@ -271,7 +271,9 @@ def _plan_files(
             else []
         )
         stack.callback(manifest.close)
-        journal = ManifestIndex(journals)
+        full_check = request.full_check and published_fd is not None
+        # By which an interrupted run's copies would be taken up, their source not read again.
+        journal = ManifestIndex([] if full_check else journals)
         stack.callback(journal.close)
 
         def plan(suspect: frozenset[str] = frozenset()) -> CopyPlan:
@@ -286,7 +288,7 @@ def _plan_files(
             )
 
         found = plan()
-        if request.full_check and published_fd is not None:
+        if full_check and published_fd is not None:
             differing = check_kept(
                 found, source_fd, published_fd, cores(), observer, gentle=request.gentle
             )

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.test_stage_kills import end, start
 from tests.kit.compare import differences
-from tests.kit.stagecraft import flip_bit, hostprep
+from tests.kit.stagecraft import flip_bit, hostprep, rewrite
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -96,6 +96,17 @@ def test_what_lstat_hardly_tells_of_is_not_taken_for_done(
     hostprep(*stage)
     assert differences(source, target / "data", owners=True) == []
     assert hostprep(*stage)["changed"] is False
+
+
+def test_a_full_check_takes_nothing_up(source: Path, target: Path, out: Path) -> None:
+    stage, file = ("stage", source, "--to", target), source / "class-1/images/003.bin"
+    hostprep(*stage)
+    rewrite(file, b"another")
+    killed(out, _PUBLISHING, *stage)
+    flip_bit(file)
+    assert hostprep(*stage, "--full-check", "--dry-run")["resume_files"] == 0
+    assert hostprep(*stage, "--full-check")["resumed_files"] == 0
+    assert differences(source, target / "data", owners=True) == []
 
 
 @pytest.mark.parametrize(("earlier", "file"), [(0, "dataset.json"), (1, "manifest.jsonl")])
