@@ -246,14 +246,17 @@ def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir:
         assert differences(source, fs.mount / "data", owners=True, xattrs=False, holes=False) == []
 
 
-def test_an_acl_that_the_source_has_no_more_goes_with_the_next_run(
-    source: Path, target: Path
+@pytest.mark.parametrize(
+    ("name", "value"), [(ACCESS_ACL, access_acl(0o750, user=7)), ("user.note", b"x")]
+)
+def test_what_a_folder_of_the_source_has_no_more_goes_with_the_next_run(
+    name: str, value: bytes, source: Path, target: Path
 ) -> None:
     folder = source / "class-1"
-    os.setxattr(folder, ACCESS_ACL, access_acl(0o750, user=7))
+    os.setxattr(folder, name, value)
     restage(source, target)
     assert differences(source, target / "data", owners=True) == []
-    os.removexattr(folder, ACCESS_ACL)
+    os.removexattr(folder, name)
     rewrite(folder / "images/003.bin", b"new")
     restage(source, target)
     assert differences(source, target / "data", owners=True) == []

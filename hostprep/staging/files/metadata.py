@@ -88,10 +88,11 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     return mode
 
 
-def drop_acl(target: int) -> None:
-    """Take away the access ACL that an open target may have."""
+def drop_xattrs(target: int) -> None:
+    """Take away the access ACL and the ``user.*`` attributes that an open target may have."""
     try:
-        os.removexattr(target, ACCESS_ACL)
+        for name in filter(is_carried, os.listxattr(target)):
+            os.removexattr(target, name)
     except OSError as error:
         if error.errno not in (*_NO_XATTRS, errno.ENODATA):
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_acl
+from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
 from hostprep.staging.model import Entry, Recorded, Skipped, Verify
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.record import digest
@@ -13,7 +13,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, join, staged_mode
+from hostprep.staging.tree import DirCache, join, staged_mode, writable
 
 
 def make_links(
@@ -98,9 +98,9 @@ def finish_directories(
             tree.fd(path)
         for path in sorted(paths, key=lambda path: path.count("/") + bool(path), reverse=True):
             entry = directories[path]
-            target = tree.fd(path)
+            target = writable(tree.fd(path))
             mode = entry.mode & 0o7777
-            drop_acl(target)  # of an earlier run, which the source may not have any more
+            drop_xattrs(target)  # of an earlier run, which the source may not have any more
             try:
                 mode = copy_xattrs(source.fd(path), target, mode, style)
                 atime_ns = os.fstat(source.fd(path)).st_atime_ns
