@@ -73,10 +73,15 @@ def count_samples(item: Any) -> tuple[int, str]:
     return rows, f"as {format_count(rows, 'sample')}, the first dimension of its arrays"
 
 
-def _leaves(batch: Any, depth: int = _DEEPEST) -> Iterator[Any]:
+def _leaves(
+    batch: Any, depth: int = _DEEPEST, known: dict[int, tuple[int, Any]] | None = None
+) -> Iterator[Any]:
     """Yield what a batch is made of in the end: arrays, the parts of sparse ones, bytes, scalars.
 
-    Looks into mappings, sequences, and the fields of objects, as those of a dataclass.
+    Looks into mappings, sequences, and the fields of objects, as those of a dataclass: into each
+    only once, as pickle does. Where a thousand boxes know their scene and that knows its boxes, the
+    ways through them have no end. ``known`` has those that were looked into, by their ``id``, with
+    the levels that were left there.
     """
     methods = _METHODS.get(str(attribute(batch, "layout")))
     if methods is not None:
@@ -99,12 +104,16 @@ def _leaves(batch: Any, depth: int = _DEEPEST) -> Iterator[Any]:
     else:
         yield batch
         return
+    known = {} if known is None else known
+    if known.get(id(batch), (0, None))[0] >= depth:
+        return
+    known[id(batch)] = depth, batch  # held, so that nothing else gets its number
     for item in inner:
-        yield from _leaves(item, depth - 1)
+        yield from _leaves(item, depth - 1, known)
 
 
 def _content(leaf: Any) -> str:
-    if attribute(leaf, "shape") is None:
+    if shape_of(leaf) is None:
         return repr(leaf)
     flat = leaf.reshape(-1)
     some = flat[:: max(1, flat.shape[0] // _SAMPLED)]
@@ -118,13 +127,21 @@ def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
     """
     if isinstance(item, bool | int | float):
         yield ()
-    elif (shape := attribute(item, "shape")) is not None:
-        yield tuple(shape)
+    elif (shape := shape_of(item)) is not None:
+        yield shape
     elif isinstance(item, list) and item and isinstance(item[0], bool | int | float | str):
         yield (len(item),)
     elif isinstance(item, list | tuple | Mapping) and depth:
         for value in item.values() if isinstance(item, Mapping) else item:
             yield from _shapes(value, depth - 1)
+
+
+def shape_of(thing: Any) -> tuple[int, ...] | None:
+    """Return an array's shape, None of anything else: DALI's lists have a method of that name."""
+    try:
+        return tuple(thing.shape)
+    except Exception:
+        return None
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from hostprep.loading.child.batches import attribute
+from hostprep.loading.child.batches import shape_of
 
 _COLOURS = 3
 # Smaller ones are trained with smaller networks, many times as fast as the one that stands for all.
@@ -19,9 +19,9 @@ def image_side(batch: Any, depth: int = _DEEPEST) -> int | None:
 
     Images are arrays of batch x 3 x height x width, or with the colours last, 128 pixels or more.
     """
-    shape = attribute(batch, "shape")
+    shape = shape_of(batch)
     if shape is not None:
-        return _side(tuple(shape))
+        return _side(shape)
     if depth == 0:
         return None
     inner: Any = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import UserDict
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from hostprep.loading.child.batches import fingerprint, measure_batch
+from hostprep.loading.child.batches import count_samples, fingerprint, measure_batch
+from hostprep.loading.child.images import image_side
 
 
 @dataclass
@@ -68,6 +70,37 @@ def test_sparse_tensors_count_with_their_indices() -> None:
     assert sized(dense.to_sparse_csc()) == (11 * 8 + 10 * 8 + 10 * 4, 3)
     ragged = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
     assert sized(ragged) == (5 * 4 + 3 * 8, 2)
+
+
+class Scene:
+    """Knows its boxes, which know their scene."""
+
+    def __init__(self, boxes: int) -> None:
+        self.boxes = [Boxes(torch.zeros(4)) for _ in range(boxes)]
+        for box in self.boxes:
+            box.scene = self  # type: ignore[attr-defined]
+
+
+class Method:
+    """Has a method of a name that arrays have an attribute of, as DALI's lists of tensors."""
+
+    def shape(self) -> list[tuple[int, ...]]:
+        return [(3, 8, 8)] * 4
+
+
+def test_what_objects_know_of_each_other_is_looked_into_once() -> None:
+    scenes = [Scene(2000), Scene(2000)]
+    began = time.monotonic()
+    assert sized(scenes) == (2 * 2000 * 16, 4000)  # each of a million ways takes microseconds
+    assert fingerprint(scenes) is not None
+    assert time.monotonic() - began < 10
+
+
+def test_a_method_called_shape_is_none() -> None:
+    batch = [Method(), torch.zeros(2, 3, 200, 200)]
+    assert count_samples(batch)[0] == 2
+    assert image_side(batch) == 200
+    assert isinstance(fingerprint([Method()]), int)
 
 
 def test_what_raises_when_asked_counts_for_nothing() -> None:
