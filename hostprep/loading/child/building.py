@@ -61,8 +61,9 @@ class UnseenIndices:
 
         order = None
         if self.shuffled and self.length <= _RANDPERM_AT_MOST:
+            # Whatever torch.set_default_device says: a generator is of one device.
             generator = torch.Generator().manual_seed(_SEED)
-            order = torch.randperm(self.length, generator=generator)
+            order = torch.randperm(self.length, generator=generator, device="cpu")
         position = self.first % self.length
         while True:
             some: Sequence[int] = range(position, min(position + _CHUNK, self.length))
