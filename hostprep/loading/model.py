@@ -205,7 +205,8 @@ class Subject:
     which only time can be taken. ``length`` counts the samples of an epoch, None where it has none.
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
     ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
-    DataLoader had.
+    DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
+    what of it only workers take.
     """
 
     kind: str
@@ -223,6 +224,8 @@ class Subject:
     cuda: bool
     cuda_error: str | None
     batching: Batching = Batching.SIZE
+    kept: tuple[str, ...] = ()
+    kept_with_workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

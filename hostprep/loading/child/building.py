@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hostprep.loading.child import processes
-from hostprep.loading.child.opening import Opened, draws_plainly, inner_sampler, is_shuffled
+from hostprep.loading.child.given import draws_plainly, inner_sampler, is_shuffled
+from hostprep.loading.child.opening import Opened
 from hostprep.loading.model import Batching
 
 _RANDPERM_AT_MOST = 20_000_000

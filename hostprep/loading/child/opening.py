@@ -19,6 +19,12 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.child.given import (
+    inner_sampler,
+    is_shuffled,
+    kept_arguments,
+    kept_with_workers,
+)
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
@@ -216,8 +222,8 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         length=length,
         batch_size=None if opened.dataset is None else opened.batch_size,
         shuffled=is_shuffled(loader),
-        current_workers=None if loader is None else loader.num_workers,
-        current_prefetch=None if loader is None else loader.prefetch_factor,
+        current_workers=None if loader is None else int(loader.num_workers),  # numpy's, too
+        current_prefetch=None if loader is None else _whole(loader.prefetch_factor),
         start_method=_start_method(loader),
         pickle_error=error,
         pickle_bytes=size,
@@ -226,6 +232,8 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         cuda=cuda,
         cuda_error=cuda_error,
         batching=opened.batching,
+        kept=kept_arguments(loader, opened.batching),
+        kept_with_workers=kept_with_workers(loader),
     )
 
 
@@ -242,30 +250,6 @@ def _cuda() -> tuple[bool, str | None]:
     return (True, None) if torch.cuda.is_available() else (False, "torch sees no GPU here")
 
 
-def is_shuffled(loader: Any) -> bool:
-    """Return whether a DataLoader draws samples in random order; where there is none, one would."""
-    if loader is None:
-        return True
-    from torch.utils.data import SequentialSampler
-
-    return not isinstance(inner_sampler(loader), SequentialSampler)
-
-
-def inner_sampler(loader: Any) -> Any:
-    """Return what draws the samples one by one, also where a batch sampler groups them."""
-    return getattr(loader.batch_sampler, "sampler", loader.sampler)
-
-
-def draws_plainly(loader: Any) -> bool:
-    """Return whether a DataLoader draws indices from 0 on, in their order or at random.
-
-    Any other sampler knows what the data set can be asked for: some of the indices, or names.
-    """
-    from torch.utils.data import RandomSampler, SequentialSampler
-
-    return loader is None or type(inner_sampler(loader)) in (RandomSampler, SequentialSampler)
-
-
 def _epoch(loader: Any, batching: Batching) -> int | None:
     """Return the samples that all ranks together take from a DataLoader in an epoch, if known."""
     sampler = inner_sampler(loader)
@@ -276,6 +260,10 @@ def _epoch(loader: Any, batching: Batching) -> int | None:
         return _length(loader.dataset)
     # A DistributedSampler draws what one of so many ranks trains on.
     return drawn * int(getattr(sampler, "num_replicas", 1))
+
+
+def _whole(number: Any) -> int | None:
+    return None if number is None else int(number)
 
 
 def _length(thing: Any) -> int | None:

@@ -12,7 +12,7 @@ from hostprep.loading.bounds import (
     main_memory,
 )
 from hostprep.loading.curve import prefetch_factor
-from hostprep.loading.model import Batching, Binding, Probe, Recommendation
+from hostprep.loading.model import Batching, Binding, Probe, Recommendation, Subject
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known
@@ -42,7 +42,6 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     pin = known.cuda and ahead_bytes < 0.1 * known.host.memory_available_bytes
     persistent = bool(workers) and _persistent(known, point)
     confirmed = point.probes > 0
-    batching = Batching.SIZE if known.subject is None else known.subject.batching
     return Recommendation(
         num_workers=workers,
         prefetch_factor=ahead,
@@ -64,7 +63,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
             ahead,
             pin=pin,
             persistent=persistent,
-            batching=batching,
+            subject=known.subject,
         ),
     )
 
@@ -242,19 +241,22 @@ def code(
     *,
     pin: bool,
     persistent: bool,
-    batching: Batching = Batching.SIZE,
+    subject: Subject | None = None,
 ) -> str:
-    """Return the call to paste; who makes the batches stays as it is."""
+    """Return the call to paste; who makes the batches, and what else is given, stays as it is."""
     batches = {
         Batching.SIZE: f"batch_size={batch_size}",
         Batching.BATCH_SAMPLER: "batch_sampler=batch_sampler",
         Batching.SAMPLER: "batch_size=None, sampler=sampler",
         Batching.DATASET: "batch_size=None",
     }
-    options = [batches[batching], f"num_workers={workers}"]
+    options = [batches[Batching.SIZE if subject is None else subject.batching]]
+    options += () if subject is None else subject.kept
+    options.append(f"num_workers={workers}")
     if workers:
         options.append(f"prefetch_factor={ahead}")
     options.append(f"pin_memory={pin}")
     if workers:
         options.append(f"persistent_workers={persistent}")
+        options += () if subject is None else subject.kept_with_workers
     return f"DataLoader(dataset, {', '.join(options)})"

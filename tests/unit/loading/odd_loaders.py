@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
+    RandomSampler,
     SequentialSampler,
     SubsetRandomSampler,
 )
@@ -172,6 +174,44 @@ def gaps() -> DataLoader[Any]:
 def distributed() -> DataLoader[Any]:
     data = Plain()
     return DataLoader(data, batch_size=8, sampler=DistributedSampler(data, 4, 1))
+
+
+def as_they_are(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def seeded(worker: int) -> None:
+    random.seed(worker)
+
+
+def all_given() -> DataLoader[Any]:
+    return DataLoader(
+        Plain(),
+        batch_size=8,
+        shuffle=True,
+        drop_last=True,
+        num_workers=1,
+        collate_fn=as_they_are,
+        worker_init_fn=seeded,
+        generator=torch.Generator().manual_seed(1),
+        timeout=30,
+        multiprocessing_context="spawn",
+        in_order=False,
+    )
+
+
+def some_of_them() -> DataLoader[Any]:
+    data = Plain()
+    return DataLoader(data, batch_size=8, sampler=RandomSampler(data, num_samples=800))
+
+
+def grouped() -> DataLoader[Any]:
+    return DataLoader(Plain(), batch_sampler=BatchSampler(Names(), 8, drop_last=True))
+
+
+def by_numpys_numbers() -> DataLoader[Any]:
+    two = np.int64(2)
+    return DataLoader(Plain(), 8, num_workers=two, prefetch_factor=two)  # type: ignore[arg-type]
 
 
 unsized = ByName()

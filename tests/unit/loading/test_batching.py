@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +13,13 @@ import torch
 
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.child import jobs
-from hostprep.loading.child.building import ProbeJob, UnseenEntries, build
+from hostprep.loading.child.building import ProbeJob, UnseenEntries, UnseenIndices, build
 from hostprep.loading.child.opening import Opened, describe, open_source
 from hostprep.loading.child.timing import time_loader
 from hostprep.loading.model import Batching
 from hostprep.loading.verdict.settings import code
 from tests.unit.loading import odd_loaders
+from tests.unit.loading.making import subject
 from tests.unit.loading.odd_loaders import SAMPLE_SECONDS, SIZE
 
 
@@ -172,7 +175,7 @@ def test_entries_of_their_own_sampler_come_again_when_all_have_come() -> None:
 def test_the_code_to_paste_leaves_the_batches_to_who_makes_them(batching: Batching) -> None:
     from torch.utils.data import BatchSampler, DataLoader
 
-    text = code(16, 2, 2, pin=False, persistent=False, batching=batching)
+    text = code(16, 2, 2, pin=False, persistent=False, subject=subject(batching=batching))
     names: dict[str, Any] = {
         "DataLoader": DataLoader,
         "dataset": list(range(64)),
@@ -183,3 +186,54 @@ def test_the_code_to_paste_leaves_the_batches_to_who_makes_them(batching: Batchi
     assert loader.num_workers == 2
     assert loader.batch_size == (16 if batching is Batching.SIZE else None)
     assert (loader.batch_sampler is names["batch_sampler"]) is (batching is Batching.BATCH_SAMPLER)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("name", "kept", "with_workers"),
+    [
+        (
+            "all_given",
+            "shuffle=True drop_last=True collate_fn=collate_fn"
+            " worker_init_fn=worker_init_fn generator=generator",
+            "timeout=30 multiprocessing_context='spawn' in_order=False",
+        ),
+        ("half", "sampler=sampler", ""),
+        ("some_of_them", "sampler=sampler", ""),
+        ("grouped", "sampler=sampler drop_last=True", ""),
+        ("gaps", "collate_fn=collate_fn", ""),
+        ("bucketed", "", ""),
+        ("by_lists", "", ""),
+        ("batched", "shuffle=True", ""),
+        ("shards", "", ""),
+    ],
+)
+def test_the_code_to_paste_keeps_what_a_loader_was_given(
+    name: str, kept: str, with_workers: str, workers: int
+) -> None:
+    of = opened(name)
+    found = describe(of, thoroughly=False)
+    assert (" ".join(found.kept), " ".join(found.kept_with_workers)) == (kept, with_workers)
+    text = code(8, workers, 2 if workers else None, pin=False, persistent=False, subject=found)
+    names = {
+        each: getattr(of.loader, each)
+        for each in ("dataset", "batch_sampler", "collate_fn", "worker_init_fn", "generator")
+    }
+    sampler = getattr(of.loader.batch_sampler, "sampler", of.loader.sampler)
+    pasted = eval(text, {**names, "sampler": sampler, "DataLoader": torch.utils.data.DataLoader})
+    for each in ("collate_fn", "worker_init_fn", "generator"):
+        assert getattr(pasted, each) is names[each]
+    assert len(pasted) == len(of.loader) if name != "shards" else True
+    if workers:
+        assert (pasted.timeout, pasted.in_order) == (of.loader.timeout, of.loader.in_order)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    found = describe(opened("by_numpys_numbers"), thoroughly=False)
+    assert json.loads(json.dumps(dataclasses.asdict(found)))["current_workers"] == 2
+
+
+def test_the_order_is_drawn_whatever_the_default_device_is() -> None:
+    with torch.device("meta"):  # as after torch.set_default_device("cuda")
+        order = list(itertools.islice(UnseenIndices(8, 0, shuffled=True), 8))
+    assert sorted(order) == list(range(8))
