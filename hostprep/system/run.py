@@ -228,16 +228,14 @@ class Running:
 
     def wait(self, *, timeout_seconds: float = 5) -> Completed:
         """Wait for the end and return what the command left, whatever its exit status."""
-        try:
-            self._process.wait(timeout_seconds)
-        except subprocess.TimeoutExpired:
-            raise CommandFailed(self.completed(), "closed its output and did not end") from None
+        if not _ended_within(self._process.pid, timeout_seconds):
+            raise CommandFailed(self.completed(), "closed its output and did not end")
         return self.completed()
 
     def completed(self) -> Completed:
         """Return what has come so far; the status is -1 while the command runs."""
         self._errors.seek(0)
-        status = self._process.poll()
+        status = _status(self._process.pid)
         return Completed(
             self._argv,
             -1 if status is None else status,
@@ -318,14 +316,10 @@ class _HeldSignals:
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     process.stdout.close()
-    if process.returncode is not None:
-        return  # it ended by itself and was waited for
-    # Until it is waited for, its number cannot go to another process: only then may we kill.
+    # Until it is waited for, its number cannot go to another process: only then may we kill. Where
+    # it has ended by itself, programs that it started may not have.
     os.killpg(process.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _ENDING_SECONDS
-    how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-    while os.waitid(os.P_PID, process.pid, how) is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    _ended_within(process.pid, _ENDING_SECONDS)
     # Python's resource tracker takes semaphores away when all who used them are gone.
     deadline = time.monotonic() + _TIDYING_SECONDS
     while _has_members(process.pid) and time.monotonic() < deadline:
@@ -335,6 +329,24 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait(2)
     except subprocess.TimeoutExpired:
         pass  # stuck in the kernel on a dead device; it goes when the device answers
+
+
+def _status(pid: int) -> int | None:
+    """Return how a child ended, as ``Popen.returncode`` has it; it is not waited for yet."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _ended_within(pid: int, seconds: float) -> bool:
+    """Return whether a child has ended, when it has or so many seconds are over."""
+    deadline = time.monotonic() + seconds
+    while _status(pid) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _has_members(group: int) -> bool:

@@ -124,6 +124,17 @@ def test_an_exception_ends_the_command_and_its_children() -> None:
     assert all(gone(pid) for pid in pids)
 
 
+@pytest.mark.parametrize(("end", "status"), [("exit 7", 7), ("kill -9 $$", -9)])
+def test_what_a_command_left_running_ends_though_itself_has_ended(end: str, status: int) -> None:
+    script = f"sleep 300 >/dev/null 2>&1 & echo $!; {end}"
+    with start(["sh", "-c", script], wanted_for="test") as running:
+        pid = int(b"".join(running.chunks(timeout_seconds=10)))
+        assert running.wait().returncode == status
+        assert alive(pid)
+        assert running.completed().returncode == status
+    assert gone(pid)
+
+
 def test_a_command_that_ignores_sigterm_is_killed() -> None:
     script = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
     with start(["sh", "-c", script], wanted_for="test") as running:
