@@ -19,7 +19,7 @@ from hostprep.host.gpu_memory import lacks_memory
 from hostprep.loading.failures import TooSlow
 from hostprep.loading.model import Batching
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
-from hostprep.system.parent import die_with_parent
+from hostprep.system.parent import die_with_parent, forks_die_with_us
 from hostprep.units import format_count
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Events:
 def main() -> None:
     """Do the job in ``sys.argv[1]``; errors of user code are events as well."""
     die_with_parent()
-    os.register_at_fork(after_in_child=die_with_parent)
+    forks_die_with_us()
     events = _Events()
     # Gone before the user's module is imported: one that parses its arguments there finds none.
     job = json.loads(sys.argv.pop())

@@ -1,0 +1,57 @@
+"""Processes that end with the one that started them, and not before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+_FORKING = """
+import os, threading, time
+from hostprep.system.parent import forks_die_with_us
+
+forks_die_with_us()
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        time.sleep(300)
+    print(pid, flush=True)
+    time.sleep(0.5)  # until the child has said with whom it ends
+
+fork()
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+print("joined", flush=True)
+time.sleep(300)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_what_a_thread_forks_outlives_the_thread() -> None:
+    """As a pool of workers does that a data set has started in a thread."""
+    with subprocess.Popen([sys.executable, "-c", _FORKING], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        by_main, by_thread = (int(process.stdout.readline()) for _ in range(2))
+        try:
+            assert process.stdout.readline() == b"joined\n"
+            time.sleep(0.2)
+            assert alive(by_thread) and alive(by_main)
+        finally:
+            process.kill()
+            deadline = time.monotonic() + 10
+            while alive(by_main) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            gone = not alive(by_main)
+            os.kill(by_thread, signal.SIGKILL)
+        assert gone
