@@ -27,7 +27,19 @@ _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 _NO_PROCESS = re.compile(
     r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
 )
+_ENDED = "exited unexpectedly"
+_KILLED = re.compile(r"is killed by signal")
 _LAST_WORDS = 16_000
+_ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
+_CALLED_PLAINLY = (
+    "what is named is called without arguments: name a function of your own that gives them, or an"
+    " object of the module"
+)
+_DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
+_COLLATED_PLAINLY = (
+    "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
+    " collate_fn for them"
+)
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
@@ -105,8 +117,10 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     ``stderr`` is what the process and its workers said besides.
     """
     said = _essence(event["type"], event["message"])
-    # Of a worker that was killed torch says so only in the cause of the error that it raises. What
-    # a traceback quotes of anybody's code says nothing.
+    # Of a worker that was killed torch says so only in the cause of the error that it raises.
+    if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
+        said = _essence(event["type"], by)
+    # What a traceback quotes of anybody's code says nothing.
     text = "\n".join([said, *map(_own_words, [event["message"], *event["causes"]])])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
@@ -121,7 +135,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        return LoaderFailed(f"{what} could not be opened: {said}.", _where(event["trace"]))
+        hint = _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
+        return LoaderFailed(f"{what} could not be opened: {said}.", _where(event["trace"]) or hint)
     if workers and not _is_workers(event["message"]) and _PICKLE.search(said):
         return LoaderFailed(
             f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
@@ -131,7 +146,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
         # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
         text = f"{text}\nshared memory"
     # A worker that cannot start the thread that hands its batches over only prints why.
-    printed = stderr[-_LAST_WORDS:] if "exited unexpectedly" in event["message"] else ""
+    printed = stderr[-_LAST_WORDS:] if _ENDED in event["message"] else ""
     if workers and (_NO_PROCESS.search(event["message"]) or _NO_PROCESS.search(printed)):
         words = f"{format_count(workers, 'worker')} of {what} failed, as no more processes or"
         return WorkersFailed(f"{words} threads may be started: {said}.", Binding.PROCESSES)
@@ -145,7 +160,10 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             return WorkersFailed(
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
-    return LoaderFailed(f"{what} raised while it made a batch: {said}.", _where(event["trace"]))
+    hint = _where(event["trace"])
+    if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
+        hint = _COLLATED_PLAINLY
+    return LoaderFailed(f"{what} raised while it made a batch: {said}.", hint)
 
 
 def step_failed(event: dict[str, Any]) -> Inconclusive:

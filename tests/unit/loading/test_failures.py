@@ -192,6 +192,34 @@ def test_a_worker_without_a_thread_of_its_own_only_prints_so() -> None:
     assert not isinstance(raised(event, "mine:data", 4, "boom"), WorkersFailed)
 
 
+def test_of_a_worker_that_was_killed_the_signal_is_told() -> None:
+    error = failure(
+        "DataLoader worker (pid(s) 7) exited unexpectedly",
+        "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ",
+    )
+    assert "killed by signal: Segmentation fault." in error.message
+
+
+def test_what_wants_arguments_is_to_be_wrapped() -> None:
+    event = {"where": "open", "type": "TypeError", "causes": [], "trace": ""}
+    event["message"] = "make() missing 1 required positional argument: 'root'"
+    assert "a function of your own" in (raised(event, "mine:make", 0).hint or "")
+
+
+@pytest.mark.parametrize("in_worker", [False, True])
+def test_samples_without_a_collate_function_of_theirs(in_worker: bool) -> None:
+    trace = '  File "/venv/torch/utils/data/_utils/collate.py", line 9, in f\n    f()\n'
+    said = "TypeError: default_collate: batch must contain tensors, found <class 'Image'>"
+    event = {"where": "iterate", "type": "TypeError", "causes": []}
+    if in_worker:
+        message = f"Caught TypeError in worker 0.\nOriginal Traceback:\n{trace}{said}"
+        event |= {"message": message, "trace": '  File "/venv/torch/_utils.py", line 1, in g\n'}
+    else:
+        event |= {"message": said.removeprefix("TypeError: "), "trace": trace}
+    error = raised(event, "mine:data", 2 * in_worker)
+    assert "name a DataLoader that has a collate_fn" in (error.hint or "")
+
+
 def test_opening_and_iterating_are_told_apart() -> None:
     assert "could not be opened" in failure("gone", where="open").message
     assert "while it made a batch" in failure("gone").message
