@@ -142,13 +142,17 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
             hasattr(thing, "__getitem__") and hasattr(thing, "__len__")
         )
 
-    if isinstance(found, type) or (callable(found) and not is_data(found)):
+    def is_source(thing: Any) -> bool:
+        return is_data(thing) or isinstance(thing, Iterable)
+
+    if isinstance(found, type) or (callable(found) and not is_source(found)):
         found = found()
     what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
-    inner = found.values() if isinstance(found, Mapping) else found
-    if isinstance(found, tuple | list | Mapping) and any(
-        isinstance(one, DataLoader | Dataset) for one in inner
-    ):
+    several = isinstance(found, tuple | list) and any(
+        isinstance(one, DataLoader | Dataset) for one in found
+    )
+    # Splits by their names, whatever each is; a data set of samples has them by number.
+    if several or (isinstance(found, Mapping) and found and 0 not in found):
         raise UsageError(
             f"{what} holds several things, and is no loader; nothing was measured.",
             "name one of them, or a function of your own that returns one of them",

@@ -214,4 +214,18 @@ def by_numpys_numbers() -> DataLoader[Any]:
     return DataLoader(Plain(), 8, num_workers=two, prefetch_factor=two)  # type: ignore[arg-type]
 
 
+class Pipeline:
+    """Is called with a source, and iterated then."""
+
+    def __call__(self, source: str) -> Pipeline:
+        return self
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return map(sample, range(SIZE))
+
+
+callable_pipeline = Pipeline()("somewhere")
+splits = {"train": list(range(SIZE)), "test": list(range(SIZE))}  # no torch Datasets
+by_stage = {"fit": object()}
+numbered = dict(enumerate(range(SIZE)))
 unsized = ByName()

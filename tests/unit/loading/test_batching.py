@@ -237,3 +237,17 @@ def test_the_order_is_drawn_whatever_the_default_device_is() -> None:
     with torch.device("meta"):  # as after torch.set_default_device("cuda")
         order = list(itertools.islice(UnseenIndices(8, 0, shuffled=True), 8))
     assert sorted(order) == list(range(8))
+
+
+@pytest.mark.parametrize("name", ["splits", "by_stage"])
+def test_things_by_name_are_several_whatever_they_are(name: str) -> None:
+    with pytest.raises(UsageError, match="holds several things"):
+        opened(name)
+
+
+def test_samples_by_number_are_a_data_set() -> None:
+    assert opened("numbered").kind == "dataset"
+
+
+def test_an_iterable_that_can_be_called_is_not_called() -> None:
+    assert opened("callable_pipeline").kind == "iterable"
