@@ -182,7 +182,8 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     ranks = " a rank" if known.host.ranks > 1 else ""
     if change is False:
         return f"no change needed: {words}, {rate}{ranks}"
-    with_words = f" ({words})" if words else ""
+    by_model = "" if point.probes else " by the model"  # nobody has tried it
+    with_words = f"{by_model} ({words})" if words else by_model
     count = format_count(point.workers, "worker")
     workers = f"{count}{ranks} {'is' if point.workers == 1 else 'are'}"
     if known.gpu_rate is not None and binding is Binding.GPU:

@@ -197,6 +197,17 @@ def test_unconfirmed_workers_that_wait_are_not_said_to_be_short_of_processors() 
     assert judged([probe(0, 500)], chosen=busy).binding is Binding.CPU
 
 
+@pytest.mark.parametrize("gpu", [None, 1500.0, 1e6])
+@pytest.mark.parametrize("current", [None, 0])
+def test_a_rate_that_nobody_measured_is_said_to_be_the_models(
+    gpu: float | None, current: int | None
+) -> None:
+    untried = judged([probe(0, 500)], chosen=Point(16, 4100, 0.08, 0), gpu=gpu, current=current)
+    assert " by the model" in untried.verdict
+    tried = judged([probe(0, 500), probe(4, 2000)], gpu=gpu, current=current)
+    assert "model" not in tried.verdict
+
+
 def test_out_of_reach_is_said_with_what_binds() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=9000)
     assert made.binding is Binding.CPU
