@@ -148,6 +148,14 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
         notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
+    if listing.closed:
+        count = format_count(listing.closed, "folder")
+        notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
+    if listing.kind == "bytes":
+        notes.append(
+            "files of this kind are read, not decoded: what your loader makes of them takes time"
+            " that is not in the figures, and --loader measures it"
+        )
     if listing.kind == "image":
         fitting = [name for name in usable if listing.jpeg or name != "simplejpeg"]
         if fitting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,6 +22,11 @@ _LISTING_SECONDS = 5.0
 _PATIENCE_SECONDS = 5.0
 _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
+# Files of many samples each, however small. TensorFlow's have no suffix, but a number of so many.
+_SHARD = re.compile(
+    r"\.(tar|tar\.\w+|tgz|tfrecords?|parquet|arrow|feather|mds|beton|mdb)\Z|-\d{5}-of-\d{5}",
+    re.I,
+)
 # What lies beside samples and is none.
 _ASIDE = frozenset({".txt", ".json", ".csv", ".md", ".xml", ".yml", ".yaml", ".py", ".log"})
 
@@ -30,6 +36,7 @@ class Listing:
     """The files that are samples, in random order. ``kind`` is ``image``, ``npy`` or ``bytes``.
 
     ``whole`` tells that the directory was listed to its end; ``mean_bytes`` is of a sample of them.
+    ``closed`` counts the folders that could not be listed, ``problem`` names one and says why.
     """
 
     names: tuple[str, ...]
@@ -38,6 +45,8 @@ class Listing:
     others: int
     whole: bool
     mean_bytes: float
+    closed: int = 0
+    problem: str = ""
 
 
 def list_samples(directory: str, seed: int = 0) -> Listing:
@@ -47,13 +56,19 @@ def list_samples(directory: str, seed: int = 0) -> Listing:
     ``Inconclusive`` where it does not answer, where there are no files, or where a sample is
     plainly not a file.
     """
-    names, whole = _names_below(directory)
+    names, whole, closed = _names_below(directory)
+    problem = closed[0] if closed else ""
     by_kind: dict[str, list[str]] = {}
     for name in names:
         by_kind.setdefault(_kind(name), []).append(name)
     aside = by_kind.pop("aside", [])
     if aside and not by_kind:
         by_kind, aside = {"bytes": aside}, []
+    if not by_kind and closed:
+        raise Inconclusive(
+            f"the files below {directory} could not be listed ({problem}); nothing was measured.",
+            "run hostprep as the user who trains",
+        )
     if not by_kind:
         raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
     kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
@@ -66,20 +81,27 @@ def list_samples(directory: str, seed: int = 0) -> Listing:
             " part of such a file, and which part only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
+    shards = sum(bool(_SHARD.search(os.path.basename(name))) for name in chosen)
+    if kind == "bytes" and 2 * shards > len(chosen):
+        raise Inconclusive(
+            f"the files below {directory} are shards, such as {chosen[0]}: how many samples each"
+            " of them holds only your loader knows. Nothing was measured.",
+            "give the loader itself: --loader package.module:name",
+        )
     suffixes = Counter(_suffix(name) for name in chosen)
     jpeg = all(suffix in decoders.JPEG_SUFFIXES for suffix in suffixes)
     others = len(names) - len(chosen) - len(aside)
-    return Listing(tuple(chosen), kind, jpeg, others, whole, mean_bytes)
+    return Listing(tuple(chosen), kind, jpeg, others, whole, mean_bytes, len(closed), problem)
 
 
-def _names_below(directory: str) -> tuple[list[str], bool]:
-    """Return the files below ``directory``, and whether these are all.
+def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
+    """Return the files below ``directory``, whether these are all, and what could not be listed.
 
     A call on a dead network mount may never return, and such a mount may be anywhere below: a child
     looks, which can be left behind.
     """
 
-    def look() -> tuple[list[str], bool] | None:
+    def look() -> tuple[list[str], bool, list[str]] | None:
         return _walk(directory) if os.path.isdir(directory) else None
 
     patience_seconds = _LISTING_SECONDS + _PATIENCE_SECONDS
@@ -100,13 +122,14 @@ def _names_below(directory: str) -> tuple[list[str], bool]:
         raise UsageError(
             f"{directory} is not a directory.", "--dataset DIR: the one with the files"
         )
-    names, whole = found
-    return names, whole
+    names, whole, closed = found
+    return names, whole, closed
 
 
-def _walk(directory: str) -> tuple[list[str], bool]:
+def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
     deadline = time.monotonic() + _LISTING_SECONDS
     names: list[str] = []
+    closed: list[str] = []
     waiting = [directory]
     visited: set[tuple[int, int]] = set()  # links to folders are followed, also in a circle
 
@@ -115,7 +138,7 @@ def _walk(directory: str) -> tuple[list[str], bool]:
 
     while waiting:
         if enough():
-            return names, False
+            return names, False, closed
         folder = waiting.pop()
         try:
             state = os.stat(folder)
@@ -125,11 +148,11 @@ def _walk(directory: str) -> tuple[list[str], bool]:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if enough():  # one flat folder may hold millions
-                        return names, False
+                        return names, False, closed
                     _sort_in(entry, names, waiting)
-        except OSError:
-            continue  # unreadable: the loader would not read it either
-    return names, True
+        except OSError as error:
+            closed.append(f"{folder}: {error.strerror}")  # the loader would not read it either
+    return names, True, closed
 
 
 def _sort_in(entry: os.DirEntry[str], names: list[str], folders: list[str]) -> None:

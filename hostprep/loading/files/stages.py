@@ -60,8 +60,10 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             break
         name = samples.names[(2 * number) % len(samples)]
         other = samples.names[(2 * number + 1) % len(samples)]
+        at = other
         try:
             watches["read_as_is"].run(read_whole, other)
+            at = name
             page_cache.evict(name)
             data = watches["read_cold"].run(read_whole, name)
             data = watches["read_warm"].run(read_whole, name)
@@ -69,7 +71,8 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             ready = watches["resize"].run(samples.finish, image)
         except (OSError, ValueError) as error:
             unreadable += 1
-            problem = f"{name}: {error}"
+            # The kernel's words come with the name once more.
+            problem = f"{at}: {getattr(error, 'strerror', None) or error}"
             continue
         done += 1
         read_bytes += len(data)

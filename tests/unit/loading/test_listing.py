@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.files import listing as listing_module
 from hostprep.loading.files.listing import list_samples
+from hostprep.loading.recommend import _how_to_read
 
 
 def test_images_are_samples_and_labels_are_not(images: Path) -> None:
@@ -39,6 +41,46 @@ def test_odd_directories(tmp_path: Path) -> None:
         file.truncate(1 << 30)
     with pytest.raises(Inconclusive, match=r"1\.00 GiB on the mean"):
         list_samples(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a{}.tar", "a{}.tar.gz", "part-{}.parquet", "data-{}.arrow", "train-{:05}-of-00100"],
+)
+def test_shards_are_no_samples_however_small(name: str, tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / name.format(number)).write_bytes(b"x" * 100)
+    (tmp_path / "checksums.bin").write_bytes(b"x")
+    with pytest.raises(Inconclusive, match="are shards, such as") as caught:
+        list_samples(str(tmp_path))
+    assert "--loader" in (caught.value.hint or "")
+
+
+def test_folders_that_cannot_be_listed_are_told(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = os.scandir
+    shut = {images / "class0"}
+
+    def scandir(path: str) -> Any:
+        if Path(path) in shut:
+            raise PermissionError(13, "Permission denied", path)
+        return really(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    listing = list_samples(str(images))
+    assert 0 < len(listing.names) < 20
+    assert (listing.closed, listing.problem) == (1, f"{images}/class0: Permission denied")
+    assert any("1 folder, such as" in note for note in _how_to_read(listing)[2])
+    shut.add(images)
+    with pytest.raises(Inconclusive, match="could not be listed") as caught:
+        list_samples(str(images))
+    assert f"{images}: Permission denied" in caught.value.message
+
+
+def test_what_is_only_read_is_said_to_be(tmp_path: Path) -> None:
+    (tmp_path / "a.flac").write_bytes(b"x")
+    assert any("read, not decoded" in note for note in _how_to_read(list_samples(str(tmp_path)))[2])
 
 
 def test_text_alone_is_samples(tmp_path: Path) -> None:

@@ -69,6 +69,12 @@ def test_nothing_readable_is_inconclusive(tmp_path: Path) -> None:
         time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.2, 0)
 
 
+def test_the_file_that_cannot_be_read_is_the_one_that_is_named(images: Path) -> None:
+    names = [*list_samples(str(images)).names[:3], str(images / "gone.jpg")]
+    stages = time_stages(FileSamples(names, "image", "pillow", 32), 4, 0.1, 0)
+    assert stages.problem == f"{images}/gone.jpg: No such file or directory"
+
+
 class Slow(FileSamples):
     """As of images that take long to decode."""
 
