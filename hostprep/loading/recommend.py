@@ -6,7 +6,6 @@ import importlib.util
 import json
 import math
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.judging import report_of
 from hostprep.system.python import pip_line
+from hostprep.system.temporary import temporary_text
 from hostprep.units import format_count
 
 _STAGES_SHARE = 0.12
@@ -180,10 +180,8 @@ def _listed(
         "side": side,
         "directory": os.fspath(directory),
     }
-    with tempfile.NamedTemporaryFile("w", prefix="hostprep-", suffix=".json") as file:
-        json.dump(told, file)
-        file.flush()
-        yield file.name
+    with temporary_text(json.dumps(told), suffix=".json") as path:
+        yield path
 
 
 def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None:

@@ -1,0 +1,40 @@
+"""Temporary files where there is no place for any."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.system.temporary import temporary_text
+
+
+def test_that_there_is_no_place_is_told_and_not_called_a_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(**kwargs: Any) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refused)
+    with (
+        pytest.raises(HostprepError, match="No usable temporary directory") as caught,
+        temporary_text("words", suffix=".json"),
+    ):
+        pass
+    assert "TMPDIR" in (caught.value.hint or "")
+
+
+def test_that_there_is_no_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**kwargs: Any) -> Any:
+        return open("/dev/full", "wb", buffering=kwargs["buffering"])
+
+    with monkeypatch.context() as patched, pytest.raises(HostprepError, match="No space left"):
+        patched.setattr(tempfile, "NamedTemporaryFile", full)
+        with temporary_text("words", suffix=".json"):
+            pass
+    with temporary_text("words", suffix=".json") as path:
+        assert Path(path).read_text() == "words"
+    assert not Path(path).exists()
