@@ -117,6 +117,9 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     ``stderr`` is what the process and its workers said besides.
     """
     said = _essence(event["type"], event["message"])
+    if event["type"] == "SystemExit" and stderr.strip():
+        # Whoever ends the program has said why, as argparse of arguments that are missing.
+        said = f"{said}: {stderr.strip().splitlines()[-1][-300:]}"
     # Of a worker that was killed torch says so only in the cause of the error that it raises.
     if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
         said = _essence(event["type"], by)
@@ -195,6 +198,14 @@ def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
     return LoaderFailed(
         f"the process of {what} ended {how} while {doing}: {last[0][-300:]}",
         "see what the same loader does in a Python of your own",
+    )
+
+
+def lost(what: str) -> LoaderFailed:
+    """Return the error for a child that runs on and can tell nothing any more."""
+    return LoaderFailed(
+        f"the process of {what} closed the files that it had open, hostprep's too; it was killed.",
+        "let its module leave open files that are not its own: no os.closerange, no os.dup2",
     )
 
 

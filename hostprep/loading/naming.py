@@ -23,6 +23,11 @@ def parts_of(spec: str) -> tuple[str, str]:
         )
     if not all(module.split(".")):
         raise UsageError(f"{module!r} is not the name of a module.", f"accepted: {FORM}")
+    if "(" in name:
+        raise UsageError(
+            f"{name!r} is a call, not a name.",
+            f"accepted: {FORM}; what can be called is called, without arguments",
+        )
     return module, name
 
 

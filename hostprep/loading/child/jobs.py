@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hostprep.loading.child.opening import Opened
 
 _MOST_CAUSES = 10
+# Of what an error says, which may quote all of a sample.
+_ENDS = 50_000
 
 
 class _Events:
@@ -75,18 +77,23 @@ def main() -> None:
             "error",
             where=where[0],
             type=type(error).__name__,
-            message=str(error),
+            message=_clipped(str(error)),
             causes=_causes(error),
             trace="".join(traceback.format_exception(error))[-8000:],
         )
     del keep  # now that all is told, the workers may end, each in its time
 
 
+def _clipped(text: str) -> str:
+    """Return a long text without its middle: what a worker passed on says most at its end."""
+    return text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
+
+
 def _causes(error: BaseException) -> list[str]:
     """Return what the errors that led to this one say."""
     found: list[str] = []
     while (cause := error.__cause__ or error.__context__) is not None and len(found) < _MOST_CAUSES:
-        found.append(str(cause))
+        found.append(_clipped(str(cause)))
         error = cause
     return found
 

@@ -126,7 +126,11 @@ def _named(spec: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise UsageError(f"module {module_name} has no {name}.", "accepted: MODULE:NAME")
+            # Python's own queue.py hides the one here, where that was imported before.
+            place = getattr(module, "__file__", None) or "built in"
+            raise UsageError(
+                f"module {module_name} ({place}) has no {name}.", "accepted: MODULE:NAME"
+            )
         found = getattr(found, part)
     return found
 

@@ -79,8 +79,11 @@ class Following:
                     raise self._hung(phase, waited)
         except CommandFailed:
             raise self._hung(phase, limit) from None
-        ended = child.wait(timeout_seconds=_ENDING_SECONDS)
         what = "the training steps" if self.job == "gpu" else self.what
+        try:
+            ended = child.wait(timeout_seconds=_ENDING_SECONDS)
+        except CommandFailed:
+            raise failures.lost(what) from None
         raise failures.died(what, phase, ended.returncode, ended.stderr)
 
     def _end(self, child: Running, event: dict[str, Any]) -> dict[str, Any]:

@@ -251,3 +251,14 @@ def test_samples_by_number_are_a_data_set() -> None:
 
 def test_an_iterable_that_can_be_called_is_not_called() -> None:
     assert opened("callable_pipeline").kind == "iterable"
+
+
+def test_a_module_that_another_one_hides_is_told_by_its_place() -> None:
+    with pytest.raises(UsageError, match=r"module queue \(/.*/queue\.py\) has no loader"):
+        open_source({"loader": "queue:loader"}, None)
+
+
+def test_what_an_error_says_is_passed_on_without_its_middle() -> None:
+    told = jobs._clipped("begin" + 10_000_000 * "x" + "end")
+    assert told.startswith("begin") and told.endswith("end") and len(told) < 200_000
+    assert jobs._clipped("short") == "short"

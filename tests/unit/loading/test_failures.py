@@ -200,6 +200,12 @@ def test_of_a_worker_that_was_killed_the_signal_is_told() -> None:
     assert "killed by signal: Segmentation fault." in error.message
 
 
+def test_what_ends_the_program_has_said_why() -> None:
+    event = {"where": "open", "type": "SystemExit", "message": "2", "causes": [], "trace": ""}
+    said = "usage: train.py [-h] --root ROOT\ntrain.py: error: arguments are required: --root\n"
+    assert "SystemExit: 2: train.py: error: arguments" in raised(event, "train:x", 0, said).message
+
+
 def test_what_wants_arguments_is_to_be_wrapped() -> None:
     event = {"where": "open", "type": "TypeError", "causes": [], "trace": ""}
     event["message"] = "make() missing 1 required positional argument: 'root'"

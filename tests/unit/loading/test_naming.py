@@ -43,3 +43,9 @@ def test_what_is_no_name_at_all(spec: str) -> None:
     with pytest.raises(UsageError) as caught:
         parts_of(spec)
     assert caught.value.hint is not None and "MODULE:NAME" in caught.value.hint
+
+
+def test_a_call_is_no_name() -> None:
+    with pytest.raises(UsageError, match="is a call, not a name") as caught:
+        parts_of("mydata:make(3)")
+    assert "without arguments" in (caught.value.hint or "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from hostprep.loading import failures
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measuring import measure as measuring
+from hostprep.loading.measuring.following import Following
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Batching, Binding, FailedProbe
 from hostprep.loading.pace import Pace
@@ -25,6 +27,7 @@ from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
 from hostprep.loading.verdict.judging import modelled_points
+from hostprep.system.run import start
 from tests.unit.loading import making
 
 LATER = 1e6
@@ -372,6 +375,17 @@ def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPa
     with pytest.raises(failures.Hung, match="gave no batch with 64 workers within 6 s"):
         told(*busy, workers=64, patience=5)
     assert told(*busy, workers=64, patience=8) == {}
+
+
+def test_a_child_that_closes_its_way_back_is_told_in_a_sentence() -> None:
+    """As a module does that closes all descriptors, to be a daemon."""
+    script = "import os, time; os.close(1); time.sleep(300)"
+    following = Following("probe", "mine:data", 0, 60, 60, lambda *_: None, lambda _: None)
+    with (
+        start([sys.executable, "-c", script], wanted_for="test") as child,
+        pytest.raises(failures.LoaderFailed, match="closed the files that it had open"),
+    ):
+        following.result(child)
 
 
 def test_many_workers_make_their_first_batches_at_once_and_have_that_long() -> None:
