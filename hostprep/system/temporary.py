@@ -32,6 +32,21 @@ def temporary_text(text: str, *, suffix: str) -> Iterator[str]:
         yield file.name
 
 
+@contextmanager
+def temporary_folder() -> Iterator[str | None]:
+    """Make a folder for the body, and remove it with all that came into it.
+
+    Yields its path, None where there can be none.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="hostprep-", ignore_cleanup_errors=True)
+    except OSError:
+        yield None
+        return
+    with folder as path:
+        yield path
+
+
 def _no_place(error: OSError) -> HostprepError:
     return HostprepError(
         f"a temporary file could not be written: {error.strerror or error}; nothing was run.",

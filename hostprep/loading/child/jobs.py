@@ -8,6 +8,7 @@ to stderr; on the real stdout there are only events, one JSON object a line.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import sys
 import traceback
@@ -51,6 +52,8 @@ def main() -> None:
     events = _Events()
     # Gone before the user's module is imported: one that parses its arguments there finds none.
     job = json.loads(sys.argv.pop())
+    if job["sockets"] is not None:
+        _keep_sockets_in(job["sockets"])
     where = ["start"]
     keep: Any = None
     try:
@@ -82,6 +85,16 @@ def main() -> None:
             trace="".join(traceback.format_exception(error))[-8000:],
         )
     del keep  # now that all is told, the workers may end, each in its time
+
+
+def _keep_sockets_in(folder: str) -> None:
+    """Have this process and its workers keep their sockets in ``folder``, which is removed.
+
+    Each worker that hands over tensors makes a folder of its own for that, and one that is killed
+    leaves it behind. Only multiprocessing's are meant: what the loader itself keeps in the folder
+    for temporary files, it may look for there in the next measurement.
+    """
+    multiprocessing.current_process()._config["tempdir"] = folder  # type: ignore[attr-defined]
 
 
 def _clipped(text: str) -> str:

@@ -25,6 +25,7 @@ from hostprep.loading.model import (
 )
 from hostprep.loading.rounds import discarded_batches, least_batches
 from hostprep.system.run import Running, start
+from hostprep.system.temporary import temporary_folder
 from hostprep.units import format_count
 
 _OPENING_SECONDS = 60.0
@@ -187,7 +188,10 @@ class Measurer:
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
-        limit = max(_SHORTEST_PROBE_SECONDS, min(limit_seconds, self.left() - self.opening_seconds))
+        # Workers that import everything anew have given nothing before, whatever the time.
+        importing = 0.0 if self.forks() else self.starting_seconds(workers)
+        shortest = _SHORTEST_PROBE_SECONDS + importing
+        limit = max(shortest, min(limit_seconds, self.left() - self.opening_seconds))
         job = {
             "job": "probe",
             "source": self.source,
@@ -234,17 +238,20 @@ class Measurer:
         first_batch_seconds: float = math.inf,
     ) -> dict[str, Any]:
         """Do one job in a fresh process and return its result; whatever happens, it ends."""
-        job = {**job, "cpus": self.cpus}
-        # -P: whoever owns the current directory must not choose what is imported here. For the
-        # loader's module the child adds it, as the user asked.
-        argv = [sys.executable, "-P", "-m", "hostprep.loading.child.jobs", json.dumps(job)]
         workers_pids: list[int] = []
         began = time.time()
-        try:
-            with start(argv, wanted_for="measure in a process of its own") as child:
-                return self._listen(child, job, limit, workers, first_batch_seconds, workers_pids)
-        finally:
-            remove_batches(workers_pids, began)
+        with temporary_folder() as folder:
+            job = {**job, "cpus": self.cpus, "sockets": folder}
+            # -P: whoever owns the current directory must not choose what is imported here. For the
+            # loader's module the child adds it, as the user asked.
+            argv = [sys.executable, "-P", "-m", "hostprep.loading.child.jobs", json.dumps(job)]
+            try:
+                with start(argv, wanted_for="measure in a process of its own") as child:
+                    return self._listen(
+                        child, job, limit, workers, first_batch_seconds, workers_pids
+                    )
+            finally:
+                remove_batches(workers_pids, began)
 
     def _listen(
         self,

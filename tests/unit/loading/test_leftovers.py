@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -27,3 +30,37 @@ def test_what_somebody_else_made_stays(tmp_path: Path) -> None:
     os.chown(tmp_path / "torch_71_1_0", 65534, 65534)
     remove_batches([71], time.time(), tmp_path)
     assert list(tmp_path.iterdir())
+
+
+_KILLED = """
+import multiprocessing, os, signal, sys
+from hostprep.loading.child.jobs import _keep_sockets_in
+
+_keep_sockets_in(sys.argv[1])
+
+def work():
+    import multiprocessing.connection
+    held = multiprocessing.connection.Listener(family="AF_UNIX")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context(sys.argv[2]).Process(target=work)
+    worker.start()
+    worker.join()
+    sys.exit(-worker.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_sockets_of_workers_that_are_killed_lie_where_they_are_removed(
+    method: str, tmp_path: Path
+) -> None:
+    script, sockets, elsewhere = (tmp_path / name for name in ("killed.py", "own", "tmp"))
+    script.write_text(_KILLED)
+    sockets.mkdir()
+    elsewhere.mkdir()
+    env = {**os.environ, "TMPDIR": str(elsewhere)}
+    done = subprocess.run([sys.executable, script, sockets, method], env=env, check=False)
+    assert done.returncode == signal.SIGKILL
+    assert list(sockets.iterdir())
+    assert not list(elsewhere.iterdir())

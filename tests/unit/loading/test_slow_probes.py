@@ -474,3 +474,18 @@ def test_a_leap_to_many_workers_leaves_time_for_fewer_and_a_step_has_its_own() -
     ] * 2
     assert run._pace().first_batch_seconds(16) == math.inf
     assert run._pace().first_batch_seconds(64) == 4.0
+
+
+def test_workers_that_import_first_have_time_for_it_whatever_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    late = measurer()
+    late.deadline, late.opening_seconds = time.monotonic(), 6.0
+    monkeypatch.setattr(
+        Measurer, "_ask", lambda self, job, limit, *_: asked.append(limit) or {"probe": {}}
+    )
+    for method in ("fork", "spawn"):
+        late.subject = making.subject(start_method=method)
+        late._ask_probe(4, 2)
+    assert asked == [4.0, 4.0 + 4 * 6.0 / 8]  # on the eight processors of the host

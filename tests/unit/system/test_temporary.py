@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.system.temporary import temporary_text
+from hostprep.system.temporary import temporary_folder, temporary_text
 
 
 def test_that_there_is_no_place_is_told_and_not_called_a_bug(
@@ -38,3 +38,17 @@ def test_that_there_is_no_room_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_text("words", suffix=".json") as path:
         assert Path(path).read_text() == "words"
     assert not Path(path).exists()
+
+
+def test_a_folder_goes_with_what_came_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with temporary_folder() as path:
+        assert path is not None
+        (Path(path) / "socket").touch()
+    assert not Path(path).exists()
+
+    def refused(**kwargs: Any) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refused)
+    with temporary_folder() as path:
+        assert path is None
