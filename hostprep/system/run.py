@@ -9,15 +9,15 @@ import shlex
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 from hostprep.errors import HostprepError, MissingTool
+from hostprep.system.ending import ended_within, has_members, status_of
+from hostprep.system.held_signals import HeldSignals
 
 _ENDING_SECONDS = 2.0
 # For those that a command leaves to tidy up after it; what ignores us has no longer.
@@ -122,7 +122,7 @@ def run_undisturbed(
     """
     argv = [os.fsdecode(arg) for arg in args]
     with _scratch() as output, _scratch() as errors:
-        held = _HeldSignals(on_interrupt)
+        held = HeldSignals(on_interrupt)
         try:
             process = subprocess.Popen(
                 argv,
@@ -228,14 +228,14 @@ class Running:
 
     def wait(self, *, timeout_seconds: float = 5) -> Completed:
         """Wait for the end and return what the command left, whatever its exit status."""
-        if not _ended_within(self._process.pid, timeout_seconds):
+        if not ended_within(self._process.pid, timeout_seconds):
             raise CommandFailed(self.completed(), "closed its output and did not end")
         return self.completed()
 
     def completed(self) -> Completed:
         """Return what has come so far; the status is -1 while the command runs."""
         self._errors.seek(0)
-        status = _status(self._process.pid)
+        status = status_of(self._process.pid)
         return Completed(
             self._argv,
             -1 if status is None else status,
@@ -261,7 +261,7 @@ def start(
     """
     argv = [os.fsdecode(arg) for arg in args]
     with _scratch() as errors:
-        held = _HeldSignals()  # between its start and our try, an interruption would orphan it
+        held = HeldSignals()  # between its start and our try, an interruption would orphan it
         try:
             process = subprocess.Popen(
                 argv,
@@ -283,83 +283,22 @@ def start(
             _end(process)
 
 
-class _HeldSignals:
-    """Puts Ctrl-C and SIGTERM off until they are released; then they do what they would have done.
-
-    By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
-    ``on_first`` is called when the first comes.
-    """
-
-    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
-        self._came: list[int] = []
-        self._on_first = on_first
-        self._before: list[tuple[int, Any]] = []
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
-                    self._before.append((number, handler))
-                    signal.signal(number, self._take)
-
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        self._came.append(number)
-        if len(self._came) == 1:
-            self._on_first()
-
-    def release(self) -> None:
-        """Put the handlers back, and deliver what came meanwhile."""
-        for number, handler in self._before:
-            signal.signal(number, handler)
-        for number in self._came:
-            signal.raise_signal(number)
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     process.stdout.close()
     # Until it is waited for, its number cannot go to another process: only then may we kill. Where
     # it has ended by itself, programs that it started may not have.
     os.killpg(process.pid, signal.SIGTERM)
-    _ended_within(process.pid, _ENDING_SECONDS)
+    ended_within(process.pid, _ENDING_SECONDS)
     # Python's resource tracker takes semaphores away when all who used them are gone.
     deadline = time.monotonic() + _TIDYING_SECONDS
-    while _has_members(process.pid) and time.monotonic() < deadline:
+    while has_members(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     try:
         process.wait(2)
     except subprocess.TimeoutExpired:
         pass  # stuck in the kernel on a dead device; it goes when the device answers
-
-
-def _status(pid: int) -> int | None:
-    """Return how a child ended, as ``Popen.returncode`` has it; it is not waited for yet."""
-    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if ended is None:
-        return None
-    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-
-
-def _ended_within(pid: int, seconds: float) -> bool:
-    """Return whether a child has ended, when it has or so many seconds are over."""
-    deadline = time.monotonic() + seconds
-    while _status(pid) is None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _has_members(group: int) -> bool:
-    """Return whether a process group has a member that has not ended."""
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as file:
-                state, _, its_group, *_ = file.read().rpartition(b")")[2].split()
-        except OSError:
-            continue  # it ended meanwhile
-        if int(its_group) == group and state not in (b"Z", b"X"):
-            return True
-    return False
 
 
 def _text(output: bytes | str | None) -> str:

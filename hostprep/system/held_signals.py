@@ -1,0 +1,39 @@
+"""Signals put off while a command that they would orphan is being started."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class HeldSignals:
+    """Puts Ctrl-C and SIGTERM off until they are released; then they do what they would have done.
+
+    By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
+    ``on_first`` is called when the first comes.
+    """
+
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
+        self._came: list[int] = []
+        self._on_first = on_first
+        self._before: list[tuple[int, Any]] = []
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
+                    self._before.append((number, handler))
+                    signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self._came.append(number)
+        if len(self._came) == 1:
+            self._on_first()
+
+    def release(self) -> None:
+        """Put the handlers back, and deliver what came meanwhile."""
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        for number in self._came:
+            signal.raise_signal(number)
