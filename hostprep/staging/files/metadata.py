@@ -50,6 +50,9 @@ def is_carried(name: str) -> bool:
 def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle) -> None:
     """Give an open target the owner, mode, ACL, ``user.*`` attributes and times of its source."""
     mode = stat.S_IMODE(st.st_mode)
+    if not style.may_chown:  # a program that ran as somebody else would run as this user
+        mode &= ~(stat.S_ISUID if st.st_uid != style.own_uid else 0)
+        mode &= ~(stat.S_ISGID if st.st_gid != style.own_gid else 0)
     narrowed = copy_xattrs(source, target, mode, style) if style.source_xattrs else mode
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:

@@ -94,6 +94,24 @@ def test_modes_arrive_whatever_the_owner(mode: int, pair: Pair) -> None:
     assert pair.differ() == []
 
 
+def test_a_program_of_somebody_else_does_not_come_to_run_as_an_ordinary_user(pair: Pair) -> None:
+    theirs, own = pair.source / "theirs", pair.source / "own"
+    for path in (theirs, own):
+        path.write_bytes(b"#!")
+    if os.geteuid() == 0:
+        os.chown(theirs, 1234, 4321)
+    theirs.chmod(0o6755)
+    own.chmod(0o6755)
+    pair.style.may_chown = False
+    if os.geteuid() != 0:
+        pair.style.own_uid = pair.style.own_gid = 4321  # as if it were another's
+        own.unlink()
+    for path in pair.source.iterdir():
+        pair.copy(path.name)
+    assert stat.S_IMODE((pair.target / "theirs").stat().st_mode) == 0o755
+    assert not own.exists() or stat.S_IMODE((pair.target / "own").stat().st_mode) == 0o6755
+
+
 LAYOUTS: dict[str, tuple[int, list[tuple[int, int]]]] = {
     "all hole": (5 * MIB, []),
     "a hole at the end": (5 * MIB + 3, [(0, 5000)]),
