@@ -5,6 +5,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# Where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of some thousand commands would
+# compile hostprep anew.
+.venv/bin/python -m compileall -q hostprep tests/kit
+
 run() { .venv/bin/python -m pytest "$@"; }
 
 # Most time goes to those on real mounts: some of them run where the others end earlier.
