@@ -61,7 +61,7 @@ def test_ready_samples_get_none_and_what_is_set_already_may_stay() -> None:
     [
         ("shards", "dataset", "batch_size=None", 16),
         ("bucketed", "batch_sampler", "batch_sampler=batch_sampler", 8),
-        ("lost_first", "size", "batch_size=16", 16),
+        ("lost_first", "size", "batch_size=16, sampler=sampler, collate_fn=collate_fn", 16),
     ],
 )
 def test_loaders_that_are_not_plain_are_counted_as_they_are(
