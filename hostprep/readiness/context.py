@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from errno import EACCES, EOPNOTSUPP, EPERM
 from pathlib import Path
@@ -22,6 +21,7 @@ from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
 from hostprep.readiness.model import CannotTell, Level, NotInstalled
+from hostprep.readiness.space import Space, space_of
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
@@ -44,19 +44,6 @@ QUICK_SECONDS = 1.8
 FULL_SECONDS = 60.0
 # What NVML averages utilisation over is a second at most.
 _SETTLE_SECONDS = 1.2
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """A file system by statvfs(2), in bytes and counts.
-
-    ``size_bytes`` or ``inodes`` of 0: it has no such limit, as a tmpfs with size=0 or nr_inodes=0.
-    """
-
-    size_bytes: int
-    free_bytes: int
-    inodes: int
-    free_inodes: int
 
 
 class Context:
@@ -255,7 +242,7 @@ class Context:
     def statvfs(self, path: str) -> Space:
         """Return the space of the file system of ``path``; ``CannotTell`` on one that hangs."""
         return self._answers.each(
-            "statvfs", path, lambda: Space(**self._ask(path, lambda: _space(path)))
+            "statvfs", path, lambda: Space(**self._ask(path, lambda: space_of(path)))
         )
 
     def ask(
@@ -342,15 +329,3 @@ def _here() -> str | None:
     with suppress(FileNotFoundError):
         return os.getcwd()
     return None
-
-
-def _space(path: str) -> dict[str, int]:
-    found = os.statvfs(path)
-    return asdict(
-        Space(
-            size_bytes=found.f_blocks * found.f_frsize,
-            free_bytes=found.f_bavail * found.f_frsize,
-            inodes=found.f_files,
-            free_inodes=found.f_favail,
-        )
-    )

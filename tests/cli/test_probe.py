@@ -213,6 +213,13 @@ def test_an_fio_that_hangs_leaves_what_was_measured_before(tmp_path: Path, fake_
     assert list(data.iterdir()) == []
 
 
+def wait_for_fio(pid_file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not pid_file.exists() or not pid_file.read_text().strip():
+        assert time.monotonic() < deadline, "fio was never started"
+        time.sleep(0.02)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_behind(
     tmp_path: Path, fake_fio: Path, number: signal.Signals
@@ -230,10 +237,7 @@ def test_an_interruption_leaves_nothing_behind(
         # Started in the background, the tests may have inherited that Ctrl-C is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
-        deadline = time.monotonic() + 30
-        while not pid_file.exists() or not pid_file.read_text().strip():
-            assert time.monotonic() < deadline, "fio was never started"
-            time.sleep(0.02)
+        wait_for_fio(pid_file)
         assert list(data.glob(f"{PREFIX}*"))
         process.send_signal(number)
         _, words = process.communicate(timeout=20)
@@ -256,12 +260,10 @@ def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fi
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     ) as process:
-        deadline = time.monotonic() + 30
-        while not pid_file.exists() or not pid_file.read_text().strip():
-            assert time.monotonic() < deadline, "fio was never started"
-            time.sleep(0.02)
+        wait_for_fio(pid_file)
         os.killpg(process.pid, signal.SIGHUP)  # the child that measures gets it, too
         process.wait(20)
+    deadline = time.monotonic() + 20
     while list(data.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert list(data.iterdir()) == []

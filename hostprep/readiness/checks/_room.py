@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from hostprep.errors import HostprepError
 from hostprep.readiness.checks._disks import Role, seats, storage_of
-from hostprep.readiness.context import Context, Space
+from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Measured, Remedy, Status
 from hostprep.readiness.shell import quote
+from hostprep.readiness.space import Space
 
 # Meta's GCM health checks: a disk's use.
 _WARN_SHARE, _FAIL_SHARE = 0.80, 0.85

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hostprep.host.mounts import mount_at
-from hostprep.readiness.context import Context, Space
+from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.space import Space
 from hostprep.units import GIB, MIB, format_bytes
 
 _PATH = "/dev/shm"

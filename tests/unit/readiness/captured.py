@@ -31,8 +31,9 @@ from hostprep.errors import HostprepError
 from hostprep.host.cpu import CpuFacts
 from hostprep.host.gpu import Nvml
 from hostprep.host.memory import Headroom
-from hostprep.readiness.context import Context, Space
+from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Level
+from hostprep.readiness.space import Space
 from hostprep.spec.loading import parse_spec
 from hostprep.spec.model import Spec
 from hostprep.staging.status import DatasetStatus
