@@ -114,6 +114,8 @@ class VirtualCuda:
             "get_device_name": lambda _: properties.name,
         }.items():
             patch.setattr(torch.cuda, name, _as_torch_has_it(getattr(torch.cuda, name), value))
+        # A torch built for CUDA would have the DataLoader's own thread pin, which asks the driver.
+        patch.setattr(torch.accelerator, "is_available", lambda: False)
 
     def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
         self.pinned.append(tensor)  # kept, so that no other tensor gets its address
