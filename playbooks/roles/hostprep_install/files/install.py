@@ -17,9 +17,8 @@ import sys
 MARKER = ".hostprep"
 STAMP = re.compile(r"build-[0-9a-f]{16}")
 REFUSED = 5
-LITTLE_MIB = (
-    100  # a virtual environment with hostprep took 66, beside the wheels that it is made of
-)
+# A virtual environment with hostprep took 66, beside the wheels that it is made of.
+LITTLE_MIB = 100
 
 
 def listing(home):
