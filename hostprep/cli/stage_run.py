@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from hostprep.cli.output import emit_json, error_fields
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Interrupted
 
 if TYPE_CHECKING:

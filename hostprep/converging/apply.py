@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from hostprep.converging.model import (
     Change,
@@ -14,6 +14,7 @@ from hostprep.converging.model import (
     Staged,
     Unchanged,
 )
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records, dataset_of, unit_pattern
 from hostprep.converging.boot_template import own_command, own_environment, own_programs
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
 from hostprep.system.files import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from hostprep.converging.boot_record import BootNote, BootRecord, all_boot_records, load_note
+from hostprep.dataclass import dataclass
 from hostprep.host.boot import boot_id
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.staging.model import cure_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.converging.boot_facts import WANTS, BootFacts, Footing, Installed
@@ -22,6 +21,7 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_template import is_ours, render
 from hostprep.converging.model import Change, Kind, Problem, Unchanged
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
 from hostprep.system.files import remove_stale_temps, replace_file

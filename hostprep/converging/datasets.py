@@ -7,10 +7,10 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged, Unchanged
 from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
 from hostprep.probing.alive import NoAnswer

@@ -7,11 +7,11 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hostprep.converging.boot_facts import gather_boot
 from hostprep.converging.packages import look_at_packages
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in

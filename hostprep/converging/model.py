@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.staging.bound import Bound
 from hostprep.staging.observer import Observer

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
+from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.observer import Observer
 from hostprep.system.locks import lock

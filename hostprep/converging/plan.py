@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_datasets
 from hostprep.converging.model import HostPlan, ObjectPlan
@@ -23,6 +22,7 @@ from hostprep.converging.volumes import (
     plan_volumes,
     wanted_size,
 )
+from hostprep.dataclass import dataclass
 from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in
 from hostprep.spec import Spec

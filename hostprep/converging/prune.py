@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
 from hostprep.converging.volumes import Freed, change_of
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import lies_in
 from hostprep.host.processes import users_of

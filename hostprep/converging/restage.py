@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import time
-from dataclasses import dataclass
 
 from hostprep.converging.boot_record import (
     BootNote,
@@ -21,6 +20,7 @@ from hostprep.converging.boot_record import (
     save_note,
 )
 from hostprep.converging.boot_state import absent_mount
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id

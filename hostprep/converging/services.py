@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hostprep.converging.boot_facts import BootFacts, gather_boot
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
 from hostprep.converging.model import Kind, ObjectPlan, Unchanged
+from hostprep.dataclass import dataclass
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Observer
 

@@ -6,10 +6,11 @@ import difflib
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hostprep.converging.boot_record import BootRecord, all_boot_records
 from hostprep.converging.boot_state import BootState, Stage, boot_state, not_whole
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from hostprep.cuda import controls
@@ -17,6 +16,7 @@ from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.torch_backend import TorchCudaBackend
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, EpochTrace
+from hostprep.dataclass import dataclass
 from hostprep.host.gpu_memory import lacks_memory
 
 _STEP = 1_000_003

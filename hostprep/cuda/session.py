@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Protocol
 
 from hostprep.cuda.child import MARK
@@ -14,6 +14,7 @@ from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, verdict
 from hostprep.cuda.starting import Survey, judge_start
 from hostprep.cuda.traces import Trace
+from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json

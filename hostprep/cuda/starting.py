@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from hostprep.cuda.results import Check, Status, Threshold
+from hostprep.dataclass import dataclass
 from hostprep.host.gpu import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,

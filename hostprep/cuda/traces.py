@@ -5,7 +5,7 @@ The verdict is made of these alone (``judge``), so that a recorded run can be ju
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from hostprep.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

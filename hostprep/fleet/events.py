@@ -7,9 +7,10 @@ ansible-playbook prints is words for people.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.fleet.model import HostOutcome
 
 _UNREACHABLE = "cannot be reached"

@@ -13,10 +13,10 @@ import importlib.metadata
 import io
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import hostprep
+from hostprep.dataclass import dataclass
 from hostprep.system.resources import data_path
 
 _DATA = ("playbooks", "templates")

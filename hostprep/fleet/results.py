@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.fleet.model import FleetRun, HostOutcome
 
 # These carry out or predict what their host's document lists change by change.

@@ -13,9 +13,9 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet.packing import PackedWheel, pack_wheel
 from hostprep.system.files import write_atomically

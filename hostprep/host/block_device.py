@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+from hostprep.dataclass import dataclass
 
 
 class Transport(StrEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.run import Completed, run
 

@@ -6,8 +6,9 @@ Links go slow when nothing is asked of them: read this while the drive works.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from hostprep.dataclass import dataclass
 
 # Bytes a second that one lane carries: transfers a second, less the line code (8b/10b up to
 # 5 GT/s, 128b/130b from 8 GT/s, the flits of 64 GT/s). PCI Express Base Specification.

@@ -7,9 +7,9 @@ admin-guide/cgroup-v2 and admin-guide/cgroup-v1/memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.host.mounts import Mount, read_mounts
 
 # Version 1 writes "no limit" as the largest multiple of a page below 2^63.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import struct
-from dataclasses import dataclass
+
+from hostprep.dataclass import dataclass
 
 _FS_IOC_FIEMAP = 0xC020660B
 _HEADER = struct.Struct("=QQLLLL")  # start, length, flags, mapped, room for extents, reserved

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from hostprep.dataclass import dataclass
 
 # NVML's return codes (nvml.h, nvmlReturn_t), as far as something follows from them.
 NO_PERMISSION = 4

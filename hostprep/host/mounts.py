@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+from hostprep.dataclass import dataclass
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
@@ -41,9 +43,12 @@ class Mount:
 
 def unescape(field: bytes) -> str:
     r"""Undo the octal escapes (``\040``) of mountinfo and fstab; bytes survive as surrogates."""
+    if b"\\" not in field:
+        return os.fsdecode(field)
     return os.fsdecode(_OCTAL.sub(lambda match: bytes([int(match[1], 8) & 0xFF]), field))
 
 
+@lru_cache(maxsize=1)  # it is read again before each step, and seldom another one
 def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
     """Return the mounts in the kernel's order: of two on one target, the later one is visible."""
     mounts = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.host.mounts import lies_in, unescape
 
 

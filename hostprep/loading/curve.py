@@ -8,8 +8,8 @@ line. Waiting follows Little's law.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.model import SampleCost, Stage, Stages, Transport
 from hostprep.system.page_cache import lru_hit_rate
 

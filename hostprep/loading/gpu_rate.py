@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import SampleCost

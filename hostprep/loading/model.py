@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
+
+from hostprep.dataclass import dataclass
 
 
 class Binding(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
 from hostprep.loading.measuring.measure import Measurer

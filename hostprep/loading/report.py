@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.measuring.variants import Variant, Winner

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.model import FailedProbe, Probe

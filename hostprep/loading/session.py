@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading.bounds import (
     MOST_UNCONFIRMED,

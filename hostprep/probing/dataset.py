@@ -7,8 +7,8 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.probing.model import DataSet
 
 _SAMPLE_FILES = 200_000

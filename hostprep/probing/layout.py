@@ -12,9 +12,9 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
 from hostprep.units import MIB
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.block_health import Health
 from hostprep.host.block_link import PcieLink

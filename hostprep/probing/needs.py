@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.probing.model import Need
 from hostprep.units import parse_size

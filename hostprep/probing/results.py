@@ -8,10 +8,11 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.probing.model import (
     DEPTHS,

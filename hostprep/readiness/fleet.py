@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.model import (
     EXIT_CODES,
     Finding,

@@ -7,10 +7,10 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.readiness import checks as package
 from hostprep.readiness.model import Check, Level

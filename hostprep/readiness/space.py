@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from hostprep.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from hostprep.dataclass import dataclass
 from hostprep.spec.document import Document, Value, shown, shown_key
 from hostprep.spec.model import (
     DatasetSpec,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from hostprep.dataclass import dataclass
 from hostprep.spec.model import Problem, SpecError
 
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.units import parse_size
 

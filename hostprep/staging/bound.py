@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hostprep.dataclass import dataclass
 from hostprep.system.state import readable_state_dirs
 from hostprep.units import format_rate
 

@@ -11,8 +11,9 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_published
 from hostprep.staging.model import Entry, Recorded, kind_of

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from hostprep.dataclass import dataclass
 from hostprep.units import PAGE_BYTES
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ class Recorded(NamedTuple):
     """One entry as the manifest keeps it.
 
     ``kind`` is ``f`` (file), ``l`` (symlink) or ``d`` (directory). ``content`` is the hash of a
-    file in hex (None with ``--verify none``), the target of a symlink, ``""`` for a directory.
-    ``group`` names the first path of its group of hard links, ``""`` for a file that is not linked.
+    file in hex (None with ``--verify none``), the target of a symlink, and for a directory ``""``
+    or, in octal, the mode that the target made of ``mode``. ``group`` names the first path of its
+    group of hard links, ``""`` for a file that is not linked.
     """
 
     name: str

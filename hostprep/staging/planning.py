@@ -6,9 +6,9 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.boot import boot_id

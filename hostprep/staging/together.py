@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan

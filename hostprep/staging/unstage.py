@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.publish import open_published

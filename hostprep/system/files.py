@@ -16,9 +16,9 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 
 _TEMP_INFIX = ".hostprep-"

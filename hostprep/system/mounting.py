@@ -6,8 +6,8 @@ import ctypes
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.system.run import run
 
 # Numbers of system calls, the same on every architecture; glibc names them since 2.36.

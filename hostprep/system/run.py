@@ -12,9 +12,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import IO
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, MissingTool
 from hostprep.system.ending import ended_within, has_members, status_of
 from hostprep.system.held_signals import HeldSignals

@@ -7,9 +7,9 @@ import re
 import shlex
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.run import CommandFailed, run
 

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.host.mounts import unescape
 
@@ -184,7 +183,7 @@ def _path_problem(path: str) -> str | None:
         text = raw.decode()
     except UnicodeError:
         return "is not UTF-8, which systemd ignores in a unit"
-    if any(unicodedata.category(character) == "Cc" for character in text):
+    if any(character < " " or "\x7f" <= character <= "\x9f" for character in text):
         return "holds control characters"
     if path != path.rstrip() or path.endswith("\\"):
         # Where= loses white space at its end (systemd#38804) and takes \ for a continuation.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from hostprep.dataclass import dataclass
 
 # What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
 SOURCE = "hostprep"

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.units import format_bytes
 from hostprep.volumes.model import LiveVolume
 

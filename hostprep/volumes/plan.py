@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count
 from hostprep.volumes.budget import budget_warnings, check_budget

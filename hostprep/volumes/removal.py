@@ -6,8 +6,8 @@ import contextlib
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.processes import PathUser, users_of
 from hostprep.system.locks import lock

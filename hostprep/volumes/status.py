@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount, read_mounts
 from hostprep.volumes.fstab import FstabEntry, entries

@@ -7,9 +7,9 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.child import processes
 from hostprep.loading.child.given import draws_plainly, inner_sampler, is_shuffled
 from hostprep.loading.child.opening import Opened

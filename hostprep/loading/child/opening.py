@@ -12,12 +12,12 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from multiprocessing import get_start_method
 from multiprocessing.context import set_spawning_popen
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.given import (
     inner_sampler,

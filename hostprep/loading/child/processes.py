@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.system.parent import die_with_parent
 
 _TICK = os.sysconf("SC_CLK_TCK")

@@ -8,8 +8,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.files import decoders
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child

@@ -6,9 +6,9 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.loading import failures
 from hostprep.system.run import CommandFailed, Running
 

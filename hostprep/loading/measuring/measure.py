@@ -6,9 +6,10 @@ import json
 import math
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
 from hostprep.loading.measuring.disturbance import undisturbed

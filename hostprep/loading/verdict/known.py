@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.model import Bound, HostShare, Probe, SampleCost, Stages, Subject
 from hostprep.loading.search import Point

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged
 from hostprep.readiness.context import Context

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.block import PathStorage, StorageClass, classify, locate
 from hostprep.host.block_device import Device

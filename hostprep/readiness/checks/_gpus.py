@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.host.gpu import Gpu, Nvml
 from hostprep.host.gpu_driver import DriverFacts, read_driver
 from hostprep.readiness.context import Context

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, NotInstalled

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell
 

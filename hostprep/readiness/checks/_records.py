@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.spec.model import DatasetSpec

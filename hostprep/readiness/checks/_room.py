@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.readiness.checks._disks import Role, seats, storage_of
 from hostprep.readiness.context import Context

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._datasets import (
     Compared,
     DatasetLook,

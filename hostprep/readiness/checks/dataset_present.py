@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._boot import ask_boot
 from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, none_to_judge
 from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged

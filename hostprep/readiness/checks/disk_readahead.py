@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import StorageClass
 from hostprep.readiness.checks._disks import no_disk, seats
 from hostprep.readiness.context import Context

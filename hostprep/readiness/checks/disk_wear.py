@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.block import StorageClass
 from hostprep.host.block_health import PACKAGE, WANTED_FOR, Health, health_in, smartctl_line

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.host.gpu import Gpu
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context

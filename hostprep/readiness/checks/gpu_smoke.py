@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.checks import _gpus
 from hostprep.readiness.checks._kernel_log import KernelLog, read_kernel_log
 from hostprep.readiness.context import Context

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import DESCRIPTORS_OF_A_TRAINING, descriptors_of_a_worker
 from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.context import Context

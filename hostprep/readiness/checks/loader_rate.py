@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.probing.rates import PASS_SHARE
 from hostprep.readiness.checks._needs import required

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import StorageClass
 from hostprep.host.block_link import nvme_link
 from hostprep.readiness.checks._disks import disks, seats

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status

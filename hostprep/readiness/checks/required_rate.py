@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.probing.model import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in

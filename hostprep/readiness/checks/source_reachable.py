@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import mount_containing
 from hostprep.readiness.checks._datasets import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hostprep.dataclass import dataclass
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._datasets import look_at_datasets
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge

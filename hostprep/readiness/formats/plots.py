@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
+from hostprep.dataclass import dataclass
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 _WIDTH = 330

@@ -6,8 +6,8 @@ import errno
 import os
 import stat
 import struct
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.model import RANGE_BYTES, Verify
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

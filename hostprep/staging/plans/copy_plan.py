@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.model import (
     RANGE_BYTES,

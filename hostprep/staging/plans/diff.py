@@ -6,8 +6,8 @@ Pure: four listings of one directory in, the decision for each name out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry, Recorded
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.files.lookahead import WINDOW_FILES
 from hostprep.staging.tree import MOST_OPEN
 

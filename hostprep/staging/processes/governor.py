@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from hostprep.dataclass import dataclass
 
 # Long enough that the differences between files even out, short against a run worth adapting.
 _FIRST_SECONDS = 3.0

@@ -10,10 +10,10 @@ import errno
 import marshal
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from stat import S_IMODE, S_ISLNK
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.batches import list_batches
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.lookahead import Lookahead

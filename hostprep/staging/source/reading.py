@@ -8,8 +8,8 @@ hints to the kernel where it takes them, which cost the least, else by more read
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import StorageClass
 from hostprep.staging.files.lookahead import WINDOW_BYTES, WINDOW_FILES
 from hostprep.staging.source.sampling import Sample

@@ -6,9 +6,9 @@ import errno
 import os
 import stat
 import time
-from dataclasses import dataclass
 from typing import TypeVar
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.tree import DirCache
 

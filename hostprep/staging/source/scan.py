@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import monotonic
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch
 from hostprep.staging.model import (
     Entry,

@@ -17,8 +17,8 @@ import json
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.staging.tree import (
