@@ -27,7 +27,12 @@ from hostprep.staging.publishing.publish import (
     publish_new,
     publish_update,
 )
-from hostprep.staging.publishing.structure import directory_lines, finish_directories, make_links
+from hostprep.staging.publishing.structure import (
+    directory_digest,
+    directory_lines,
+    finish_directories,
+    make_links,
+)
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import (
     ManifestIndex,
@@ -247,14 +252,12 @@ class _Work:
     ) -> tuple[Record, list[str]]:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         directories = plan.scan.directories
-        tree_lines, directory_sum = directory_lines(directories)
-        total = digest.add(digest.add(files.digest_sum, copied.digest_sum), directory_sum)
+        total = digest.add(files.digest_sum, copied.digest_sum)
+        total = digest.add(total, directory_digest(directories))
         text = digest.to_hex(total)
         record = record_of(plan, copied, text, self.target_mount, partial=partial)
         if self.published_fd is None:
-            copied.lost_xattrs += finish_directories(
-                directories, list(directories), plan.source_fd, self.private.tree_fd
-            )
+            tree_lines = self._finish_directories(copied, self.private.tree_fd)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
@@ -277,13 +280,11 @@ class _Work:
             # New entries are known as ours before they are in place, like the old ones until they
             # are gone: an update that is cut short leaves nothing that nobody knows.
             known = folder(request.name, request.target)
-            new = itertools.chain(lines, tree_lines, self._journal_parts())
+            new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
             left = publish_update(files, self.private, self.published_fd, manifest)
             # Work in a directory changed its time, so all are gone over.
-            copied.lost_xattrs += finish_directories(
-                directories, list(directories), plan.source_fd, self.published_fd
-            )
+            tree_lines = self._finish_directories(copied, self.published_fd)
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
         if not plan.in_ram:
             os.fsync(self.parent_fd)
@@ -293,6 +294,13 @@ class _Work:
         if not self.private.remove():
             self.observer.note(moved_away(request.parent, self.private.name))
         return record, left
+
+    def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
+        """Finish the directories of a tree and return their manifest lines."""
+        directories = self.plan.scan.directories
+        lost, other_modes = finish_directories(directories, self.plan.source_fd, tree_fd)
+        copied.lost_xattrs += lost
+        return directory_lines(directories, other_modes)
 
     def _check_mounted(self) -> None:
         """Raise ``Refused`` where the volume has gone meanwhile: each step takes a while."""

@@ -275,6 +275,13 @@ def test_a_target_without_acls_gets_modes_that_let_nobody_in(source: Path, safe_
         assert done.returncode == 0 and "without theirs: 3 entries" in done.stderr
         for name in ("", "class-1", "hard"):
             assert (fs.mount / "data" / name).stat().st_mode & 0o777 == 0o700
+        again = hostprep("stage", source, "--to", fs.mount)
+        assert again["changed"] is False
+        (fs.mount / "data/class-1").chmod(0o770)
+        assert hostprep("status")["datasets"][0]["freshness"] == "stale"
+        mended = hostprep("stage", source, "--to", fs.mount)
+        assert mended["changed"] is True
+        assert (fs.mount / "data/class-1").stat().st_mode & 0o777 == 0o700
 
 
 def test_the_time_and_the_room_are_those_of_the_whole_run(

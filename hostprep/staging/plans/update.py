@@ -279,14 +279,18 @@ def _below(path: str, directories: set[str]) -> bool:
 def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | None) -> bool:
     """Whether a published directory is as its source, whose owner only the record has.
 
-    The target's own owner says nothing: without root it is always ourselves.
+    The target's own owner says nothing: without root it is always ourselves. Its mode may be the
+    one that the target made of the source's, where it holds no ACL or keeps modes its own way.
     """
     if recorded is None or not recorded.same_as(wanted):
         return False
     if found is None or kind_of(found.mode) != "d":
         return False
-    modes = (wanted.mode, staged_mode(wanted.mode))
-    return found.mode in modes and is_kept_time(found.mtime_ns, wanted.mtime_ns)
+    if recorded.content:
+        as_left = f"{stat.S_IMODE(found.mode):o}" == recorded.content
+    else:
+        as_left = found.mode in (wanted.mode, staged_mode(wanted.mode))
+    return as_left and is_kept_time(found.mtime_ns, wanted.mtime_ns)
 
 
 class _Tree:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 
 from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
 from hostprep.staging.model import Entry, Recorded, Skipped, Verify
@@ -85,18 +86,22 @@ def _link(
 
 
 def finish_directories(
-    directories: dict[str, Entry], paths: list[str], source_fd: int, tree_fd: int
-) -> int:
-    """Give the directories ``paths`` of a tree their modes, owners, ACLs, attributes and times.
+    directories: dict[str, Entry], source_fd: int, tree_fd: int
+) -> tuple[int, dict[str, int]]:
+    """Give the directories of a tree their modes, owners, ACLs, attributes and times.
 
     Deepest first, because work in a directory changes its time. Missing ones are made. Returns
-    how many had attributes that the target cannot hold.
+    how many had attributes that the target cannot hold, and the modes of those whose mode it made
+    another one.
     """
+    other_modes = {}
     style = CopyStyle(Verify.NONE, os.geteuid(), os.getegid(), os.geteuid() == 0)
     with DirCache(source_fd) as source, DirCache(tree_fd, create=True) as tree:
-        for path in sorted(paths):
+        for path in sorted(directories):
             tree.fd(path)
-        for path in sorted(paths, key=lambda path: path.count("/") + bool(path), reverse=True):
+        for path in sorted(
+            directories, key=lambda path: path.count("/") + bool(path), reverse=True
+        ):
             entry = directories[path]
             target = writable(tree.fd(path))
             mode = entry.mode & 0o7777
@@ -110,18 +115,34 @@ def finish_directories(
                 os.fchown(target, entry.uid, entry.gid)
             os.fchmod(target, staged_mode(mode))
             os.utime(target, ns=(atime_ns, entry.mtime_ns))
-    return style.lost_xattrs
+            made = stat.S_IMODE(os.fstat(target).st_mode)
+            if made != staged_mode(entry.mode & 0o7777):
+                other_modes[path] = made
+    return style.lost_xattrs, other_modes
 
 
-def directory_lines(directories: dict[str, Entry]) -> tuple[list[bytes], int]:
-    """Return the manifest lines of all directories and the sum of their digest terms."""
+def directory_lines(directories: dict[str, Entry], other_modes: dict[str, int]) -> list[bytes]:
+    """Return the manifest lines of all directories; ``other_modes`` are those of the target."""
     by_parent: dict[str, list[Recorded]] = {}
-    total = 0
     for path, entry in directories.items():
         parent, _, name = path.rpartition("/")
         found = Recorded(
-            name or ".", "d", 0, entry.mtime_ns, entry.mode & 0o7777, entry.uid, entry.gid, ""
+            name or ".",
+            "d",
+            0,
+            entry.mtime_ns,
+            entry.mode & 0o7777,
+            entry.uid,
+            entry.gid,
+            f"{other_modes[path]:o}" if path in other_modes else "",
         )
         by_parent.setdefault(parent, []).append(found)
+    return [encode_line(parent, records) for parent, records in by_parent.items()]
+
+
+def directory_digest(directories: dict[str, Entry]) -> int:
+    """Return the sum of the digest terms of all directories."""
+    total = 0
+    for path in directories:
         total = digest.add(total, digest.entry_term("d", path, ""))
-    return [encode_line(parent, records) for parent, records in by_parent.items()], total
+    return total
