@@ -17,7 +17,8 @@ moved=(tests/integration/test_{stage_faults,probe,recommend_limits}.py)
 said=$(mktemp)
 run -m "not timed" tests/integration "${moved[@]/#/--ignore=}" >"$said" 2>&1 &
 beside=$!
-trap 'kill -INT "$beside" 2>/dev/null; wait; rm -f "$said"' EXIT
+cache=$(mktemp -d)
+trap 'kill -INT "$beside" 2>/dev/null; wait; rm -rf "$said" "$cache"' EXIT
 trap 'exit 130' INT TERM
 
 status=0
@@ -26,5 +27,16 @@ run -m "not timed" "${moved[@]}" || status=1
 echo "waiting for tests/integration, which run beside these"
 wait "$beside" || status=1
 cat "$said"
-run -m timed || status=1
+# Something else on the machine may disturb it for longer than the tries of one test last: what
+# failed there is asked once more, later. What is wrong with hostprep stays so.
+timed() { run -m timed -o cache_dir="$cache" "$@"; }
+timed
+ended=$?
+if [ "$ended" = 1 ]; then # tests failed; all else means that some were not run
+    echo "once more in two minutes: what failed just now"
+    sleep 120
+    timed --last-failed --last-failed-no-failures none
+    ended=$?
+fi
+[ "$ended" = 0 ] || status=1
 exit "$status"

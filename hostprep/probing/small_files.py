@@ -8,10 +8,10 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.probing.counters import Meter
@@ -102,13 +102,13 @@ def measure(
     half = len(names) // 2
     alone, together = list(names[:half]), list(names[half:])
     metadata_cold = not in_memory
-    share = None if in_memory else _look(alone)
+    share = None if in_memory else _look(alone, budget.evict)
     if not in_memory and (share is None or share > _IN_MEMORY or source == "made"):
         # Only what was taken out may be read then. Doing so reads every inode; files that are not
         # in memory at all are therefore left alone, so that their inodes are cold too.
         metadata_cold = dropped and source != "made"
         alone, together = _evict(alone, together, budget)
-        share = _look(alone)
+        share = _look(alone, budget.evict)
 
     first = _run(alone, 1, budget.one_reader, disks, tell)
     if first is None:
@@ -122,7 +122,11 @@ def measure(
     if warm:
         read_whole_files(warm, readers, budget.warm)
         # The kernel may have taken pages away again: for large pages, by a limit of a cgroup.
-        warm = [name for name in warm if page_cache.resident_share([name]) in (None, 1)]
+        warm = [
+            name
+            for name in _in_time(warm, budget.warm)
+            if page_cache.resident_share([name]) in (None, 1)
+        ]
     if warm:
         cached = _run(_again(warm), readers, budget.warm, (), tell)
         staged = _staged(warm, readers, budget.warm, tell)
@@ -142,20 +146,30 @@ def measure(
     )
 
 
-def _look(names: Sequence[str]) -> float | None:
+def _look(names: Sequence[str], seconds: float) -> float | None:
     """Return the share of some files' pages that is in memory; the last ones, read last."""
-    return page_cache.resident_share(names[-_LOOKED_AT_FILES:])
+    return page_cache.resident_share(_in_time(names[-_LOOKED_AT_FILES:], seconds))
+
+
+def _in_time(names: Sequence[str], seconds: float) -> Iterator[str]:
+    """Yield the names, at least one, until ``seconds`` are over.
+
+    To ask about a file is to open it: on a server that takes as long as a request does.
+    """
+    deadline = time.monotonic() + seconds
+    for name in names:
+        yield name
+        if time.monotonic() > deadline:
+            return
 
 
 def _evict(alone: list[str], together: list[str], budget: Budget) -> tuple[list[str], list[str]]:
     """Take files out of memory, in turn from both lists; return those that were."""
-    deadline = time.monotonic() + budget.evict
+    most = min(len(alone), len(together), _EVICTED_FILES_AT_MOST // 2)
     count = 0
-    for count, pair in enumerate(zip(alone, together, strict=False), start=1):
-        for name in pair:
-            page_cache.evict(name)
-        if 2 * count >= _EVICTED_FILES_AT_MOST or time.monotonic() > deadline:
-            break
+    for count, name in enumerate(_in_time(alone[:most], budget.evict), start=1):
+        page_cache.evict(name)
+        page_cache.evict(together[count - 1])
     return alone[:count], together[:count]
 
 
