@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -105,6 +106,37 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert 300 <= stats.opens <= 300 + 40
     # Passthrough file systems have directories of other sizes and holes that they do not tell of.
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+@pytest.fixture
+def slow_directories(safe_dir: Path) -> Iterator[far.FarSource]:
+    """A far source that takes a while to tell of each of its many directories.
+
+    FUSE looks up one name of a directory at a time, so that few parents would be few at once.
+    """
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "directories"
+    for number in range(400):
+        folder = source / f"part-{number % 50}" / f"{number}"
+        folder.mkdir(parents=True)
+        os.setxattr(folder, "user.number", b"%d" % number)
+        folder.chmod(0o700 + number % 0o100)
+        os.utime(folder, ns=(number, number * 1_000_000_007))
+    with far.far_source(source, safe_dir, metadata_seconds=0.03) as slow:
+        yield slow
+
+
+def test_status_asks_a_slow_source_for_many_directories_at_once(
+    slow_directories: far.FarSource, safe_dir: Path
+) -> None:
+    """One after the other they would not all be told in the time that status gives a source."""
+    stage(slow_directories.mount, safe_dir / "target", "--name", "set")
+    slow_directories.reset()
+    args = [sys.executable, "-m", "hostprep", "status", "--json"]
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
+    assert [each["freshness"] for each in json.loads(done.stdout)["datasets"]] == ["fresh"]
+    assert slow_directories.stats().most_at_once >= 32
 
 
 def test_one_reader_on_request(safe_dir: Path) -> None:
