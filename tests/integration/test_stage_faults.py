@@ -662,7 +662,7 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         files = sum(path.is_file() and not path.is_symlink() for path in source.rglob("*"))
         # One of two hard links is copied and read; the second time only what was copied again is.
         assert vandal.read == [(files - 1, files - 1), (3, 3)]
-        assert vandal.phases[-4:] == ["verify", "copy", "verify", "publish"]
+        assert vandal.phases[-5:-1] == ["verify", "copy", "verify", "publish"]
         assert result.published and result.verified and failures(result) == {}
         assert differences(source, disk / "fast/data", owners=True) == []
         assert (result.files, result.bytes) == visible(disk / "fast/data")

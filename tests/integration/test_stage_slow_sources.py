@@ -13,6 +13,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rigs import arm, far
+from hostprep.host.block import StorageClass
+from hostprep.staging.observer import Silent
+from hostprep.staging.planning import scan_source
+from hostprep.staging.publishing.structure import finish_directories
+from hostprep.staging.source.opening import open_source
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.hostile import make_hostile
@@ -125,6 +130,26 @@ def slow_directories(safe_dir: Path) -> Iterator[far.FarSource]:
         os.utime(folder, ns=(number, number * 1_000_000_007))
     with far.far_source(source, safe_dir, metadata_seconds=0.03) as slow:
         yield slow
+
+
+def test_slow_directories_are_finished_many_at_once(
+    slow_directories: far.FarSource, safe_dir: Path
+) -> None:
+    target = safe_dir / "target"
+    target.mkdir()
+    # Scanned where it is near: what was just asked for far away would be remembered here.
+    with open_source(str(safe_dir / "directories")) as near_fd:
+        scan = scan_source(near_fd, StorageClass.UNKNOWN)
+    with open_source(str(slow_directories.mount)) as source_fd:
+        target_fd = os.open(target, os.O_RDONLY)
+        lost, other_modes = finish_directories(
+            scan.directories, source_fd, target_fd, processes=2, threads=32, observer=Silent()
+        )
+        os.close(target_fd)
+    # Not more, because the ways to them lead through one parent, one after the other.
+    assert slow_directories.stats().most_at_once >= 5
+    assert (lost, other_modes) == (0, {})
+    assert not differences(safe_dir / "directories", target, owners=True, xattrs=False)
 
 
 def test_status_asks_a_slow_source_for_many_directories_at_once(
