@@ -174,7 +174,11 @@ class Worker:
             reason = error.strerror or str(error)
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return
-        target_dir = self._target.fd(directory)
+        try:
+            target_dir = self._target.fd(directory)
+        except OSError as error:
+            # For the whole run, as it is no file's fault: but whose it is has to be told.
+            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
         for item in entries:
             if self._stopping:
                 break
