@@ -22,8 +22,10 @@ _TITLES = {
     "sync": "writing out to the disk",
     "verify": "reading back",
     "publish": "publishing",
+    "directories": "finishing directories",
     "remove": "removing",
 }
+_NOUNS = {"directories": "directory"}
 
 
 class ProgressReporter:
@@ -39,6 +41,7 @@ class ProgressReporter:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._name = ""
+        self._noun = "file"
         self._files: int | None = None
         self._bytes: int | None = None
         self._done = (0, 0)
@@ -62,6 +65,7 @@ class ProgressReporter:
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
         """Begin a phase."""
         self._name, self._files, self._bytes = _TITLES.get(name, name), files, size_bytes
+        self._noun = _NOUNS.get(name, "file")
         self._started = time.monotonic()
         self._said = self._started
         self._done = (0, 0)
@@ -99,9 +103,9 @@ class ProgressReporter:
     def _words(self) -> str:
         files, size_bytes = self._done
         elapsed = time.monotonic() - self._started
-        parts = [f"{format_count(files, 'file')}"]
+        parts = [f"{format_count(files, self._noun)}"]
         if self._files:
-            parts = [f"{format_count(files)} of {format_count(self._files, 'file')}"]
+            parts = [f"{format_count(files)} of {format_count(self._files, self._noun)}"]
         if size_bytes and elapsed > 0:
             parts.append(format_bytes(size_bytes))
             parts.append(format_rate(size_bytes / elapsed))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from hostprep.volumes.model import RamBudget
     from hostprep.volumes.plan import VolumePlan
 
+# A server that takes 10 ms to tell of a file does so for many at once.
+_LOOKERS = 64
+_LEAST_THREADS = 8
 # What a run needs once the source is scanned: a tenth of a second from a cold disk, which passes
 # while workers scan. In steps, because the workers ask for tasks in between.
 _NEEDED_LATER = (
@@ -114,13 +118,9 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         seconds: dict[str, float] = {}
         observer.phase("scan")
         started = time.monotonic()
-        arm = storage.storage_class is StorageClass.ARM
-        threads = 1 if arm or storage.storage_class is StorageClass.RAM else 8
-        scan = scan_tree(
+        scan = scan_source(
             source_fd,
-            processes=1 if request.gentle or arm else cores(),
-            threads=1 if request.gentle else threads,
-            by_inode=arm,
+            storage.storage_class,
             gentle=request.gentle,
             on_tick=lambda entries: observer.progress(entries, 0),
             meanwhile=map(importlib.import_module, _NEEDED_LATER),
@@ -138,6 +138,29 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         with timed(seconds, "plan"):
             plan = decide(request, source_fd, scan, storage, began, seconds, observer, stack)
         yield plan
+
+
+def scan_source(
+    source_fd: int,
+    storage_class: StorageClass,
+    *,
+    gentle: bool = False,
+    on_tick: Callable[[int], None] | None = None,
+    meanwhile: Iterator[object] | None = None,
+) -> Scan:
+    """Scan a source with as many lookers as what it lies on answers at once."""
+    arm = storage_class is StorageClass.ARM
+    processes = 1 if gentle or arm else cores()
+    one_a_process = gentle or arm or storage_class is StorageClass.RAM
+    return scan_tree(
+        source_fd,
+        processes=processes,
+        threads=1 if one_a_process else max(_LEAST_THREADS, math.ceil(_LOOKERS / processes)),
+        by_inode=arm,
+        gentle=gentle,
+        on_tick=on_tick,
+        meanwhile=meanwhile,
+    )
 
 
 @contextmanager

@@ -297,8 +297,15 @@ class _Work:
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""
-        directories = self.plan.scan.directories
-        lost, other_modes = finish_directories(directories, self.plan.source_fd, tree_fd)
+        directories, reading = self.plan.scan.directories, self.plan.reading
+        lost, other_modes = finish_directories(
+            directories,
+            self.plan.source_fd,
+            tree_fd,
+            processes=reading.processes,
+            threads=reading.lookers,
+            observer=self.observer,
+        )
         copied.lost_xattrs += lost
         return directory_lines(directories, other_modes)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
+from hostprep.staging.planning import scan_source
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
-from hostprep.staging.source.scan import scan_tree
 from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
@@ -150,7 +151,7 @@ def _compare(record: Record) -> dict[str, Any]:
     if published_fd is None:
         raise HostprepError("it is not on the target")
     with open_source(record.source) as source_fd:
-        scan = scan_tree(source_fd, processes=0)
+        scan = scan_source(source_fd, locate(record.source).storage_class)
         manifest = ManifestIndex([manifest_path(folder_of(record))])
         plan = plan_update(
             scan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rigs import arm, far
+from hostprep.host.block import StorageClass
+from hostprep.staging.observer import Silent
+from hostprep.staging.planning import scan_source
+from hostprep.staging.publishing.structure import finish_directories
+from hostprep.staging.source.opening import open_source
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.hostile import make_hostile
@@ -105,6 +111,57 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert 300 <= stats.opens <= 300 + 40
     # Passthrough file systems have directories of other sizes and holes that they do not tell of.
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+@pytest.fixture
+def slow_directories(safe_dir: Path) -> Iterator[far.FarSource]:
+    """A far source that takes a while to tell of each of its many directories.
+
+    FUSE looks up one name of a directory at a time, so that few parents would be few at once.
+    """
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "directories"
+    for number in range(400):
+        folder = source / f"part-{number % 50}" / f"{number}"
+        folder.mkdir(parents=True)
+        os.setxattr(folder, "user.number", b"%d" % number)
+        folder.chmod(0o700 + number % 0o100)
+        os.utime(folder, ns=(number, number * 1_000_000_007))
+    with far.far_source(source, safe_dir, metadata_seconds=0.03) as slow:
+        yield slow
+
+
+def test_slow_directories_are_finished_many_at_once(
+    slow_directories: far.FarSource, safe_dir: Path
+) -> None:
+    target = safe_dir / "target"
+    target.mkdir()
+    # Scanned where it is near: what was just asked for far away would be remembered here.
+    with open_source(str(safe_dir / "directories")) as near_fd:
+        scan = scan_source(near_fd, StorageClass.UNKNOWN)
+    with open_source(str(slow_directories.mount)) as source_fd:
+        target_fd = os.open(target, os.O_RDONLY)
+        lost, other_modes = finish_directories(
+            scan.directories, source_fd, target_fd, processes=2, threads=32, observer=Silent()
+        )
+        os.close(target_fd)
+    # Not more, because the ways to them lead through one parent, one after the other.
+    assert slow_directories.stats().most_at_once >= 5
+    assert (lost, other_modes) == (0, {})
+    assert not differences(safe_dir / "directories", target, owners=True, xattrs=False)
+
+
+def test_status_asks_a_slow_source_for_many_directories_at_once(
+    slow_directories: far.FarSource, safe_dir: Path
+) -> None:
+    """One after the other they would not all be told in the time that status gives a source."""
+    stage(slow_directories.mount, safe_dir / "target", "--name", "set")
+    slow_directories.reset()
+    args = [sys.executable, "-m", "hostprep", "status", "--json"]
+    done = subprocess.run(args, capture_output=True, text=True, check=True)
+    assert [each["freshness"] for each in json.loads(done.stdout)["datasets"]] == ["fresh"]
+    assert slow_directories.stats().most_at_once >= 32
 
 
 def test_one_reader_on_request(safe_dir: Path) -> None:

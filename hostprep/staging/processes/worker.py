@@ -16,6 +16,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import list_batches
 from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.files.rereading import difference
@@ -98,6 +99,7 @@ class Worker:
             "copy": self._copy,
             "range": self._range,
             "finish": self._finish,
+            "directories": self._directories,
             "check": self._check,
             "lstat": self._lstat,
             "discard": self._discard,
@@ -172,7 +174,11 @@ class Worker:
             reason = error.strerror or str(error)
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return
-        target_dir = self._target.fd(directory)
+        try:
+            target_dir = self._target.fd(directory)
+        except OSError as error:
+            # For the whole run, as it is no file's fault: but whose it is has to be told.
+            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
         for item in entries:
             if self._stopping:
                 break
@@ -304,6 +310,29 @@ class Worker:
             os.unlink(name, dir_fd=self._target.fd(directory))
         except FileNotFoundError:
             pass
+
+    def _directories(
+        self, payload: list[tuple[str, tuple[Any, ...]]]
+    ) -> tuple[int, int, list[tuple[str, int]]]:
+        """Finish directories.
+
+        Returns (how many, of how many attributes were lost, those whose mode the target made
+        another one, with that).
+        """
+        assert self._target is not None
+        modes = []
+        done = 0
+        for path, item in payload:
+            if self._stopping:
+                break
+            made = finish_directory(
+                path, Entry._make(item), self._source, self._target, self._style
+            )
+            if made is not None:
+                modes.append((path, made))
+            done += 1
+        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
+        return done, lost, modes
 
     # -- checking what is there already
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
-import stat
+from collections import deque
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any
 
-from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
-from hostprep.staging.model import Entry, Recorded, Skipped, Verify
+from hostprep.staging.model import Entry, Recorded, Skipped
+from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.processes.pool import Pool, TaskFailed
+from hostprep.staging.processes.worker import Job, Worker
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, join, staged_mode, writable
+from hostprep.staging.tree import DirCache, join
+
+# What takes longer than memory and most disks do is worth starting workers for.
+_SLOW_SECONDS = 1e-3
+_GRACE_SECONDS = 50e-3
+_A_TASK = 4
 
 
 def make_links(
@@ -86,39 +97,76 @@ def _link(
 
 
 def finish_directories(
-    directories: dict[str, Entry], source_fd: int, tree_fd: int
+    directories: dict[str, Entry],
+    source_fd: int,
+    tree_fd: int,
+    *,
+    processes: int,
+    threads: int,
+    observer: Observer,
 ) -> tuple[int, dict[str, int]]:
     """Give the directories of a tree their modes, owners, ACLs, attributes and times.
 
-    Deepest first, because work in a directory changes its time. Missing ones are made. Returns
-    how many had attributes that the target cannot hold, and the modes of those whose mode it made
-    another one.
+    Deepest first, because work in a directory changes its time; missing ones are made. Workers do
+    it where a source is slow to tell of its directories. Returns how many had attributes that the
+    target cannot hold, and the modes of those whose mode it made another one.
     """
-    other_modes = {}
-    style = CopyStyle(Verify.NONE, os.geteuid(), os.getegid(), os.geteuid() == 0)
-    with DirCache(source_fd) as source, DirCache(tree_fd, create=True) as tree:
-        for path in sorted(directories):
-            tree.fd(path)
-        for path in sorted(
-            directories, key=lambda path: path.count("/") + bool(path), reverse=True
+    lost, done = 0, 0
+    other_modes: dict[str, int] = {}
+    levels = _by_depth(directories)
+
+    def take(found: tuple[int, int, list[tuple[str, int]]]) -> None:
+        nonlocal lost, done
+        finished, lost_here, modes = found
+        done += finished
+        lost += lost_here
+        other_modes.update(modes)
+
+    def next_task() -> list[tuple[str, tuple[Any, ...]]]:
+        """Return some directories of the deepest level that is left, none at its end."""
+        return [(path, tuple(directories[path])) for path in itertools.islice(levels[0], _A_TASK)]
+
+    def tick() -> None:
+        observer.progress(done, 0)
+
+    observer.phase("directories", files=len(directories))
+    job = Job(source_fd, tree_fd)
+    local, started = Worker(job, None), monotonic()
+    try:
+        while levels and (
+            processes * threads == 1
+            or monotonic() - started < _GRACE_SECONDS + done * _SLOW_SECONDS
         ):
-            entry = directories[path]
-            target = writable(tree.fd(path))
-            mode = entry.mode & 0o7777
-            drop_xattrs(target)  # of an earlier run, which the source may not have any more
-            try:
-                mode = copy_xattrs(source.fd(path), target, mode, style)
-                atime_ns = os.fstat(source.fd(path)).st_atime_ns
-            except OSError:
-                atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
-            if style.may_chown:
-                os.fchown(target, entry.uid, entry.gid)
-            os.fchmod(target, staged_mode(mode))
-            os.utime(target, ns=(atime_ns, entry.mtime_ns))
-            made = stat.S_IMODE(os.fstat(target).st_mode)
-            if made != staged_mode(entry.mode & 0o7777):
-                other_modes[path] = made
-    return style.lost_xattrs, other_modes
+            if task := next_task():
+                take(local.do("directories", task))
+                tick()
+            else:
+                levels.popleft()
+    finally:
+        local.close()
+    if not levels:
+        return lost, other_modes
+    try:
+        with Pool(job, processes=processes, threads=threads) as pool:
+            while levels:
+                while task := next_task():
+                    pool.submit("directories", task, take)
+                pool.run(on_tick=tick)  # to its end, before the level above is begun
+                levels.popleft()
+    except TaskFailed as error:
+        raise OSError(error.errno, error.message) from error
+    return lost, other_modes
+
+
+def _by_depth(directories: Iterable[str]) -> deque[Iterator[str]]:
+    """Return the directories of each depth, the deepest first."""
+
+    def depth(path: str) -> int:
+        return path.count("/") + bool(path)
+
+    # Of one depth in the order of their names, so that those of a task share what is above them.
+    ordered = sorted(sorted(directories), key=depth, reverse=True)
+    return deque(iter(list(paths)) for _, paths in itertools.groupby(ordered, depth))
 
 
 def directory_lines(directories: dict[str, Entry], other_modes: dict[str, int]) -> list[bytes]:

@@ -62,6 +62,14 @@ class Reading:
         """Return how many files are read at once."""
         return self.processes * self.threads
 
+    @property
+    def lookers(self) -> int:
+        """Return how many threads of a process may ask for what is not data, where that is slow.
+
+        A server whose files are cached here may still be asked for each of its directories.
+        """
+        return 1 if self.readers == 1 else math.ceil(_MOST_READERS / self.processes)
+
 
 def choose_reading(
     storage_class: StorageClass,

@@ -1,0 +1,33 @@
+"""What a directory has beside its entries, set once the work in it is done."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
+from hostprep.staging.model import Entry
+from hostprep.staging.tree import DirCache, staged_mode, writable
+
+
+def finish_directory(
+    path: str, entry: Entry, source: DirCache, tree: DirCache, style: CopyStyle
+) -> int | None:
+    """Give a directory its mode, owner, ACL, attributes and times; it is made where it is missing.
+
+    Returns the mode that the target made of its own, None where that is the one it was given.
+    """
+    target = writable(tree.fd(path))
+    mode = entry.mode & 0o7777
+    drop_xattrs(target)  # of an earlier run, which the source may not have any more
+    try:
+        mode = copy_xattrs(source.fd(path), target, mode, style)
+        atime_ns = os.fstat(source.fd(path)).st_atime_ns
+    except OSError:
+        atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
+    if style.may_chown:
+        os.fchown(target, entry.uid, entry.gid)
+    os.fchmod(target, staged_mode(mode))
+    os.utime(target, ns=(atime_ns, entry.mtime_ns))
+    made = stat.S_IMODE(os.fstat(target).st_mode)
+    return None if made == staged_mode(entry.mode & 0o7777) else made
