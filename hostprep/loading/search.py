@@ -1,7 +1,8 @@
 """Which numbers of workers to try, and which to take; pure but for the callback that measures.
 
 The model proposes, probes confirm: where the first one disagrees with the model, workers are
-doubled until that gains less than 5 %; then halved as long as nothing is lost.
+doubled until that gains less than 5 %; then halved as long as nothing is lost. At last one number
+on either side of the best is tried, where the curve bends or has its top.
 """
 
 from __future__ import annotations
@@ -100,10 +101,14 @@ class Search:
             if start < 1 or self._at(start) is None:
                 return
         more = self.curve.rate(2 * start) > (1 + STOP_GAIN) * self.curve.rate(start)
-        if (not self.agreed or more) and not self._in_line(start):
+        waits = self._in_line(start)
+        if (not self.agreed or more) and not waits:
             self._climb(start)
         self._descend()
+        if waits and self._gains(start):
+            self._climb(start)
         self._between()
+        self._beyond()
 
     def repeat(self, workers: Iterable[int]) -> None:
         """Probe once more at each of ``workers``, while there is time."""
@@ -165,6 +170,11 @@ class Search:
             return False
         return rate <= (1 + STOP_GAIN) * alone < self.curve.rate(workers)
 
+    def _gains(self, workers: int) -> bool:
+        """Return whether half as many, where that was measured, gave less: they do not wait."""
+        half, rate = self._known(workers // 2), self._known(workers)
+        return half is not None and rate is not None and rate > (1 + STOP_GAIN) * half
+
     def _descend(self) -> None:
         """Halve as long as nothing is lost, or where all that was probed is too many."""
         tried = [point.workers for point in self.borne() if point.workers]
@@ -188,6 +198,21 @@ class Search:
         below = max((p.workers for p in self.points() if p.workers < best), default=0)
         middle = (best + below + 1) // 2
         if below < middle < best:
+            self._at(middle)
+
+    def _beyond(self) -> None:
+        """Look between the best and what is measured above it, where that lost.
+
+        The rate has its top somewhere there: with too many for the processors it falls again.
+        """
+        best = self.chosen()
+        above = next((p for p in self.borne() if p.workers > best.workers > 0), None)
+        if above is None or above.rate > (1 - _TIE) * best.rate:
+            return
+        if self._enough(best.workers) or self._saturated(best.workers):
+            return
+        middle = (best.workers + above.workers) // 2
+        if middle > best.workers:
             self._at(middle)
 
     def _at(self, workers: int) -> float | None:

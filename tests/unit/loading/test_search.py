@@ -122,6 +122,26 @@ def test_where_the_processors_are_all_busy_a_gain_is_noise() -> None:
     assert made.chosen().workers == 16
 
 
+def test_where_the_rate_falls_again_its_top_is_looked_for_on_both_sides() -> None:
+    curve = Curve(1.0, 1.15, 30.7, True)
+
+    def falling(workers: int) -> float:
+        return workers / (1 + (workers / 36) ** 8) if workers else 1.0
+
+    made = search(falling, curve)
+    assert regret(made, falling) <= 0.1  # of the probes around it, the best below loses 16 %
+    assert len(made.probes) <= 8
+
+
+def test_workers_that_are_slow_each_and_do_not_wait_are_doubled_all_the_same() -> None:
+    # One thread a worker, where the main process alone has several: four give what none gives.
+    made = search(lambda w: 10 * min(w, 16) if w else 95, Curve(95, 80, 400, True), most=32)
+    assert made.chosen().workers == 16
+    # And where they wait for the same thing, halving shows that, and no more are tried.
+    made = search(lambda w: 80 if w else 95, Curve(95, 80, 400, True), most=32)
+    assert max(p.workers for p in made.probes) < 12
+
+
 def test_a_known_gpu_is_fed_and_no_more() -> None:
     curve = Curve(100, 100, 1000, True)
     made = search(curve.rate, curve, gpu=300)
@@ -314,7 +334,7 @@ def test_a_worker_that_is_as_good_as_none_works_while_the_gpu_does() -> None:
 
 def test_fewer_are_tried_where_the_first_are_too_many() -> None:
     """A disk that seeks itself to death, libraries with threads of their own."""
-    rates = {9: 21, 4: 189, 3: 145, 2: 97}
+    rates = {9: 21, 6: 120, 4: 189, 3: 145, 2: 97}
     asked = []
 
     def measure(workers: int) -> Probe:
