@@ -61,6 +61,7 @@ class Run:
     iterable: dict[str, Any] | None = None
     failures: list[FailedProbe] = field(default_factory=list)
     came_to_nothing: set[int] = field(default_factory=set)
+    hung: dict[int, Hung] = field(default_factory=dict)
     better_untried: int | None = None
     ceiling: float = math.inf
     notes: list[str] = field(default_factory=list)
@@ -192,6 +193,8 @@ class Run:
         self.came_to_nothing.add(workers)
         if isinstance(error, TooSlow) and self.cost is not None:
             self.ceiling = min(self.ceiling, error.batches_per_s * self.cost.batch_size)
+        if isinstance(error, Hung):
+            self.hung[workers] = error
         self.notes.append(f"{error.seen}." if isinstance(error, Hung) else error.message)
 
     def _ask_few(self) -> None:
@@ -201,6 +204,9 @@ class Run:
         """
         assert self.search is not None
         workers = min(_FEW, self.search.unfailed())
+        hung = next((self.hung[few] for few in sorted(self.hung) if few <= workers), None)
+        if hung is not None and self._pace().limit_seconds(workers) is None:
+            raise hung  # asked again they would be given less time than they had
         try:
             result = self.measurer.with_workers(workers, PROBE_PREFETCH)
         except Inconclusive as error:

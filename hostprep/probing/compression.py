@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 
 from hostprep.host import fiemap
@@ -11,9 +12,20 @@ from hostprep.host import fiemap
 _UNTOLD = frozenset({"zfs", "squashfs", "erofs"})
 
 
-def kept_compressed(fstype: str, paths: Iterable[str]) -> bool:
-    """Return whether some of the files are compressed, or may be on a file system of ``fstype``."""
-    return fstype in _UNTOLD or any(_encoded(path) for path in paths)
+def kept_compressed(fstype: str, paths: Iterable[str], seconds: float) -> bool:
+    """Return whether some of the files are compressed, or may be on a file system of ``fstype``.
+
+    They are asked for at most ``seconds``, one of them at least: each is an open.
+    """
+    if fstype in _UNTOLD:
+        return True
+    deadline = time.monotonic() + seconds
+    for path in paths:
+        if _encoded(path):
+            return True
+        if time.monotonic() > deadline:
+            break
+    return False
 
 
 def _encoded(path: str) -> bool:

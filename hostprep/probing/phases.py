@@ -111,10 +111,12 @@ class Phases:
             direct = file is not None and reads_directly(file.path)
             file_share = self.stays_in_memory(file.path) if file else None
             runs, fio_note = self.read_file(file, direct) if file else ((), None)
-        here = list(found.sample[:_ASKED_FILES])
-        if file is not None and source == "existing":
-            here.append(file.path)
-        compressed = kept_compressed(self.storage.fstype, here)
+        here = [file.path] if file is not None and source == "existing" else []
+        here += found.sample[:_ASKED_FILES]
+        # Asked only where disks count what they deliver: nowhere else is it held against that.
+        compressed = bool(self.disks) and kept_compressed(
+            self.storage.fstype, here, self.part(_SIZES)
+        )
         found = self.count_on(found)
         self.observer.phase("adding up sizes", self.part(_SIZES))
         dataset = measure_size(found, self.part(_SIZES))

@@ -179,12 +179,15 @@ def test_far_storage_is_latency_and_is_read_where_it_cannot_be_written(
     large.write_bytes(os.urandom(32 * MIB))
     before = large.stat().st_mtime_ns
     with far_source(tmp_path, safe_dir) as source:
-        measured = measure(source.mount, seconds=16, readers=8)
+        watch = Watch(source.stats)
+        measured = measure(source.mount, seconds=16, readers=8, watch=watch)
         judgement = judge(measured, None)
         assert judgement.storage_class is StorageClass.FUSE
         assert judgement.behaviour is Behaviour.LATENCY, measured.fio
         # To ask whether files are in memory is to open them: that does not take fio's time.
         assert min(run.seconds for run in measured.fio) > 1
+        # Nor is one file after the other opened when fio is done: it would tell nothing here.
+        assert watch.during("random reads of 4.00 KiB, depth 32").opens < 10
         assert measured.file_source == "existing"
         assert measured.file_bytes == 32 * MIB
         assert "nothing can be written here" in (measured.file_note or "")

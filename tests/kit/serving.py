@@ -79,6 +79,7 @@ def served(
             process = subprocess.Popen(
                 [sys.executable, "-m", module, json.dumps(settings)],
                 cwd=_REPOSITORY,
+                env={**os.environ, **_libfuse()},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -102,6 +103,15 @@ def served(
         finally:
             ours.close()
             _end(process, (*on_top, point), grace_seconds)
+
+
+def _libfuse() -> dict[str, str]:
+    """Name libfuse 3 for mfusepy, which takes 2 where both are installed.
+
+    With 2 the kernel sends the direct reads of one thread one after the other.
+    """
+    newer = ctypes.util.find_library("fuse3")
+    return {"FUSE_LIBRARY_PATH": newer} if newer else {}
 
 
 def _end(process: subprocess.Popen[bytes], points: Sequence[Path], grace_seconds: float) -> None:

@@ -224,6 +224,17 @@ def test_a_loader_hangs_that_does_so_with_few_workers(
     assert [probe.workers for probe in found.search.probes] == [0, 2]
 
 
+def test_few_workers_that_hung_are_not_asked_again_when_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = searching(Hanging)
+    assert run._probe(2) is None
+    monkeypatch.setattr(Hanging, "left", lambda self: 0.0)
+    monkeypatch.setattr(Hanging, "with_workers", lambda self, *_: pytest.fail("asked again"))
+    with pytest.raises(failures.Hung, match="with 2 workers"):
+        run._ask_few()
+
+
 class Spawned(Slow):
     """Workers of a loader that waits: they import for two seconds each before they begin."""
 

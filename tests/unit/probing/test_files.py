@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 from hostprep.errors import HostprepError, UsageError
 from hostprep.probing import small_files
 from hostprep.probing.alive import NoAnswer, look
+from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import PREFIX, own_folder
@@ -294,6 +295,65 @@ def test_a_count_out_of_time_says_so(tmp_path: Path) -> None:
     found = scan(str(tmp_path), -1)
     assert not found.complete
     assert measure_size(found, 10).size_bytes is None
+
+
+class SlowAnswers:
+    """A clock that goes on by a second with each question: about an entry, a size, an open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked = 0
+        monkeypatch.setattr(time, "monotonic", lambda: float(self.asked))
+
+    def after(self, question: Callable[..., Any]) -> Callable[..., Any]:
+        def slowly(*arguments: Any, **keywords: Any) -> Any:
+            self.asked += 1
+            return question(*arguments, **keywords)
+
+        return slowly
+
+
+def test_what_answers_slowly_is_asked_no_longer_than_it_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree(tmp_path)
+    found = scan(str(tmp_path), 10)
+    with monkeypatch.context() as patch:
+        answers = SlowAnswers(patch)
+        patch.setattr(os, "stat", answers.after(os.stat))
+        assert measure_size(found, 3).size_bytes is None
+        assert answers.asked < 6
+    with monkeypatch.context() as patch:
+        answers = SlowAnswers(patch)
+        patch.setattr(os, "open", answers.after(os.open))
+        assert not kept_compressed("ext4", found.sample, 3)
+        assert answers.asked < 6
+
+
+def test_a_listing_that_does_not_tell_the_kinds_of_entries_is_ended_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(500):
+        (tmp_path / f"{number}.jpg").touch()
+    answers = SlowAnswers(monkeypatch)
+
+    class Entry:
+        def __init__(self, entry: os.DirEntry[str]) -> None:
+            self.name, self.path = entry.name, entry.path
+            self.is_dir = answers.after(entry.is_dir)
+            self.is_file = entry.is_file
+
+    class Listing(list[Entry]):
+        def __enter__(self) -> Iterator[Entry]:
+            return iter(self)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    entries = [Entry(entry) for entry in os.scandir(tmp_path)]
+    monkeypatch.setattr(os, "scandir", lambda _: Listing(entries))
+    found = scan(str(tmp_path), 3)
+    assert not found.complete
+    assert answers.asked < 40
 
 
 def test_a_long_count_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
