@@ -36,6 +36,7 @@ _FLASH_IOPS_AT_LEAST = 1000
 # An arm gains two or three times from a queue (NCQ); a server far away gains by nearly its depth.
 _ARM_GAIN_AT_MOST = 5
 _LATENCY_GAIN_AT_LEAST = 8
+_LATENCY_GAIN_A_READER_AT_LEAST = 0.75
 _ARM_SEQUENTIAL_AT_LEAST = 10
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
@@ -111,7 +112,7 @@ def behave(measured: Measured) -> Behaviour:
     if single.iops >= _FLASH_IOPS_AT_LEAST:
         return Behaviour.FLASH
     gain = queued.iops / single.iops
-    if gain >= _LATENCY_GAIN_AT_LEAST:
+    if gain >= _LATENCY_GAIN_AT_LEAST or _readers_gain(measured):
         return Behaviour.LATENCY
     sequential = measured.sequential
     if (
@@ -122,6 +123,20 @@ def behave(measured: Measured) -> Behaviour:
     ):
         return Behaviour.ARM
     return Behaviour.UNCLEAR
+
+
+def _readers_gain(measured: Measured) -> bool:
+    """Return whether readers of small files gained by nearly their number, as no arm lets them.
+
+    FUSE without asynchronous direct reads (libfuse 2, 9p as well) sends what one program has in its
+    queue one request after the other, and those of several programs all at once.
+    """
+    if measured.small is None or len(measured.small.cold) < 2:
+        return False
+    one, several = measured.small.cold
+    # By Little's law, and by the median, which a shard among the files does not move.
+    gain = several.readers * one.latency.p50 / several.latency.p50
+    return gain > max(_ARM_GAIN_AT_MOST, _LATENCY_GAIN_A_READER_AT_LEAST * several.readers)
 
 
 def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool, str]:

@@ -587,6 +587,15 @@ def test_what_an_unfinished_run_left_does_not_stand_in_the_way(source: Path, sma
     assert differences(source, small / "data", owners=True) == []
 
 
+def test_an_unfinished_run_is_taken_up_where_every_mode_is_0755(source: Path, target: Path) -> None:
+    """As exFAT has it, whatever a directory was made with."""
+    stage_while(source, target, (source / "class-1/images/003.bin").unlink)
+    (target / ".hostprep-data").chmod(0o755)
+    found = hostprep("stage", source, "--to", target)
+    assert found["resumed_files"] > 0
+    assert differences(source, target / "data", owners=True) == []
+
+
 @pytest.mark.parametrize(
     ("rule", "words"),
     [

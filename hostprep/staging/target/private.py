@@ -32,6 +32,9 @@ from hostprep.staging.tree import (
 PREFIX = ".hostprep-"
 TREE = "tree"
 _INFO = "info.json"
+# exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
+# others can read there all of them can; what they cannot write holds nothing of theirs.
+_OTHERS_WRITE = 0o022
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
         resumable = found is not None and _info(found) == {**purpose, "format": FORMAT}
         if found is not None and not resumable:
             _claim(found, purpose)
+        os.fchmod(descriptor, 0o700)  # of an earlier run's, somebody may have changed it
         try:
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
         except FileExistsError:
@@ -250,7 +254,7 @@ def moved_away(parent: str, name: str) -> str:
 def open_own(parent_fd: int, target: str) -> int | None:
     """Return a descriptor of the private directory of the data set at ``target``, None without one.
 
-    Raises ``Refused`` where something that is not ours has the name: of another owner, open to
+    Raises ``Refused`` where something that is not ours has the name: of another owner, writable by
     others, or not made for this target.
     """
     name = private_name(os.path.basename(target))
@@ -262,7 +266,7 @@ def open_own(parent_fd: int, target: str) -> int | None:
         raise _not_private(name) from None
     try:
         st = os.fstat(descriptor)
-        if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & 0o077:
+        if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & _OTHERS_WRITE:
             raise _not_private(name)
         if not _is_for(descriptor, target):
             raise Refused(

@@ -69,6 +69,7 @@ ARM_RUNS = four_runs(150, 90, 180)
 def small_run(
     readers: int, files_per_s: float, mean_bytes: int = 100_000, load: Load = QUIET
 ) -> SmallRun:
+    each = readers / files_per_s
     return SmallRun(
         readers=readers,
         files=int(files_per_s * 3),
@@ -76,7 +77,7 @@ def small_run(
         seconds=3,
         files_per_s=files_per_s,
         bytes_per_s=files_per_s * mean_bytes,
-        latency=Latency(0.01, 0.02, 0.03),
+        latency=Latency(each, 2 * each, 3 * each),
         load=load,
     )
 

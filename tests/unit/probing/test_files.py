@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -431,7 +432,17 @@ def test_time_ends_the_reading(tmp_path: Path) -> None:
     assert done.wall_seconds < 2
 
 
-def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None:
+@pytest.fixture
+def memory_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Have copies be staged in a folder of this test's: in /dev/shm others probe meanwhile."""
+    with tempfile.TemporaryDirectory(prefix="hostprep-test-", dir="/dev/shm") as name:
+        monkeypatch.setattr(small_files, "MEMORY_FOLDER", Path(name))
+        yield Path(name)
+
+
+def test_small_files_are_measured_cold_cached_and_staged(
+    tmp_path: Path, memory_folder: Path
+) -> None:
     names = [str(file) for file in tree(tmp_path, files=80)]
     small = measure(names, "dataset", 4, BUDGET, disks=(), in_memory=False, dropped=False)
     assert small is not None
@@ -439,7 +450,8 @@ def test_small_files_are_measured_cold_cached_and_staged(tmp_path: Path) -> None
     assert sum(run.files for run in small.cold) == 80
     assert small.mean_bytes == pytest.approx(20_020, abs=60)
     assert small.cached is not None and small.cached.files_per_s > 0
-    assert not list(Path("/dev/shm").glob(f"{PREFIX}*"))
+    assert small.staged is not None and small.staged.files_per_s > 0
+    assert not list(memory_folder.iterdir())
 
 
 def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
@@ -529,6 +541,7 @@ def test_storage_that_goes_while_it_is_measured_is_a_sentence(
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.usefixtures("memory_folder")  # where one stays, too
 def test_small_files_that_cannot_be_removed_do_not_end_the_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

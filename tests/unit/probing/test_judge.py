@@ -9,7 +9,7 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.probing.judge import behave, contradictions, judge
-from hostprep.probing.model import Behaviour, DataSet, Load, Measured, Verdict
+from hostprep.probing.model import Behaviour, DataSet, Load, Measured, SmallRun, Verdict
 from hostprep.probing.needs import parse_need, profile_need
 from tests.unit.probing.made import (
     ARM_RUNS,
@@ -254,6 +254,22 @@ def test_a_class_that_the_kernel_knows_stays() -> None:
 )
 def test_behaviour(runs: tuple[object, ...], behaviour: Behaviour) -> None:
     assert behave(measured(fio=runs)) is behaviour
+
+
+@pytest.mark.parametrize(
+    ("several", "behaviour"),
+    [
+        (small_run(8, 380), Behaviour.LATENCY),
+        (small_run(8, 230), Behaviour.ARM),  # an arm may gain that from its queue
+        (small_run(4, 190), Behaviour.ARM),  # too few to tell
+    ],
+)
+def test_a_queue_that_is_answered_one_at_a_time_is_no_arm_where_readers_are_not(
+    several: SmallRun, behaviour: Behaviour
+) -> None:
+    """FUSE with libfuse 2: depth 32 is as fast as depth 1, eight readers are eight times so."""
+    small = small_files(cold=(small_run(1, 48), several))
+    assert behave(measured(fio=four_runs(92, 95, 96), small=small)) is behaviour
 
 
 def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
