@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.memory import read_headroom
-from hostprep.host.mounts import mount_at, read_mounts
+from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.probing.counters import Meter
 from hostprep.probing.folder import own_folder
 from hostprep.probing.model import SmallFiles, SmallRun
@@ -227,16 +227,16 @@ def _staged(
     names: Sequence[str], readers: int, seconds: float, tell: Callable[[str], None]
 ) -> SmallRun | None:
     """Copy some files into memory and read them there, None where there is no such folder."""
-    mount = mount_at(str(MEMORY_FOLDER), read_mounts())
+    mount = mount_containing(str(MEMORY_FOLDER), read_mounts())
     if mount is None or mount.fstype != "tmpfs":
         return None
-    room = os.statvfs(MEMORY_FOLDER)
-    allowed = min(
-        _STAGED_BYTES,
-        room.f_bavail * room.f_frsize // 4,
-        read_headroom().available_bytes // 8,
-    )
     try:
+        room = os.statvfs(MEMORY_FOLDER)
+        allowed = min(
+            _STAGED_BYTES,
+            room.f_bavail * room.f_frsize // 4,
+            read_headroom().available_bytes // 8,
+        )
         with own_folder(MEMORY_FOLDER) as folder:
             copies = []
             deadline = time.monotonic() + seconds
