@@ -96,7 +96,10 @@ def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     if error.hint:
         say(f"  -> {printable(error.hint, lines=True)}")
     if as_json and not _document_begun:
-        emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
+        try:
+            emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
+        except HostprepError as unwritten:  # the error is the news, and the exit code is its own
+            say(f"hostprep: {unwritten.message}")
 
 
 def error_fields(error: HostprepError) -> dict[str, str | None]:
