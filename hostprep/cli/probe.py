@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption
+from hostprep.cli.options import JsonOption, size_in_bytes
 from hostprep.cli.output import emit_json, emit_text, say, wants_colour
 from hostprep.errors import Inconclusive, UsageError, VerdictFailed
-from hostprep.units import parse_size
 
 if TYPE_CHECKING:
     from hostprep.probing.model import Need
@@ -67,7 +66,7 @@ def probe(
     from hostprep.probing.probe import target
 
     required = _requirement(need, profile)
-    settings = Settings(seconds, parse_size(size), readers, drop_caches)
+    settings = Settings(seconds, size_in_bytes(size), readers, drop_caches)
     before = results.load(compare) if compare else None
     to = target(path)
     if before is not None:

@@ -158,6 +158,7 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
         (["/tmp", "--profile", "gpt"], 2, "no profile"),
         (["/tmp", "--need", "1", "--profile", "unet3d-h100"], 2, "two requirements"),
         (["/tmp", "--size", "many"], 2, "not a size"),
+        (["/not/there", "--size", "1%"], 2, "does not exist"),
         (["/tmp", "--seconds", "1"], 2, "too short"),
         (["/tmp", "--seconds", "1e9"], 2, "too long"),
         (["/tmp", "--seconds", "nan"], 2, "no time to measure"),
