@@ -56,6 +56,14 @@ def refused(*words: str | Path, code: int = 5) -> str:
     return text
 
 
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_is_no_target(below: str, source: Path, target: Path) -> None:
+    target.write_text("somebody's")
+    said = refused("stage", source, "--to", target / below, code=2)
+    assert said == f"the target {target / below} is a file, or below one; nothing was changed."
+    assert target.read_text() == "somebody's"
+
+
 def test_the_root_directory_needs_a_name(target: Path) -> None:
     assert "/ has no name of its own" in refused("stage", "/", "--to", target, code=2)
 
