@@ -96,7 +96,7 @@ def run_playbook(
         if completed.returncode == 0 or _NOBODY in said:
             raise UsageError(
                 f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
-                "look at --limit and at the inventory",
+                "look at --limit and at the inventory" if limit else "look at the inventory",
             )
         raise HostprepError(
             f"ansible-playbook ended with status {completed.returncode}: {said[-2000:]}",
