@@ -57,9 +57,10 @@ def run_playbook(
     ``variables`` beat those of the inventory, and no text in them is a template. ``limit`` are
     patterns of hosts, all if empty. A host that fails or is down stops only itself: it is in the
     result. Raises ``UsageError`` where there is no host to run on, ``HostprepError`` where Ansible
-    itself does not work.
+    itself does not work, FileNotFoundError where the current directory was removed.
     """
     _need_ansible()
+    os.getcwd()  # Ansible does not start in a directory that was removed
     began = time.monotonic()
     tally = Tally()
     words: list[str] = []
