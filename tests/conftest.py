@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Another program on the machine, or another virtual machine beside it, may take a processor or
     the disk for some seconds, and no tolerance that still means something bears that. Each try is
-    shown (R). What is wrong with hostprep is so three times, and minutes later: see scripts/test.sh.
+    shown (R). What is wrong with hostprep is so three times, and minutes later (scripts/test.sh).
     """
     for item in items:
         if item.get_closest_marker("timed"):
