@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json, emit_text, say, wants_colour
+from hostprep.cli.output import emit_json, emit_text, say, takes_escapes, wants_colour
 from hostprep.errors import Inconclusive, UsageError, VerdictFailed
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Progress:
     _EVERY_SECONDS = 0.1
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self._shown = takes_escapes(sys.stderr)
         self._bold = ("\x1b[1m", "\x1b[0m") if wants_colour(sys.stderr) else ("", "")
         self._name = ""
         self._begun = 0.0

@@ -106,6 +106,20 @@ def test_an_option_that_is_misspelt_json_still_gives_a_document(
     assert "does not take a value" in document["error"]["message"]
 
 
+@pytest.mark.parametrize(("kind", "coloured"), [("xterm", True), ("dumb", False)])
+def test_a_dumb_terminal_is_sent_no_escapes(kind: str, coloured: bool) -> None:
+    ours, theirs = os.openpty()
+    args = [sys.executable, "-m", "hostprep", "check", "--only", "HP030"]
+    environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run(
+        args, stdout=theirs, stderr=theirs, env={**environ, "TERM": kind}, timeout=60, check=False
+    )
+    os.close(theirs)
+    said = os.read(ours, 65536)
+    os.close(ours)
+    assert b"HP030" in said and (b"\x1b" in said) is coloured
+
+
 def test_help_whose_reader_has_gone_is_given() -> None:
     reader, writer = os.pipe()
     os.close(reader)
