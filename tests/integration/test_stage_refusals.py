@@ -807,6 +807,12 @@ def test_nothing_is_staged_into_the_copy_of_another_data_set(
     hostprep("stage", other, "--to", target.parent / "third")
 
 
+def test_gentle_is_one_reader(source: Path, target: Path) -> None:
+    words = ("stage", source, "--to", target, "--gentle", "--readers")
+    assert "--gentle is one reader" in refused(*words, "5", code=2)
+    assert run_hostprep(*words, "1").returncode == 0
+
+
 def test_a_full_check_without_hashes_is_no_check(source: Path, target: Path) -> None:
     words = ("stage", source, "--to", target, "--full-check", "--verify", "none")
     found = hostprep(*words, expect=2)
