@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, json_text, say, wants_colour
+from hostprep.cli.output import (
+    emit_json,
+    emit_text,
+    json_text,
+    say,
+    takes_escapes,
+    wants_colour,
+)
 from hostprep.errors import HostprepError, UsageError
 from hostprep.readiness.formats import Format
 
@@ -217,7 +224,7 @@ class _Progress:
     """Names what is looked at on one line of a terminal; silent elsewhere."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self._shown = takes_escapes(sys.stderr)
 
     def __enter__(self) -> _Progress:
         return self

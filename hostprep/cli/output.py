@@ -96,7 +96,10 @@ def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
     if error.hint:
         say(f"  -> {printable(error.hint, lines=True)}")
     if as_json and not _document_begun:
-        emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
+        try:
+            emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)
+        except HostprepError as unwritten:  # the error is the news, and the exit code is its own
+            say(f"hostprep: {unwritten.message}")
 
 
 def error_fields(error: HostprepError) -> dict[str, str | None]:
@@ -121,6 +124,11 @@ def indented(text: str) -> str:
     return "\n  ".join(line for line in lines if line.strip())
 
 
+def takes_escapes(stream: Any) -> bool:
+    """Return whether ``stream`` is a terminal that does as escapes say; a dumb one shows them."""
+    return bool(stream.isatty()) and os.environ.get("TERM") != "dumb"
+
+
 def wants_colour(stream: Any) -> bool:
-    """Return whether ``stream`` is a terminal and ``NO_COLOR`` (no-color.org) is not set."""
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+    """Return whether ``stream`` takes escapes and ``NO_COLOR`` (no-color.org) is not set."""
+    return takes_escapes(stream) and not os.environ.get("NO_COLOR")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, say, wants_colour
+from hostprep.cli.options import JsonOption, size_in_bytes
+from hostprep.cli.output import emit_json, emit_text, say, takes_escapes, wants_colour
 from hostprep.errors import Inconclusive, UsageError, VerdictFailed
-from hostprep.units import parse_size
 
 if TYPE_CHECKING:
     from hostprep.probing.model import Need
@@ -67,7 +66,7 @@ def probe(
     from hostprep.probing.probe import target
 
     required = _requirement(need, profile)
-    settings = Settings(seconds, parse_size(size), readers, drop_caches)
+    settings = Settings(seconds, size_in_bytes(size), readers, drop_caches)
     before = results.load(compare) if compare else None
     to = target(path)
     if before is not None:
@@ -122,7 +121,7 @@ class Progress:
     _EVERY_SECONDS = 0.1
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self._shown = takes_escapes(sys.stderr)
         self._bold = ("\x1b[1m", "\x1b[0m") if wants_colour(sys.stderr) else ("", "")
         self._name = ""
         self._begun = 0.0

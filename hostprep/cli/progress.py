@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from hostprep.cli.output import say, wants_colour
+from hostprep.cli.output import say, takes_escapes, wants_colour
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class ProgressReporter:
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
-        self._terminal = sys.stderr.isatty() and not quiet
+        self._terminal = takes_escapes(sys.stderr) and not quiet
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._name = ""

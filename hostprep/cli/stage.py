@@ -106,6 +106,10 @@ def stage(
         )
     if verify not in list(Verify):
         raise UsageError(f"{verify!r} is no way to verify.", "accepted: readback, inflight, none")
+    if gentle and readers not in (None, 1):
+        raise UsageError(
+            f"--gentle is one reader, and --readers {readers} more.", "leave one of them out"
+        )
     if full_check and verify == Verify.NONE:
         raise UsageError(
             "--full-check compares by hashes, which --verify none does not take.",

@@ -15,6 +15,7 @@ from hostprep.cli.output import (
     emit_text,
     error_fields,
     printable,
+    takes_escapes,
     wants_colour,
 )
 from hostprep.errors import HostprepError
@@ -127,7 +128,7 @@ class _Progress:
     """An observer that names the stage under way, on one line of a terminal; silent elsewhere."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self._shown = takes_escapes(sys.stderr)
 
     def __enter__(self) -> _Progress:
         return self

@@ -81,10 +81,12 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     """Run the smoke test on ``device``, or on each in turn, and judge it.
 
     ``folder`` is where the sample files of the end-to-end pass go, None for RAM. Raises
-    ``UsageError`` for a device that CUDA does not see, and for a folder that is none.
+    ``UsageError`` for a device that CUDA does not see, and for a folder that is none,
+    FileNotFoundError where the current directory was removed.
     """
     if folder is not None and not os.path.isdir(folder):
         raise UsageError(f"{folder} is no folder.", "give one on the storage to feed from")
+    os.getcwd()  # torch does not load in a directory that was removed
     began = time.monotonic()
     seconds = QUICK_SECONDS if quick else SECONDS
     settings = {"device": device, "quick": quick, "folder": folder, "seconds": seconds}

@@ -57,9 +57,10 @@ def run_playbook(
     ``variables`` beat those of the inventory, and no text in them is a template. ``limit`` are
     patterns of hosts, all if empty. A host that fails or is down stops only itself: it is in the
     result. Raises ``UsageError`` where there is no host to run on, ``HostprepError`` where Ansible
-    itself does not work.
+    itself does not work, FileNotFoundError where the current directory was removed.
     """
     _need_ansible()
+    os.getcwd()  # Ansible does not start in a directory that was removed
     began = time.monotonic()
     tally = Tally()
     words: list[str] = []
@@ -96,7 +97,7 @@ def run_playbook(
         if completed.returncode == 0 or _NOBODY in said:
             raise UsageError(
                 f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
-                "look at --limit and at the inventory",
+                "look at --limit and at the inventory" if limit else "look at the inventory",
             )
         raise HostprepError(
             f"ansible-playbook ended with status {completed.returncode}: {said[-2000:]}",

@@ -24,6 +24,7 @@ from hostprep.system.bounded import NoAnswerInTime
 from hostprep.system.caches import drop_caches
 
 LEAST_SECONDS = 5.0
+MOST_SECONDS = 3600.0
 # The longest that a step which tells nothing may take, beside a tenth of all the time: a file that
 # was just written may have to be brought to a slow disk first.
 _SILENCE_SECONDS = 60.0
@@ -48,7 +49,7 @@ def target(path: str) -> Target:
 def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
     """Measure. Nothing that exists is written to, and nothing of ours remains.
 
-    Raises ``UsageError`` for budgets that are too small, ``HostprepError`` where fio or a reader
+    Raises ``UsageError`` for odd budgets, ``HostprepError`` where fio or a reader
     fails, ``NoAnswer`` where the storage stops answering: a child process is at work there.
     """
     if not math.isfinite(settings.seconds):
@@ -57,6 +58,8 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         raise UsageError(
             f"--seconds {settings.seconds:g} is too short; {LEAST_SECONDS:g} at least."
         )
+    if settings.seconds > MOST_SECONDS:
+        raise UsageError(f"--seconds {settings.seconds:g} is too long; {MOST_SECONDS:g} at most.")
     if settings.drop_caches:
         drop_caches()
     try:

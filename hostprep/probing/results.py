@@ -32,6 +32,7 @@ from hostprep.system.state import readable_state_dirs, state_dir
 
 SCHEMA = "hostprep.probe/1"
 _FOLDER = "probes"
+_MOST_BYTES = 1 << 20  # a result has some kilobytes; a file that is larger was named by mistake
 # What both results must have in common: else their difference is not the storage's.
 _CHOSEN = (
     "path", "fstype", "mounted", "engine", "fio_version", "sequential_block_bytes",
@@ -194,7 +195,7 @@ def load(path_or_id: str) -> dict[str, Any]:
     Raises ``UsageError`` where there is none, or where the file is something else.
     """
     kept = [folder / _FOLDER for folder in readable_state_dirs()]
-    files = [Path(path_or_id)] if path_or_id.endswith(".json") else []
+    files = [Path(path_or_id)]
     files += [folder / f"{path_or_id}.json" for folder in kept if "/" not in path_or_id]
     for file in files:
         if file.is_file():
@@ -231,10 +232,10 @@ def best_of_each_path() -> tuple[dict[str, Any], ...]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        result = json.loads(file.read_text())
+        result = json.loads(file.read_text()) if file.stat().st_size <= _MOST_BYTES else None
     except OSError as error:
         raise HostprepError(f"{file} could not be read: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         result = None
     if not isinstance(result, dict) or result.get("schema") != SCHEMA:
         raise UsageError(

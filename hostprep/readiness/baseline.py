@@ -25,14 +25,21 @@ _NOTABLE_RAM = 0.02
 # What can be shown as a date, and reckoned with: more in a report is damage.
 _END_OF_TIME = 1e11
 _GREATEST = 2**64
+# A report has some dozens of kilobytes; what is larger, or has no end, was named by mistake.
+_MOST_BYTES = 1 << 24
 
 
 def load_baseline(path: Path) -> dict[str, Any]:
     """Return a saved report; raise ``UsageError`` where the file is none."""
     try:
-        document = json.loads(path.read_bytes())
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{path} is too large for a saved report.", "is it the right file?")
+    try:
+        document = json.loads(content)
     except (ValueError, RecursionError):
         raise UsageError(f"the baseline {path} is no JSON document.") from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:

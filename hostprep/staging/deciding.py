@@ -6,7 +6,7 @@ import os
 import shlex
 from contextlib import ExitStack
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
@@ -151,6 +151,11 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         descriptor = open_parent(request.parent)
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise UsageError(
+            f"the target {request.parent} is a file, or below one; nothing was changed.",
+            "name a directory; the data set gets its own in it",
+        ) from None
     except OSError as error:
         raise HostprepError(
             f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."

@@ -83,6 +83,20 @@ def test_help_onto_a_closed_stdout_is_lost_and_that_is_said() -> None:
     assert "could not be written: stdout is closed" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("onto", "reason"), [(">&-", "stdout is closed"), (">/dev/full", "No space left on device")]
+)
+def test_an_error_whose_document_cannot_be_written_stays_what_it_is(onto: str, reason: str) -> None:
+    script = f'exec "$0" -m hostprep unstage nothing --json {onto}'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    said = done.stderr.splitlines()
+    assert "knows no data set" in said[0]
+    assert said[-1] == f"hostprep: the result could not be written: {reason}."
+
+
 def test_an_option_that_is_misspelt_json_still_gives_a_document(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -90,6 +104,20 @@ def test_an_option_that_is_misspelt_json_still_gives_a_document(
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["ok"]) == ("hostprep.facts/1", False)
     assert "does not take a value" in document["error"]["message"]
+
+
+@pytest.mark.parametrize(("kind", "coloured"), [("xterm", True), ("dumb", False)])
+def test_a_dumb_terminal_is_sent_no_escapes(kind: str, coloured: bool) -> None:
+    ours, theirs = os.openpty()
+    args = [sys.executable, "-m", "hostprep", "check", "--only", "HP030"]
+    environ = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    subprocess.run(
+        args, stdout=theirs, stderr=theirs, env={**environ, "TERM": kind}, timeout=60, check=False
+    )
+    os.close(theirs)
+    said = os.read(ours, 65536)
+    os.close(ours)
+    assert b"HP030" in said and (b"\x1b" in said) is coloured
 
 
 def test_help_whose_reader_has_gone_is_given() -> None:

@@ -115,6 +115,9 @@ def test_where_no_volume_can_be_another_directory_is_no_advice(
         ("probe", "v"),
         ("stage", "/etc", "--to", "v"),
         ("stage", "--to", "/nowhere"),
+        ("verify",),
+        ("recommend", "--dataset", "/etc", "--seconds", "5"),
+        ("check", "-i", "here,"),
     ],
 )
 def test_a_current_directory_that_is_gone_is_no_bug(

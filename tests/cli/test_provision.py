@@ -372,7 +372,16 @@ def test_hosts_that_no_inventory_has_are_a_mistake(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["provision", "-i", "hosts.yml", "--limit", "nobody"]) == 2
-    assert "no host of hosts.yml is meant" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no host of hosts.yml is meant" in said and "--limit" in said
+
+
+def test_no_advice_is_of_an_option_that_was_not_given(
+    lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "-i", "/dev/null"]) == 2  # which has no --limit
+    said = capsys.readouterr().err
+    assert "no host of /dev/null is meant" in said and "--limit" not in said
 
 
 def test_the_role_asks_the_controller_for_an_archive(capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,14 @@ def refused(*words: str | Path, code: int = 5) -> str:
     return text
 
 
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_is_no_target(below: str, source: Path, target: Path) -> None:
+    target.write_text("somebody's")
+    said = refused("stage", source, "--to", target / below, code=2)
+    assert said == f"the target {target / below} is a file, or below one; nothing was changed."
+    assert target.read_text() == "somebody's"
+
+
 def test_the_root_directory_needs_a_name(target: Path) -> None:
     assert "/ has no name of its own" in refused("stage", "/", "--to", target, code=2)
 
@@ -798,6 +806,12 @@ def test_nothing_is_staged_into_the_copy_of_another_data_set(
     (target.parent / "third").mkdir()
     rewrite(next((safe_dir / "state/datasets").glob("data-*/dataset.json")), b"{}")
     hostprep("stage", other, "--to", target.parent / "third")
+
+
+def test_gentle_is_one_reader(source: Path, target: Path) -> None:
+    words = ("stage", source, "--to", target, "--gentle", "--readers")
+    assert "--gentle is one reader" in refused(*words, "5", code=2)
+    assert run_hostprep(*words, "1").returncode == 0
 
 
 def test_a_full_check_without_hashes_is_no_check(source: Path, target: Path) -> None:

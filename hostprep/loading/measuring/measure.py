@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from dataclasses import field, replace
@@ -240,6 +241,7 @@ class Measurer:
     ) -> dict[str, Any]:
         """Do one job in a fresh process and return its result; whatever happens, it ends."""
         workers_pids: list[int] = []
+        os.getcwd()  # torch does not load in a directory that was removed: FileNotFoundError
         began = time.time()
         with temporary_folder() as folder:
             job = {**job, "cpus": self.cpus, "sockets": folder}

@@ -107,10 +107,19 @@ def test_an_unknown_or_foreign_result(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no earlier probe"):
         results.load("nothing-like-it")
     foreign = tmp_path / "other.json"
-    for content in (b'{"schema": "hostprep.stage/1"}', b"{", b"[1]", b"\xff"):
+    for content in (b'{"schema": "hostprep.stage/1"}', b"{", b"[1]", b"\xff", b"[" * 100_000):
         foreign.write_bytes(content)
         with pytest.raises(UsageError, match="not a result"):
             results.load(str(foreign))
+    os.truncate(foreign, 1 << 40)  # a disk image by mistake: not read into the memory
+    with pytest.raises(UsageError, match="not a result"):
+        results.load(str(foreign))
+
+
+def test_a_result_that_was_saved_is_found_by_any_name_of_its_file(tmp_path: Path) -> None:
+    saved = tmp_path / "before.txt"
+    saved.write_text(json.dumps({"schema": results.SCHEMA, **made()}))
+    assert results.load(str(saved))["path"] == made()["path"]
 
 
 def test_a_result_that_fails_to_be_read_is_no_mistake_of_the_user(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -163,4 +164,12 @@ def test_what_is_no_baseline(
     if content is not None:
         file.write_text(content)
     with pytest.raises(kind, match=said):
+        load_baseline(file)
+
+
+def test_what_no_report_is_as_large_as_is_not_read_into_the_memory(tmp_path: Path) -> None:
+    file = tmp_path / "disk.img"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(UsageError, match="too large"):
         load_baseline(file)
