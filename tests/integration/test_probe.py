@@ -196,9 +196,10 @@ def test_far_storage_is_latency_and_is_read_where_it_cannot_be_written(
         assert single.iops == pytest.approx(100, rel=TRUE_WITHIN)
         assert queued.iops > 15 * single.iops
         one, many = measured.small.cold
-        # Each file is an open and a read; what a request costs, the random reads tell.
-        assert one.files_per_s == pytest.approx(single.iops / 2, rel=TRUE_WITHIN)
-        assert many.files_per_s == pytest.approx(8 * one.files_per_s, rel=EPOCH_WITHIN)
+        # Each file is an open and a read; what a request costs, the random reads tell. By the
+        # median, as the shard may be among those that one reader had.
+        assert 1 / one.latency.p50 == pytest.approx(single.iops / 2, rel=TRUE_WITHIN)
+        assert many.files_per_s == pytest.approx(8 / one.latency.p50, rel=EPOCH_WITHIN)
         assert judgement.epoch is not None
         real = epoch_seconds(source.mount, judgement.epoch.readers)
         assert judgement.epoch.cold_seconds == pytest.approx(real, rel=EPOCH_WITHIN)
