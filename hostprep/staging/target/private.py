@@ -266,8 +266,15 @@ def open_own(parent_fd: int, target: str) -> int | None:
         raise _not_private(name) from None
     try:
         st = os.fstat(descriptor)
-        if st.st_uid != os.geteuid() or stat.S_IMODE(st.st_mode) & _OTHERS_WRITE:
+        if st.st_uid != os.geteuid():
             raise _not_private(name)
+        if stat.S_IMODE(st.st_mode) & _OTHERS_WRITE:
+            raise Refused(
+                f"{name} on the target is not a private directory of this user: others can write "
+                "it; nothing was changed.",
+                "look at what it is and remove it; a file system without modes is to be mounted "
+                "with umask=022 first",
+            )
         if not _is_for(descriptor, target):
             raise Refused(
                 f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
