@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run all tests in a few runs of pytest: those on real mounts beside the others, which boot hosts,
-# since both wait for half of the time; then, with nothing beside them, those that hold a measured
+# Run all tests in a few runs of pytest: three side by side, since those that boot hosts and those on
+# real mounts wait for half of the time; then, with nothing beside them, those that hold a measured
 # time against a known one. `python -m pytest` has all in one run, which takes longer.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -11,22 +11,26 @@ cd "$(dirname "$0")/.."
 
 run() { .venv/bin/python -m pytest "$@"; }
 
-# Most time goes to those on real mounts: some of them run where the others end earlier.
-moved=(tests/integration/test_{stage_faults,probe,recommend_limits}.py)
+# Most time goes to those on real mounts: some of them run with those that boot hosts.
+moved=(tests/integration/test_{probe,recommend_limits,stage_faults,stage_kills,stage_whole}.py)
 
-said=$(mktemp)
-run -m "not timed" tests/integration "${moved[@]/#/--ignore=}" >"$said" 2>&1 &
-beside=$!
+said=$(mktemp -d)
 cache=$(mktemp -d)
-trap 'kill -INT "$beside" 2>/dev/null; wait; rm -rf "$said" "$cache"' EXIT
+beside=()
+trap 'kill -INT "${beside[@]}" 2>/dev/null; wait; rm -rf "$said" "$cache"' EXIT
 trap 'exit 130' INT TERM
+run -m "not timed" tests/integration "${moved[@]/#/--ignore=}" >"$said/mounts" 2>&1 &
+beside+=($!)
+run -m "not timed" tests/fleet "${moved[@]}" >"$said/hosts" 2>&1 &
+beside+=($!)
 
 status=0
-run -m "not timed" --ignore tests/integration || status=1
-run -m "not timed" "${moved[@]}" || status=1
-echo "waiting for tests/integration, which run beside these"
-wait "$beside" || status=1
-cat "$said"
+run -m "not timed" --ignore tests/integration --ignore tests/fleet || status=1
+echo "waiting for tests/integration and tests/fleet, which run beside these"
+for each in "${beside[@]}"; do
+    wait "$each" || status=1
+done
+cat "$said"/*
 # Something else on the machine may disturb it for longer than the tries of one test last: what
 # failed there is asked once more, later. What is wrong with hostprep stays so.
 timed() { run -m timed -o cache_dir="$cache" "$@"; }
