@@ -76,8 +76,8 @@ def mounted(host: Path) -> str:
 
 
 def unpacked() -> set[Path]:
-    """Return the folders from which check mode plans; what others' tests have there now too."""
-    return set(Path("/tmp").glob("*.hostprep"))
+    """Return the folders from which check mode plans."""
+    return set(Path(os.environ["TMPDIR"]).glob("*.hostprep"))
 
 
 def test_a_bare_host_is_converged_as_predicted_though_another_is_down(host: Path) -> None:
