@@ -28,7 +28,7 @@ from hostprep.system import page_cache
 from hostprep.system.typed_json import from_json
 from hostprep.units import KIB, MIB
 from tests.unit.cuda import made
-from tests.unit.cuda.virtual_cuda import UUID, VirtualCuda
+from tests.unit.cuda.virtual_cuda import UUID, AcceleratorError, VirtualCuda
 
 GPU = Gpu(
     index=0,
@@ -149,7 +149,7 @@ def test_what_cuda_says_of_a_broken_delivery_is_one_line(
     cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(0)
-    monkeypatch.setattr(delivery, "_scribble", raising(torch.AcceleratorError(ILLEGAL_ACCESS)))
+    monkeypatch.setattr(delivery, "_scribble", raising(AcceleratorError(ILLEGAL_ACCESS)))
     trace = delivery.check(bench, delivery.Case("x"))
     assert trace.problem == "CUDA error: an illegal memory access was encountered"
 
@@ -255,7 +255,7 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     assert len(late.missing) == 6
     assert verdict(judge(late)) is Status.SKIP
 
-    broken = raising(torch.AcceleratorError(ILLEGAL_ACCESS))
+    broken = raising(AcceleratorError(ILLEGAL_ACCESS))
     monkeypatch.setattr(delivery, "check", broken)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.missing == () and dict(trace.failed).keys() == {"delivery"}
@@ -279,7 +279,7 @@ def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
     [
         torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
         # Of page-locked memory, and of what the libraries take by themselves.
-        torch.AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
+        AcceleratorError("CUDA error: out of memory\nCompile with TORCH_USE_CUDA_DSA"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
         RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
     ],

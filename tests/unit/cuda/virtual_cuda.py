@@ -20,6 +20,8 @@ import pytest
 import torch
 
 UUID = "00000000-0000-0000-0000-000000000000"
+# What torch before 2.8 raises for errors of CUDA.
+AcceleratorError: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
 
 
 class VirtualCuda:
@@ -91,8 +93,9 @@ class VirtualCuda:
         patch.setattr(torch.Tensor, "copy_", copy_)
 
     def _patch_cuda(self, patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(torch.Tensor, "pin_memory", lambda tensor: self._pin(tensor.clone()))
-        patch.setattr(torch.Tensor, "is_pinned", lambda tensor: self.is_pinned(tensor))
+        # Torch before 2.8 names the device, too.
+        patch.setattr(torch.Tensor, "pin_memory", lambda tensor, _=None: self._pin(tensor.clone()))
+        patch.setattr(torch.Tensor, "is_pinned", lambda tensor, _=None: self.is_pinned(tensor))
         properties = SimpleNamespace(
             name="Virtual GPU", major=0, minor=0, total_memory=1 << 30, uuid=UUID
         )
@@ -115,7 +118,8 @@ class VirtualCuda:
         }.items():
             patch.setattr(torch.cuda, name, _as_torch_has_it(getattr(torch.cuda, name), value))
         # A torch built for CUDA would have the DataLoader's own thread pin, which asks the driver.
-        patch.setattr(torch.accelerator, "is_available", lambda: False)
+        if hasattr(torch, "accelerator"):  # from torch 2.6 on
+            patch.setattr(torch.accelerator, "is_available", lambda: False)
 
     def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
         self.pinned.append(tensor)  # kept, so that no other tensor gets its address
