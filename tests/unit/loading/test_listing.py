@@ -135,3 +135,21 @@ def test_names_of_any_bytes_are_listed(tmp_path: Path) -> None:
     (Path(str(tmp_path)) / name.decode(errors="surrogateescape")).touch()
     (found,) = list_samples(str(tmp_path)).names
     assert found.encode(errors="surrogateescape").endswith(name)
+
+
+def test_sizes_are_asked_for_as_long_as_there_is_time(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server each of them is a request, which may take a fifth of a second."""
+    names = [str(flat / f"{number}.bin") for number in range(200)]
+    really = os.stat
+
+    def slowly(name: Any, **options: Any) -> os.stat_result:
+        if name in names:
+            time.sleep(0.1)
+        return really(name, **options)
+
+    monkeypatch.setattr(os, "stat", slowly)
+    begun = time.monotonic()
+    assert listing_module._mean_bytes(str(flat), names) == 0
+    assert time.monotonic() - begun < 4
