@@ -191,13 +191,14 @@ def _stage_lines(report: Report) -> list[str]:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
         return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{format_number(rate):>14} samples/s"
 
-    files = f"{stages.samples} files as bytes"
-    if stages.kind != "bytes":
-        files = f"{stages.samples} {stages.kind} files"
+    files, made = f"{stages.samples} {stages.kind} files", list(stages.stages)
+    if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
+        files = f"{stages.samples} files, read and not decoded"
+        made = [stage for stage in made if stage.name not in ("decode", "resize")]
     with_decoder = f" by {stages.decoder}" if stages.decoder else ""
     return [
         f"stages, one core, {files}{with_decoder}, on {stages.storage} ({stages.storage_reason}):",
-        *(line(stage) for stage in stages.stages if stage.seconds),
+        *(line(stage) for stage in made if stage.seconds),
     ]
 
 

@@ -99,7 +99,8 @@ def _measure(run: Run, batch_size: int) -> None:
     try:
         run.measure()
     except (Hung, Inconclusive) as error:
-        if run.cost is not None or run.stages is None:
+        # It was opened, and so has samples enough.
+        if run.cost is not None or run.stages is None or run.measurer.subject is None:
             raise
         seen = error.seen if isinstance(error, Hung) else error.message.rstrip(".")
         run.notes.append(f"the model alone, not confirmed by a DataLoader: {seen}")
@@ -167,8 +168,8 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
         notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
     if listing.kind == "bytes":
         notes.append(
-            "files of this kind are read, not decoded: what your loader makes of them takes time"
-            " that is not in the figures, and --loader measures it"
+            "files of this kind are read, not decoded: what your own code makes of them takes time"
+            " that is not in these figures; --loader measures it"
         )
     if listing.kind == "image":
         fitting = [name for name in usable if listing.jpeg or name != "simplejpeg"]

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.files import listing as listing_module
 from hostprep.loading.files.listing import list_samples
+from hostprep.loading.files.samples import FileSamples
 from hostprep.loading.recommend import _how_to_read
 
 
@@ -30,6 +32,20 @@ def test_the_kind_of_most_files_wins_and_the_rest_is_counted(images: Path) -> No
     (images / "a.webp").write_bytes(b"x")
     listing = list_samples(str(images))
     assert (listing.kind, listing.others, listing.jpeg) == ("image", 5, False)
+
+
+@pytest.mark.parametrize("suffix", [".JPG", ".tif", ".bmp", ".gif", ".jp2", ".ppm"])
+def test_images_of_many_kinds_are_decoded_and_what_else_there_is_is_counted(
+    suffix: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        picture = Image.new("RGB", (40, 30))
+        picture.save(tmp_path / f"{number}{suffix}", format="JPEG" if suffix == ".JPG" else None)
+    (tmp_path / "a.wav").write_bytes(b"x")
+    listing = list_samples(str(tmp_path))
+    assert (listing.kind, len(listing.names), listing.others) == ("image", 3, 1)
+    samples = FileSamples(listing.names, "image", "pillow", 20)
+    assert samples[0].shape == (3, 20, 20)
 
 
 def test_odd_directories(tmp_path: Path) -> None:

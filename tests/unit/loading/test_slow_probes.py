@@ -556,6 +556,9 @@ def test_files_of_which_no_batch_comes_in_time_are_told_by_their_stages(
     names = ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
     each = tuple(Stage(name, 0.2, 0.001) for name in names)
     run.stages = Stages("image", "pillow", 3, 0, "", 1e5, 600_000, each, "fuse", "far")
+    with pytest.raises(type(error)):
+        recommending._measure(run, 32)  # it was not even opened: too short, for instance
+    run.measurer.subject = making.subject()
     recommending._measure(run, 32)
     assert run.curve is not None
     assert any("not confirmed by a DataLoader" in note for note in run.notes)
