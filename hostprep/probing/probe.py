@@ -46,12 +46,8 @@ def target(path: str) -> Target:
     return Target(storage, version, time.monotonic() - began)
 
 
-def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
-    """Measure. Nothing that exists is written to, and nothing of ours remains.
-
-    Raises ``UsageError`` for odd budgets, ``HostprepError`` where fio or a reader
-    fails, ``NoAnswer`` where the storage stops answering: a child process is at work there.
-    """
+def refuse_odd(settings: Settings) -> None:
+    """Raise ``UsageError`` where nobody can measure for so long."""
     if not math.isfinite(settings.seconds):
         raise UsageError(f"--seconds {settings.seconds:g} is no time to measure for.")
     if settings.seconds < LEAST_SECONDS:
@@ -60,6 +56,15 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         )
     if settings.seconds > MOST_SECONDS:
         raise UsageError(f"--seconds {settings.seconds:g} is too long; {MOST_SECONDS:g} at most.")
+
+
+def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
+    """Measure. Nothing that exists is written to, and nothing of ours remains.
+
+    Raises ``HostprepError`` where fio or a reader fails, ``NoAnswer`` where the storage stops
+    answering: a child process is at work there.
+    """
+    refuse_odd(settings)
     if settings.drop_caches:
         drop_caches()
     try:
