@@ -163,6 +163,10 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         )
     if isinstance(found, DataLoader):
         return _of_loader(found, what, batch_size)
+    # As webdataset's WebLoader is: a stream of batches, which another DataLoader would batch again.
+    stages = getattr(found, "pipeline", None)
+    if isinstance(stages, list) and stages and isinstance(stages[0], DataLoader):
+        return _of_loader(stages[0], f"{what}: the DataLoader in it", batch_size)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
     if is_data(found):
