@@ -173,10 +173,10 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         return Opened(found, None, None, None, batch_size or 32, "dataset", what)
     if isinstance(found, Iterable):
         return Opened(None, None, found, None, batch_size or 1, "iterable", what)
-    raise UsageError(
-        f"{what} is no loader.",
-        "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one",
-    )
+    hint = "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one"
+    if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
+        hint = "name a function of your own that returns what its train_dataloader() gives"
+    raise UsageError(f"{what} is no loader.", hint)
 
 
 def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:

@@ -243,3 +243,10 @@ class WebLoader(IterableDataset[Any]):
 
 def web() -> WebLoader:
     return WebLoader(DataLoader(Shards(), batch_size=None, num_workers=2))
+
+
+class DataModule:
+    """As Lightning's."""
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return shards()
