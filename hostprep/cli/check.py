@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
     emit_json,
     emit_text,
     json_text,
     say,
-    takes_escapes,
     wants_colour,
 )
 from hostprep.errors import HostprepError, UsageError
@@ -220,23 +220,9 @@ def _write(path: Path, text: str, verdict: str) -> None:
     say(f"the verdict is {verdict}; the report is in {path}")
 
 
-class _Progress:
+class _Progress(Line):
     """Names what is looked at on one line of a terminal; silent elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = takes_escapes(sys.stderr)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self._write("")
 
     def looking(self, title: str) -> None:
         """Show the title."""
-        self._write(f"{title} ...")
-
-    def _write(self, line: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+        self.write(f"{title} ...")

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption, size_in_bytes
-from hostprep.cli.output import emit_json, emit_text, say, takes_escapes, wants_colour
+from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
+from hostprep.cli.output import (
+    emit_json,
+    emit_text,
+    printable,
+    say,
+    takes_escapes,
+    wants_colour,
+)
 from hostprep.errors import Inconclusive, UsageError, VerdictFailed
 
 if TYPE_CHECKING:
-    from hostprep.probing.model import Need
+    from hostprep.probing.model import Need, Settings, Target
 
 
 def probe(
@@ -51,6 +58,7 @@ def probe(
         bool,
         typer.Option("--drop-caches", help="Empty all caches of the machine first; needs root."),
     ] = False,
+    dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Measure big sequential reads, random reads and small files.
@@ -71,6 +79,9 @@ def probe(
     to = target(path)
     if before is not None:
         results.refuse_unlike(before, results.chosen_settings(to, settings))
+    if dry_run:
+        _show_intent(to, settings, as_json=as_json)
+        return 0
     with Progress() as observer:
         measured = measure(to, settings, observer)
     judgement = judge(measured, required)
@@ -98,6 +109,25 @@ def probe(
         emit_text(render(measured, judgement, required, fields.get("id"), changes))
     codes = {Verdict.FAIL: VerdictFailed.exit_code, Verdict.INVALID: Inconclusive.exit_code}
     return codes.get(judgement.verdict, 0)
+
+
+def _show_intent(to: Target, settings: Settings, *, as_json: bool) -> None:
+    """Print what a probe would do."""
+    from dataclasses import asdict
+
+    from hostprep.probing.intent import intended
+    from hostprep.probing.probe import refuse_odd
+    from hostprep.probing.results import folder
+
+    refuse_odd(settings)
+    steps = intended(to, settings, folder())
+    if as_json:
+        changes = [asdict(step) for step in steps]
+        emit_json("probe", {"dry_run": True, "path": to.storage.path, "changes": changes})
+        return
+    for step in steps:
+        emit_text(printable(f"would: {step.subject}: {step.action} ({step.reason})"))
+    emit_text("dry run: nothing was written, and nothing measured")
 
 
 def _requirement(need: str | None, profile: str | None) -> Need | None:

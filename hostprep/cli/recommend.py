@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostprep.cli.keeping import keep
+from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable, say
 from hostprep.errors import UsageError
@@ -87,12 +89,13 @@ def recommend(
     count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(len(nvml.gpus))
     host = read_share(count, count_from)
     wish = Wish(batch_size, gpu_rate, seconds, image_size, measure, compare)
-    if dataset is not None:
-        report = from_dataset(dataset, host, wish, _Narrator(quiet=as_json))
-    elif loader is not None:
-        report = from_loader(loader, host, wish, _Narrator(quiet=as_json))
-    else:
-        report = from_host(host, wish, gpus=visible_gpus(len(nvml.gpus)))
+    with _Narrator(seconds, quiet=as_json) as narrator:
+        if dataset is not None:
+            report = from_dataset(dataset, host, wish, narrator)
+        elif loader is not None:
+            report = from_loader(loader, host, wish, narrator)
+        else:
+            report = from_host(host, wish, gpus=visible_gpus(len(nvml.gpus)))
     if nvml.problem is not None and read_driver().has_gpu:  # else there are none to be asked
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
@@ -105,15 +108,32 @@ def recommend(
         emit_text(report_text(report))
 
 
-class _Narrator:
-    """Says on stderr what is being measured."""
+class _Narrator(Line):
+    """Says on stderr what is being measured: on one line of a terminal, with how far it is.
 
-    def __init__(self, *, quiet: bool) -> None:
+    Elsewhere each measurement is a line; ``quiet`` leaves these out.
+    """
+
+    def __init__(self, seconds: float, *, quiet: bool) -> None:
+        super().__init__()
         self._quiet = quiet
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._message = ""
 
     def note(self, message: str) -> None:
-        if not self._quiet:
+        """Say what is measured from now on."""
+        self._message = message
+        if self.shown:
+            self.going_on()
+        elif not self._quiet:
             say(printable(message))
+
+    def going_on(self) -> None:
+        """Show how much of the time is over."""
+        past = time.monotonic() - self._began
+        of = f" of {self._seconds:.0f}" if past <= self._seconds else ""
+        self.write(f"{past:.0f}{of} s  {self._message} ...")
 
 
 def report_text(report: Report) -> str:
@@ -171,13 +191,14 @@ def _stage_lines(report: Report) -> list[str]:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
         return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{format_number(rate):>14} samples/s"
 
-    files = f"{stages.samples} files as bytes"
-    if stages.kind != "bytes":
-        files = f"{stages.samples} {stages.kind} files"
+    files, made = f"{stages.samples} {stages.kind} files", list(stages.stages)
+    if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
+        files = f"{stages.samples} files, read and not decoded"
+        made = [stage for stage in made if stage.name not in ("decode", "resize")]
     with_decoder = f" by {stages.decoder}" if stages.decoder else ""
     return [
         f"stages, one core, {files}{with_decoder}, on {stages.storage} ({stages.storage_reason}):",
-        *(line(stage) for stage in stages.stages if stage.seconds),
+        *(line(stage) for stage in made if stage.seconds),
     ]
 
 

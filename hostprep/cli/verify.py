@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostprep.cli.keeping import keep
+from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
     emit_error,
@@ -15,7 +16,6 @@ from hostprep.cli.output import (
     emit_text,
     error_fields,
     printable,
-    takes_escapes,
     wants_colour,
 )
 from hostprep.errors import HostprepError
@@ -124,23 +124,9 @@ def _painted(text: str, status: str, colours: bool) -> str:
     return f"\x1b[{_COLOURS.get(status, '31')}m{text}\x1b[0m" if colours else text
 
 
-class _Progress:
+class _Progress(Line):
     """An observer that names the stage under way, on one line of a terminal; silent elsewhere."""
-
-    def __init__(self) -> None:
-        self._shown = takes_escapes(sys.stderr)
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self._write("")
 
     def stage(self, subject: str, name: str) -> None:
         """Show the stage."""
-        self._write(f"{subject}: {name} ...")
-
-    def _write(self, line: str) -> None:
-        if self._shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+        self.write(f"{subject}: {name} ...")

@@ -177,7 +177,7 @@ def step_failed(event: dict[str, Any]) -> Inconclusive:
 
 def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
     """Return the error for a child that had to be killed."""
-    with_workers = f" with {format_count(workers, 'worker')}"
+    with_workers = f" with {format_count(workers, 'worker')}" if workers else " without workers"
     sentence = {
         "start": "the measuring process did not start",
         "opening": f"{what} was not opened",

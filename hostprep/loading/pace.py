@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
+from hostprep.loading.measuring.following import GRACE_SECONDS
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import Probe
 from hostprep.loading.rounds import discarded_batches, least_batches
@@ -55,7 +56,11 @@ class Pace:
         # A rate that is a third of the likely one would be news, and takes so much longer.
         once = self.once_seconds()
         limit = once + _NEWS * (needed - once)
-        return min(limit, max(needed, _FIRST_SHARE * left)) if self.is_leap(workers) else limit
+        if not self.is_leap(workers):
+            return limit
+        # Workers that hang are waited for until they have started, and for the grace.
+        waited = self.measurer.starting_seconds(workers) + GRACE_SECONDS
+        return min(limit, max(needed, _FIRST_SHARE * left - waited))
 
     def first_batch_seconds(self, workers: int) -> float:
         """Return how long to wait for the first batch of a leap to many workers.

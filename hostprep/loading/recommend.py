@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
 from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
-from hostprep.loading.failures import LoaderFailed
+from hostprep.loading.failures import Hung, LoaderFailed
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
@@ -69,6 +70,7 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
     Raises ``UsageError`` where ``directory`` is none, ``Inconclusive`` where it has no samples.
     """
     began = time.monotonic()
+    observer.note(f"listing {directory}")
     listing = list_samples(directory)
     kind, decoder, notes = _how_to_read(listing)
     with _listed(listing, kind, decoder, wish.image_side, directory) as files:
@@ -79,7 +81,7 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
         loaders = wish.measure and importlib.util.find_spec("torch") is not None
         _time_stages(run, files, batch_size, needed=not loaders)
         if loaders:
-            run.measure()
+            _measure(run, batch_size)
         else:
             if wish.measure:
                 run.notes.append(
@@ -90,6 +92,19 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
         if wish.compare:
             report = _compared(run, report, image=kind == "image")
         return report
+
+
+def _measure(run: Run, batch_size: int) -> None:
+    """Measure with real DataLoaders; where not one batch came in time the stages speak."""
+    try:
+        run.measure()
+    except (Hung, Inconclusive) as error:
+        # It was opened, and so has samples enough.
+        if run.cost is not None or run.stages is None or run.measurer.subject is None:
+            raise
+        seen = error.seen if isinstance(error, Hung) else error.message.rstrip(".")
+        run.notes.append(f"the model alone, not confirmed by a DataLoader: {seen}")
+        run.model(batch_size)
 
 
 def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> Report:
@@ -153,8 +168,8 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
         notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
     if listing.kind == "bytes":
         notes.append(
-            "files of this kind are read, not decoded: what your loader makes of them takes time"
-            " that is not in the figures, and --loader measures it"
+            "files of this kind are read, not decoded: what your own code makes of them takes time"
+            " that is not in these figures; --loader measures it"
         )
     if listing.kind == "image":
         fitting = [name for name in usable if listing.jpeg or name != "simplejpeg"]

@@ -45,7 +45,7 @@ from hostprep.units import MIB, format_bytes, format_rate
 
 _FREE_SHARE = 0.5
 _MEMORY_SHARE = 0.25
-_MADE_SHARE = 0.25
+MADE_SHARE = 0.25
 # Shares of the time: what is not used goes to nobody, so that a fast disk is done early.
 _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
     0.08, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
@@ -53,7 +53,7 @@ _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
 _FIO_START_SECONDS = 0.45
 _FIO_LEAST_SECONDS = 0.5
 _ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
-_SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
+SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
 
 class Phases:
@@ -165,21 +165,15 @@ class Phases:
         return self.settings.seconds * share
 
     def room(self, share: float) -> int:
-        """Return a share of the space that may be used: of the budget, or of what is free."""
-        free = os.statvfs(self.path)
-        allowed = self.settings.size_bytes
-        if free.f_blocks:  # else the file system does not say: ramfs, some FUSE
-            allowed = min(allowed, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
-        if self.in_memory:
-            allowed = min(allowed, int(read_headroom().available_bytes * _MEMORY_SHARE))
-        return int(allowed * share)
+        """Return a share of the space that may be used."""
+        return room(self.storage, self.settings, share)
 
     def make_and_read_small(self, folder: Path) -> tuple[SmallFiles | None, str | None]:
         """Make small files and read them; None with the reason where that cannot be."""
         self.observer.phase("making small files", self.part(_MAKE))
         place = folder / "small"
         try:
-            names = small_files.make_files(place, self.room(_MADE_SHARE), self.part(_MAKE))
+            names = small_files.make_files(place, self.room(MADE_SHARE), self.part(_MAKE))
         except OSError as error:
             shutil.rmtree(place, ignore_errors=True)  # it may have taken the last inodes
             return None, f"none could be made here ({error.strerror})"
@@ -292,10 +286,21 @@ class Phases:
                 self.link = link
 
 
+def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
+    """Return a share of the bytes that may be used: of the budget, or of what is free."""
+    free = os.statvfs(storage.path)
+    allowed = settings.size_bytes
+    if free.f_blocks:  # else the file system does not say: ramfs, some FUSE
+        allowed = min(allowed, int(free.f_bavail * free.f_frsize * _FREE_SHARE))
+    if storage.storage_class is StorageClass.RAM:
+        allowed = min(allowed, int(read_headroom().available_bytes * _MEMORY_SHARE))
+    return int(allowed * share)
+
+
 def health_of(storage: PathStorage) -> tuple[tuple[str, Health], ...]:
     """Return the SMART of the disks that have it and let it be read."""
     if os.geteuid() != 0:
         return ()
-    disks = [disk for disk in storage.disks if disk.transport in _SMART and not disk.virtual]
+    disks = [disk for disk in storage.disks if disk.transport in SMART and not disk.virtual]
     read = [(disk.name, read_health(disk.name)) for disk in disks]
     return tuple((name, health) for name, health in read if health is not None)

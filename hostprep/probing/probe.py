@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
 from hostprep.probing.alive import GONE, NoAnswer, look
@@ -46,12 +46,8 @@ def target(path: str) -> Target:
     return Target(storage, version, time.monotonic() - began)
 
 
-def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
-    """Measure. Nothing that exists is written to, and nothing of ours remains.
-
-    Raises ``UsageError`` for odd budgets, ``HostprepError`` where fio or a reader
-    fails, ``NoAnswer`` where the storage stops answering: a child process is at work there.
-    """
+def refuse_odd(settings: Settings) -> None:
+    """Raise ``UsageError`` where nobody can measure for so long."""
     if not math.isfinite(settings.seconds):
         raise UsageError(f"--seconds {settings.seconds:g} is no time to measure for.")
     if settings.seconds < LEAST_SECONDS:
@@ -60,11 +56,20 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         )
     if settings.seconds > MOST_SECONDS:
         raise UsageError(f"--seconds {settings.seconds:g} is too long; {MOST_SECONDS:g} at most.")
+
+
+def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
+    """Measure. Nothing that exists is written to, and nothing of ours remains.
+
+    Raises ``HostprepError`` where fio or a reader fails, ``NoAnswer`` where the storage stops
+    answering: a child process is at work there.
+    """
+    refuse_odd(settings)
     if settings.drop_caches:
         drop_caches()
     try:
         return work_apart(
-            lambda tell: Phases(to, settings, _Relay(tell)).run(),
+            lambda tell: _measured(Phases(to, settings, _Relay(tell))),
             lambda told: _pass_on(told, observer),
             silence_seconds=_SILENCE_SECONDS + settings.seconds / 10,
         )
@@ -76,6 +81,34 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
         ) from None
     except OSError as error:
         raise _broken_off(to.storage.path, error) from None
+
+
+def _measured(phases: Phases) -> Measured:
+    """Go through the phases; ``Inconclusive`` where the path leads elsewhere in the end.
+
+    What a part of them measured was another file system then, or none.
+    """
+    before = os.stat(phases.path).st_dev
+    try:
+        measured = phases.run()
+    except (HostprepError, OSError):
+        _refuse_another(phases.path, before)
+        raise
+    _refuse_another(phases.path, before)
+    return measured
+
+
+def _refuse_another(path: str, device: int) -> None:
+    try:
+        same = os.stat(path).st_dev == device
+    except OSError:
+        same = False
+    if not same:
+        raise Inconclusive(
+            f"{path} was unmounted, or mounted over, while it was measured: there are no figures.",
+            "probe it again once it is mounted; that also removes the hidden folder with test data"
+            " that may be left there",
+        )
 
 
 def _broken_off(path: str, error: OSError) -> HostprepError:

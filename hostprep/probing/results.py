@@ -173,6 +173,11 @@ def _need(need: Need | None, judgement: Judgement) -> dict[str, Any] | None:
     return {**asdict(need), "judged": measured}
 
 
+def folder() -> Path:
+    """Return where results are kept."""
+    return state_dir() / _FOLDER
+
+
 def keep(fields: dict[str, Any]) -> str:
     """Write the result into the state directory and return its id, which is added to ``fields``.
 
@@ -182,10 +187,10 @@ def keep(fields: dict[str, Any]) -> str:
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     fields["id"] = f"{moment}-{word}-{secrets.token_hex(2)}"
     fields["time"] = moment
-    folder = state_dir() / _FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    place = folder()
+    place.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=1)
-    write_atomically(folder / f"{fields['id']}.json", [f"{text}\n".encode()], durable=True)
+    write_atomically(place / f"{fields['id']}.json", [f"{text}\n".encode()], durable=True)
     return str(fields["id"])
 
 

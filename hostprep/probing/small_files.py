@@ -23,7 +23,7 @@ from hostprep.units import KIB, MIB
 
 # Half of them are for each of two passes, of which a rate wants 20.
 FEWEST_FILES = 40
-_MADE_FILES = 3000
+MADE_FILES = 3000
 # ImageNet's training images, about: log-normal, median 98 kB, mean 111 kB.
 _MADE_MEDIAN_BYTES = 98_000
 _MADE_SIGMA = 0.5
@@ -31,7 +31,7 @@ _LOOKED_AT_FILES = 64
 _IN_MEMORY = 0.02
 _EVICTED_FILES_AT_MOST = 40_000
 _WARM_BYTES = 256 * MIB
-_STAGED_BYTES = 64 * MIB
+STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
 MEMORY_FOLDER = Path("/dev/shm")
 
@@ -58,7 +58,7 @@ def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> 
     names: list[str] = []
     used = 0
     folder.mkdir()
-    while len(names) < _MADE_FILES and time.monotonic() < deadline:
+    while len(names) < MADE_FILES and time.monotonic() < deadline:
         size = int(_MADE_MEDIAN_BYTES * math.exp(chance.gauss(0, _MADE_SIGMA)))
         size = min(max(size, 4 * KIB), MIB)
         if used + size > size_bytes:
@@ -233,7 +233,7 @@ def _staged(
     try:
         room = os.statvfs(MEMORY_FOLDER)
         allowed = min(
-            _STAGED_BYTES,
+            STAGED_BYTES,
             room.f_bavail * room.f_frsize // 4,
             read_headroom().available_bytes // 8,
         )

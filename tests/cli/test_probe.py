@@ -270,3 +270,27 @@ def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fi
         time.sleep(0.05)
     assert list(data.iterdir()) == []
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> None:
+    fill(tmp_path / "data")
+    (tmp_path / "data").touch()
+    before = snapshot(tmp_path / "data")
+    env = {"HOSTPREP_STATE_DIR": str(tmp_path / "state")}
+    done = hostprep("probe", str(tmp_path / "data"), *SHORT, "--dry-run", env=env)
+    assert done.returncode == 0, done.stderr
+    assert f"would: {tmp_path}/data: write a test file of up to 64.0 MiB" in done.stdout
+    assert f"would: {tmp_path}/data/{PREFIX}*: make a hidden folder, and remove it" in done.stdout
+    assert f"would: {tmp_path}/state/probes: keep the result" in done.stdout
+    assert "about 5.0 s" in done.stdout
+    assert done.stdout.endswith("dry run: nothing was written, and nothing measured\n")
+    told = json.loads(
+        hostprep("probe", str(tmp_path / "data"), "--dry-run", "--json", env=env).stdout
+    )
+    assert told["dry_run"] is True
+    assert {tuple(change) for change in told["changes"]} == {("subject", "action", "reason")}
+    assert snapshot(tmp_path / "data") == before
+    assert not (tmp_path / "state").exists()
+    odd = hostprep("probe", str(tmp_path / "data"), "--seconds", "1", "--dry-run", env=env)
+    assert odd.returncode == 2
+    assert "too short" in odd.stderr

@@ -590,3 +590,20 @@ def test_a_data_set_of_shards_is_read_sequentially(safe_dir: Path) -> None:
     assert measured.dataset.large_files
     epoch = judge(measured, None).epoch
     assert epoch is not None and epoch.size_bytes == 32 * 17 * MIB
+
+
+def test_a_file_system_that_is_unmounted_meanwhile_has_no_figures(safe_dir: Path) -> None:
+    point = safe_dir / "point"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "v", point], check=True)
+    small_set(point / "data", 60)
+    line = [sys.executable, "-m", "hostprep", "probe", str(point), "--seconds", "6"]
+    with subprocess.Popen(line, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE) as probe:
+        deadline = time.monotonic() + 20
+        while not list(point.glob(".hostprep-probe-*/data")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        subprocess.run(["umount", "--lazy", point], check=True)
+        _, words = probe.communicate(timeout=60)
+    assert probe.returncode == 4
+    assert "was unmounted, or mounted over, while it was measured" in words
+    assert not list(point.iterdir())

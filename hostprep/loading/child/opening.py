@@ -163,16 +163,20 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         )
     if isinstance(found, DataLoader):
         return _of_loader(found, what, batch_size)
+    # As webdataset's WebLoader is: a stream of batches, which another DataLoader would batch again.
+    stages = getattr(found, "pipeline", None)
+    if isinstance(stages, list) and stages and isinstance(stages[0], DataLoader):
+        return _of_loader(stages[0], f"{what}: the DataLoader in it", batch_size)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
     if is_data(found):
         return Opened(found, None, None, None, batch_size or 32, "dataset", what)
     if isinstance(found, Iterable):
         return Opened(None, None, found, None, batch_size or 1, "iterable", what)
-    raise UsageError(
-        f"{what} is no loader.",
-        "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one",
-    )
+    hint = "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one"
+    if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
+        hint = "name a function of your own that returns what its train_dataloader() gives"
+    raise UsageError(f"{what} is no loader.", hint)
 
 
 def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:

@@ -8,8 +8,11 @@ from typing import Any
 
 # In the order of preference: what torchvision's own data sets use comes first.
 MODULES = {"pillow": "PIL", "opencv": "cv2", "simplejpeg": "simplejpeg"}
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp"})
-JPEG_SUFFIXES = frozenset({".jpg", ".jpeg"})
+JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
+# What Pillow can decode, and data sets are made of; of several frames it is the first.
+IMAGE_SUFFIXES = JPEG_SUFFIXES | {
+    ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2", ".ppm", ".pgm", ".avif",
+}  # fmt: skip
 
 
 def installed() -> tuple[str, ...]:

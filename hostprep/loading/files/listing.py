@@ -7,7 +7,8 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive, UsageError
@@ -22,6 +23,7 @@ _LISTING_SECONDS = 5.0
 _PATIENCE_SECONDS = 5.0
 _LARGEST_SAMPLE_BYTES = 64 * MIB
 _SIZES_LOOKED_AT = 200
+_SIZES_SECONDS = 1.0  # on a server each of them may be a request
 # Files of many samples each, however small. TensorFlow's have no suffix, but a number of so many.
 _SHARD = re.compile(
     r"\.(tar|tar\.\w+|tgz|tfrecords?|parquet|arrow|feather|mds|beton|mdb)\Z|-\d{5}-of-\d{5}",
@@ -74,7 +76,7 @@ def list_samples(directory: str, seed: int = 0) -> Listing:
     kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
     dice = random.Random(seed)
     dice.shuffle(chosen)
-    mean_bytes = _mean_bytes(chosen[:_SIZES_LOOKED_AT])
+    mean_bytes = _mean_bytes(directory, chosen[:_SIZES_LOOKED_AT])
     if mean_bytes > _LARGEST_SAMPLE_BYTES:
         raise Inconclusive(
             f"the files below {directory} have {format_bytes(mean_bytes)} on the mean: a sample is"
@@ -104,9 +106,20 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     def look() -> tuple[list[str], bool, list[str]] | None:
         return _walk(directory) if os.path.isdir(directory) else None
 
-    patience_seconds = _LISTING_SECONDS + _PATIENCE_SECONDS
+    found = _answer(directory, look, _LISTING_SECONDS)
+    if found is None:
+        raise UsageError(
+            f"{directory} is not a directory.", "--dataset DIR: the one with the files"
+        )
+    names, whole, closed = found
+    return names, whole, closed
+
+
+def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
+    """Return what a child sees below ``directory`` that may look for ``seconds``."""
+    patience_seconds = seconds + _PATIENCE_SECONDS
     try:
-        found = ask_in_child(look, patience_seconds=patience_seconds)
+        return ask_in_child(look, patience_seconds=patience_seconds)
     except NoAnswerInTime:
         raise Inconclusive(
             f"{directory} does not answer: listing it took more than {patience_seconds:g} s. "
@@ -118,12 +131,6 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
         raise Inconclusive(
             f"{directory} could not be listed: {error}. Nothing was measured."
         ) from None
-    if found is None:
-        raise UsageError(
-            f"{directory} is not a directory.", "--dataset DIR: the one with the files"
-        )
-    names, whole, closed = found
-    return names, whole, closed
 
 
 def _walk(directory: str) -> tuple[list[str], bool, list[str]]:
@@ -181,11 +188,20 @@ def _kind(name: str) -> str:
     return "aside" if suffix in _ASIDE else "bytes"
 
 
-def _mean_bytes(names: Sequence[str]) -> float:
-    sizes = []
-    for name in names:
-        try:
-            sizes.append(os.stat(name).st_size)
-        except OSError:
-            continue
+def _mean_bytes(directory: str, names: Sequence[str]) -> float:
+    """Return the mean size of the files that can be asked for it in time."""
+
+    def look() -> list[int]:
+        deadline = time.monotonic() + _SIZES_SECONDS
+        sizes = []
+        for name in names:
+            try:
+                sizes.append(os.stat(name).st_size)
+            except OSError:
+                continue
+            if time.monotonic() > deadline:
+                break
+        return sizes
+
+    sizes = _answer(directory, look, _SIZES_SECONDS)
     return sum(sizes) / len(sizes) if sizes else 0.0

@@ -82,7 +82,10 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             batches += 1
             batch = []
     if not done:
-        raise Inconclusive(f"no file could be read and decoded; the last was {problem}.")
+        raise Inconclusive(
+            f"no file could be read and decoded; the last was {problem}.",
+            "what your own code makes of such files is measured by --loader",
+        )
     if not batches:
         watches["collate"].run(collate_arrays, batch)
     collated = batches * batch_size if batches else len(batch)

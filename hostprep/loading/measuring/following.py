@@ -16,8 +16,10 @@ _DOING = {
     "stages": "reading and decoding the first files of {what}",
     "gpu": "timing training steps on the GPU",
 }
-# A batch that is under way when time is over may still come; then the child ends by itself.
-_GRACE_SECONDS = 5.0
+# A batch that is under way when time is over may still come; then the child ends by itself. It has
+# as long as that where there is time left, and else so little.
+GRACE_SECONDS = 5.0
+_LEAST_GRACE_SECONDS = 2.0
 # To fork a worker takes some 40 ms of a processor, and others may be using it. That is counted
 # until all have been started, or failed: torch tells only then which of them the kernel killed.
 _FORK_SECONDS = 0.25
@@ -32,6 +34,8 @@ class Following:
 
     It has ``patience_seconds`` to open the loader, ``limit_seconds`` for its job from then on or
     from when its workers have started, and for the first batch ``first_batch_seconds`` from there.
+    ``on_waiting`` is called several times a second.
+    ``spare_seconds`` are left of all the time once those of the job are over.
     ``on_opened`` hears the seconds and the event, ``on_workers`` that event.
     """
 
@@ -42,17 +46,21 @@ class Following:
     limit_seconds: float
     on_opened: Callable[[float, dict[str, Any]], None]
     on_workers: Callable[[dict[str, Any]], None]
+    on_waiting: Callable[[], None]
     first_batch_seconds: float = math.inf
+    spare_seconds: float = math.inf
 
     def result(self, child: Running) -> dict[str, Any]:
         """Return the child's result; raise what it raised, or ``Hung`` where it takes too long."""
         phase, buffer, limit = "start", b"", self.limit_seconds
         began = opened = time.monotonic()
         starting, started = self.workers * _FORK_SECONDS, False
+        grace = min(GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, self.spare_seconds))
         try:
             for chunk in child.chunks(
                 timeout_seconds=self.patience_seconds + starting + limit + 30
             ):
+                self.on_waiting()
                 buffer += chunk
                 *lines, buffer = buffer.split(b"\n")
                 for line in lines:
@@ -70,7 +78,7 @@ class Following:
                             self.on_opened(opened - began, event)
                     phase = event["event"]
                 waited = time.monotonic() - opened
-                allowed = starting + limit + _GRACE_SECONDS
+                allowed = starting + limit + grace
                 if phase in ("start", "opening"):
                     allowed = self.patience_seconds
                 elif phase == "opened" and started:

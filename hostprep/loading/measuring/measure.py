@@ -48,6 +48,9 @@ class Observer(Protocol):
     def note(self, message: str) -> None:
         """Take one sentence."""
 
+    def going_on(self) -> None:
+        """Hear, several times a second, that it is still going on."""
+
 
 @dataclass(slots=True)
 class Measurer:
@@ -288,8 +291,10 @@ class Measurer:
             patience_seconds=patience,
             limit_seconds=limit,
             first_batch_seconds=first_batch_seconds,
+            spare_seconds=self.left() - self.opening_seconds - limit,
             on_opened=on_opened,
             on_workers=on_workers,
+            on_waiting=self.observer.going_on,
         )
         return following.result(child)
 

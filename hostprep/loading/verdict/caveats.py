@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Stages, Subject
-from hostprep.units import format_count
+from hostprep.units import format_count, format_number
 
 # A cold read that takes so many times longer is worth a word.
 _MUCH_COLDER = 3.0
@@ -38,8 +38,9 @@ def caveats_of(
         as_is, cold = (stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
         if cold > _MUCH_COLDER * as_is:
             notes.append(
-                f"the files came from the page cache, {1e3 * as_is:.2g} ms each; from the storage"
-                f" it is {1e3 * cold:.2g} ms, and will be for what memory cannot hold"
+                f"the files came from the page cache, {format_number(1e3 * as_is)} ms each; from"
+                f" the storage it is {format_number(1e3 * cold)} ms, and will be for what memory"
+                " cannot hold"
             )
     if subject is not None and subject.batching == Batching.DATASET and not batch_size_given:
         notes.append(

@@ -202,9 +202,11 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
 
 def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:
     cost = known.cost
-    cpu_ms, wait_ms = 1e3 * cost.cpu_seconds, 1e3 * cost.waiting_seconds
+    cpu_ms, wait_ms = (
+        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
+    )
     reasons = [
-        f"a sample takes {cpu_ms:.2g} ms of processor time and {wait_ms:.2g} ms of waiting",
+        f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
     reasons += _against_none(known, point)

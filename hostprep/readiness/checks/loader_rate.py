@@ -53,6 +53,9 @@ class _Silent:
     def note(self, message: str) -> None:
         """Ignore it."""
 
+    def going_on(self) -> None:
+        """Ignore it."""
+
 
 def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
     from hostprep.host.gpu_bounded import ask_nvml

@@ -229,3 +229,24 @@ splits = {"train": list(range(SIZE)), "test": list(range(SIZE))}  # no torch Dat
 by_stage = {"fit": object()}
 numbered = dict(enumerate(range(SIZE)))
 unsized = ByName()
+
+
+class WebLoader(IterableDataset[Any]):
+    """As webdataset's: a DataLoader and what comes after it, and itself a data set to torch."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.pipeline = [loader]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.pipeline[0]
+
+
+def web() -> WebLoader:
+    return WebLoader(DataLoader(Shards(), batch_size=None, num_workers=2))
+
+
+class DataModule:
+    """As Lightning's."""
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        return shards()

@@ -262,3 +262,16 @@ def test_what_an_error_says_is_passed_on_without_its_middle() -> None:
     told = jobs._clipped("begin" + 10_000_000 * "x" + "end")
     assert told.startswith("begin") and told.endswith("end") and len(told) < 200_000
     assert jobs._clipped("short") == "short"
+
+
+def test_a_loader_that_is_a_data_set_to_torch_is_not_batched_once_more() -> None:
+    found = opened("web")
+    assert found.batching is Batching.DATASET
+    assert found.description.endswith("WebLoader): the DataLoader in it")
+    assert describe(found, thoroughly=False).current_workers == 2
+
+
+def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
+    with pytest.raises(UsageError, match="is no loader") as caught:
+        opened("DataModule")
+    assert "train_dataloader()" in (caught.value.hint or "")

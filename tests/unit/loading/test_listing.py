@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.files import listing as listing_module
 from hostprep.loading.files.listing import list_samples
+from hostprep.loading.files.samples import FileSamples
 from hostprep.loading.recommend import _how_to_read
 
 
@@ -30,6 +32,20 @@ def test_the_kind_of_most_files_wins_and_the_rest_is_counted(images: Path) -> No
     (images / "a.webp").write_bytes(b"x")
     listing = list_samples(str(images))
     assert (listing.kind, listing.others, listing.jpeg) == ("image", 5, False)
+
+
+@pytest.mark.parametrize("suffix", [".JPG", ".tif", ".bmp", ".gif", ".jp2", ".ppm"])
+def test_images_of_many_kinds_are_decoded_and_what_else_there_is_is_counted(
+    suffix: str, tmp_path: Path
+) -> None:
+    for number in range(3):
+        picture = Image.new("RGB", (40, 30))
+        picture.save(tmp_path / f"{number}{suffix}", format="JPEG" if suffix == ".JPG" else None)
+    (tmp_path / "a.wav").write_bytes(b"x")
+    listing = list_samples(str(tmp_path))
+    assert (listing.kind, len(listing.names), listing.others) == ("image", 3, 1)
+    samples = FileSamples(listing.names, "image", "pillow", 20)
+    assert samples[0].shape == (3, 20, 20)
 
 
 def test_odd_directories(tmp_path: Path) -> None:
@@ -135,3 +151,21 @@ def test_names_of_any_bytes_are_listed(tmp_path: Path) -> None:
     (Path(str(tmp_path)) / name.decode(errors="surrogateescape")).touch()
     (found,) = list_samples(str(tmp_path)).names
     assert found.encode(errors="surrogateescape").endswith(name)
+
+
+def test_sizes_are_asked_for_as_long_as_there_is_time(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server each of them is a request, which may take a fifth of a second."""
+    names = [str(flat / f"{number}.bin") for number in range(200)]
+    really = os.stat
+
+    def slowly(name: Any, **options: Any) -> os.stat_result:
+        if name in names:
+            time.sleep(0.1)
+        return really(name, **options)
+
+    monkeypatch.setattr(os, "stat", slowly)
+    begun = time.monotonic()
+    assert listing_module._mean_bytes(str(flat), names) == 0
+    assert time.monotonic() - begun < 4

@@ -19,9 +19,9 @@ from hostprep.loading import failures
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measuring import measure as measuring
-from hostprep.loading.measuring.following import Following
+from hostprep.loading.measuring.following import GRACE_SECONDS, Following
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import Batching, Binding, FailedProbe
+from hostprep.loading.model import Batching, Binding, FailedProbe, Stage, Stages
 from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search
@@ -38,6 +38,9 @@ class Silent:
 
     def note(self, message: str) -> None:
         """Take one sentence."""
+
+    def going_on(self) -> None:
+        """Hear that it is still going on."""
 
 
 def measurer() -> Measurer:
@@ -391,7 +394,9 @@ def test_until_workers_are_started_they_have_longer(monkeypatch: pytest.MonkeyPa
 def test_a_child_that_closes_its_way_back_is_told_in_a_sentence() -> None:
     """As a module does that closes all descriptors, to be a daemon."""
     script = "import os, time; os.close(1); time.sleep(300)"
-    following = Following("probe", "mine:data", 0, 60, 60, lambda *_: None, lambda _: None)
+    following = Following(
+        "probe", "mine:data", 0, 60, 60, lambda *_: None, lambda _: None, lambda: None
+    )
     with (
         start([sys.executable, "-c", script], wanted_for="test") as child,
         pytest.raises(failures.LoaderFailed, match="closed the files that it had open"),
@@ -500,3 +505,60 @@ def test_workers_that_import_first_have_time_for_it_whatever_is_left(
         late.subject = making.subject(start_method=method)
         late._ask_probe(4, 2)
     assert asked == [4.0, 4.0 + 4 * 6.0 / 8]  # on the eight processors of the host
+
+
+@pytest.mark.parametrize(("spare", "grace"), [(-3.0, 2.0), (3.0, 3.0), (60.0, 5.0)])
+def test_a_batch_under_way_is_waited_for_as_long_as_there_is_time(
+    spare: float, grace: float
+) -> None:
+    script = 'import time; print(\'{"event": "opened"}\', flush=True); time.sleep(300)'
+    following = Following(
+        "probe",
+        "mine:data",
+        0,
+        patience_seconds=60,
+        limit_seconds=0.1,
+        on_opened=lambda *_: None,
+        on_workers=lambda _: None,
+        on_waiting=lambda: None,
+        spare_seconds=spare,
+    )
+    with (
+        start([sys.executable, "-c", script], wanted_for="test") as child,
+        pytest.raises(failures.Hung, match="gave no batch without workers"),
+    ):
+        begun = time.monotonic()
+        following.result(child)
+    assert grace <= time.monotonic() - begun < grace + 2
+
+
+def test_many_workers_that_hang_leave_half_of_the_time_for_fewer() -> None:
+    run = searching(Slow)
+    run.measurer.deadline = time.monotonic() + 40
+    limit = run._pace().limit_seconds(16)
+    assert limit is not None
+    waited = run.measurer.starting_seconds(16) + limit + GRACE_SECONDS
+    assert waited <= 20.1
+
+
+@pytest.mark.parametrize("error", [hung("opened"), Inconclusive("the first batch took 9 s.")])
+def test_files_of_which_no_batch_comes_in_time_are_told_by_their_stages(
+    error: HostprepError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Measurer) -> Any:
+        raise error
+
+    monkeypatch.setattr(Measurer, "alone", fail)
+    wish = Wish(None, None, 60.0, 224, measure=True, compare=False)
+    run = Run(measurer(), wish, time.monotonic())
+    with pytest.raises(type(error)):
+        recommending._measure(run, 32)  # nothing is known of it
+    names = ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
+    each = tuple(Stage(name, 0.2, 0.001) for name in names)
+    run.stages = Stages("image", "pillow", 3, 0, "", 1e5, 600_000, each, "fuse", "far")
+    with pytest.raises(type(error)):
+        recommending._measure(run, 32)  # it was not even opened: too short, for instance
+    run.measurer.subject = making.subject()
+    recommending._measure(run, 32)
+    assert run.curve is not None
+    assert any("not confirmed by a DataLoader" in note for note in run.notes)

@@ -1,0 +1,40 @@
+"""One line of a terminal that is written again and again: what is going on right now."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Self
+
+from hostprep.cli.output import printable, takes_escapes
+
+
+class Line:
+    """The line, on stderr; elsewhere than on a terminal that takes escapes it is not ``shown``.
+
+    It has no thread of its own: who works calls now and then.
+    """
+
+    def __init__(self) -> None:
+        self.shown = takes_escapes(sys.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        self._write("")
+
+    def write(self, text: str) -> None:
+        """Show ``text`` instead of what was there, as much of it as the line holds."""
+        self._write(printable(text)[: self._columns() - 1])
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+        except (OSError, ValueError):
+            return 80
+
+    def _write(self, line: str) -> None:
+        if self.shown:
+            sys.stderr.write(f"\r\x1b[K{line}")
+            sys.stderr.flush()

@@ -1,0 +1,97 @@
+"""What a probe would do, said before it does anything: what is written where, what is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hostprep.dataclass import dataclass
+from hostprep.host.block import PathStorage
+from hostprep.probing.folder import PREFIX
+from hostprep.probing.layout import SMALLEST_BYTES
+from hostprep.probing.model import DEPTHS, Settings, Target
+from hostprep.probing.phases import MADE_SHARE, SMART, room
+from hostprep.probing.small_files import FEWEST_FILES, MADE_FILES, MEMORY_FOLDER, STAGED_BYTES
+from hostprep.units import format_bytes, format_count, format_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """One thing that a probe would do to ``subject``, and why."""
+
+    subject: str
+    action: str
+    reason: str
+
+
+def intended(to: Target, settings: Settings, results: Path) -> tuple[Intent, ...]:
+    """Return what a probe of ``to`` would do, in its order; nothing is written to find out.
+
+    ``results`` is the folder where it would keep what it measured.
+    """
+    path = to.storage.path
+    steps = [_drop()] if settings.drop_caches else []
+    steps += _written(to.storage, settings)
+    steps.append(
+        Intent(
+            path,
+            f"read files here, whole, by 1 and by {settings.readers} at a time; before, take them,"
+            " and them alone, out of the page cache",
+            "as a loader reads them in a first epoch; they are read only",
+        )
+    )
+    depths = " and ".join(map(str, DEPTHS))
+    steps.append(
+        Intent(
+            path,
+            f"read one large file by {to.fio_version}: 1 MiB sequentially, 4 KiB at random, at"
+            f" depth {depths}",
+            "the test file, or the largest one here where none can be written",
+        )
+    )
+    steps.append(
+        Intent(
+            str(MEMORY_FOLDER),
+            f"copy up to {format_bytes(STAGED_BYTES)} of these files there for a moment",
+            "what staging in RAM would give",
+        )
+    )
+    steps += _asked(to.storage)
+    steps.append(Intent(str(results), "keep the result, some kilobytes", "for --compare later"))
+    steps.append(Intent(path, f"all that in about {format_seconds(settings.seconds)}", "--seconds"))
+    return tuple(steps)
+
+
+def _drop() -> Intent:
+    return Intent("the machine", "empty all its caches", "--drop-caches; others read slower then")
+
+
+def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
+    """Return what would be written below the path: nothing where that cannot be."""
+    path = storage.path
+    if not os.access(path, os.W_OK):
+        return [Intent(path, "write nothing", "it cannot be written; only what is here is read")]
+    free = os.statvfs(path)
+    why = f"{format_bytes(free.f_bavail * free.f_frsize)} are free" if free.f_blocks else "--size"
+    allowed = room(storage, settings)
+    steps = [Intent(f"{path}/{PREFIX}*", "make a hidden folder, and remove it", "for test data")]
+    if allowed < SMALLEST_BYTES:
+        few = f"{why}, of which {format_bytes(allowed)} may be used"
+        return [*steps, Intent(path, "write no test file", few)]
+    made = format_bytes(room(storage, settings, MADE_SHARE))
+    return [
+        *steps,
+        Intent(
+            path,
+            f"write up to {format_count(MADE_FILES, 'small file')} of {made} together into it",
+            f"only where fewer than {FEWEST_FILES} files, or too large ones, are here",
+        ),
+        Intent(path, f"write a test file of up to {format_bytes(allowed)} into it", why),
+    ]
+
+
+def _asked(storage: PathStorage) -> list[Intent]:
+    if os.geteuid() != 0:
+        return []
+    disks = [disk.name for disk in storage.disks if disk.transport in SMART and not disk.virtual]
+    return [Intent(f"/dev/{name}", "ask it for its SMART values", "its wear") for name in disks]

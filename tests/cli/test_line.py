@@ -1,0 +1,73 @@
+"""What is going on, on one line of a terminal, and nowhere else."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+import pytest
+
+from hostprep.cli.line import Line
+from hostprep.cli.recommend import _Narrator
+
+
+@contextmanager
+def on_a_terminal() -> Iterator[int]:
+    """Make stderr a terminal; yield the descriptor to read what it shows."""
+    ours, theirs = pty.openpty()
+    with (
+        open(theirs, "w", encoding="utf-8") as stream,
+        pytest.MonkeyPatch.context() as monkeypatch,
+    ):
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr(sys, "stderr", stream)
+        yield ours
+    os.close(ours)
+
+
+def shown(terminal: int) -> str:
+    return os.read(terminal, 1 << 16).decode()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_on_a_terminal_it_says_what_is_measured_and_how_far_it_is(quiet: bool) -> None:
+    with on_a_terminal() as terminal:
+        with _Narrator(50, quiet=quiet) as narrator:
+            narrator.note("timing mine without workers")
+            assert shown(terminal) == "\r\x1b[K0 of 50 s  timing mine without workers ..."
+            narrator._began -= 61
+            narrator.going_on()
+            assert shown(terminal) == "\r\x1b[K61 s  timing mine without workers ..."
+        assert shown(terminal) == "\r\x1b[K"
+
+
+def test_a_line_that_is_too_long_for_the_terminal_is_cut_and_names_stay_harmless() -> None:
+    with on_a_terminal() as terminal:
+        Line().write("evil\x1b[2J" + 200 * "x")
+        text = shown(terminal).removeprefix("\r\x1b[K")
+    assert re.fullmatch(r"evil\\x1b\[2Jx+", text)
+    assert len(text) < 80
+
+
+@pytest.mark.parametrize(("dumb", "quiet"), [(True, False), (False, False), (False, True)])
+def test_elsewhere_each_measurement_is_a_line(
+    dumb: bool, quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return dumb
+
+    stream: TextIO = Stream()
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stderr", stream)
+    with _Narrator(50, quiet=quiet) as narrator:
+        narrator.note("timing mine without workers")
+        narrator.going_on()
+    assert isinstance(stream, io.StringIO)
+    assert stream.getvalue() == ("" if quiet else "timing mine without workers\n")
