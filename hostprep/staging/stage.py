@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.mounts import Mount
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone
 from hostprep.staging.growing import make_volume
 from hostprep.staging.model import Entry, StageResult, Verify
+from hostprep.staging.naming import check_kept_names, check_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
 from hostprep.staging.planning import StagePlan, purpose_of, timed
@@ -43,6 +45,7 @@ from hostprep.staging.record.manifest import (
 from hostprep.staging.record.records import Record, folder, forget, save_record
 from hostprep.staging.target.place import check_in_volume, mount_below, open_parent
 from hostprep.staging.target.private import PrivateDir, is_there, moved_away, prepare, sweep
+from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
 from hostprep.system.files import remove_unwritten
@@ -95,11 +98,12 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
             raise gone(request)
         mount = mount_below(request.parent)
         target_mount = None if mount is None else mount.target
-        private = _prepare(plan, parent_fd, target_mount, first=published_fd is None)
+        private, spelling = _prepare(plan, parent_fd, mount, first=published_fd is None)
         stack.callback(private.close)
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
-        return _Work(plan, observer, parent_fd, private, published_fd, target_mount).run(live)
+        work = _Work(plan, observer, parent_fd, private, published_fd, target_mount, spelling)
+        return work.run(live)
 
 
 def _open_parent(plan: StagePlan) -> int:
@@ -116,18 +120,28 @@ def _open_parent(plan: StagePlan) -> int:
 
 
 def _prepare(
-    plan: StagePlan, parent_fd: int, target_mount: str | None, *, first: bool
-) -> PrivateDir:
-    """Return the private directory; before a first publication the record of it comes first.
+    plan: StagePlan, parent_fd: int, mount: Mount | None, *, first: bool
+) -> tuple[PrivateDir, Spelling]:
+    """Return the private directory, and how names are kept in it.
 
-    So ``status`` and ``unstage`` know of whatever a run that is killed leaves on the target.
+    Before a first publication the record of it comes first, so that ``status`` and ``unstage`` know
+    of whatever a run that is killed leaves on the target.
     """
     request = plan.request
+    target_mount = None if mount is None else mount.target
     record = dataclasses.replace(record_of(plan, Copied(), None, target_mount), phase="copying")
     if first:
         save_record(record, durable=not plan.in_ram)
     try:
-        return prepare(parent_fd, purpose_of(request))
+        private = prepare(parent_fd, purpose_of(request))
+        try:
+            return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
+        except (HostprepError, OSError):
+            if not private.resumable:
+                with suppress(OSError):
+                    private.remove()
+            private.close()
+            raise
     except (HostprepError, OSError):
         if first and plan.previous is None and not _left_something(parent_fd, request.target):
             forget(record)
@@ -152,6 +166,7 @@ class _Work:
         private: PrivateDir,
         published_fd: int | None,
         target_mount: str | None,
+        spelling: Spelling,
     ) -> None:
         self.plan = plan
         self.observer = observer
@@ -159,6 +174,7 @@ class _Work:
         self.private = private
         self.published_fd = published_fd
         self.target_mount = target_mount
+        self.spelling = spelling
 
     def run(self, live: LiveVolume | None) -> StageResult:
         plan, request, files = self.plan, self.plan.request, self.plan.files
@@ -185,6 +201,7 @@ class _Work:
             self._keep_failed(copied, manifest)
             if self.private.resumable or copied.problems:
                 drop_unrecorded(self.private, link_lines)
+            check_kept_names(self.private, link_lines, self.spelling)
             failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
             if failed and not request.partial:
                 return result_of(plan, copied, None, [], live, changed=True, published=False)
@@ -272,7 +289,7 @@ class _Work:
             left: list[str] = []
         else:
             self._check_mounted()
-            check_places(self.private, self.published_fd, manifest)
+            check_places(files, self.private, self.published_fd, manifest, self.spelling)
             if plan.previous is not None:
                 # Were we killed, old files would lie beside new ones, which may be verified less.
                 less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify

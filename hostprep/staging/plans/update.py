@@ -294,23 +294,35 @@ def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | N
 
 
 class _Tree:
-    """Listings of a tree that may not exist, a directory at a time; what is missing is empty."""
+    """Listings of a tree that may not exist, a directory at a time; what is missing is empty.
+
+    A directory is there if it is listed: where case does not count, ``Dir`` is found as ``dir``.
+    """
 
     def __init__(self, root_fd: int | None) -> None:
-        self._root_fd = root_fd
         self._cache = DirCache(root_fd) if root_fd is not None else None
+        self._listed: set[str] = set()
+        self._there = {""}
 
     def list(self, directory: str) -> dict[str, Entry]:
-        if self._cache is None:
+        if self._cache is None or not self._is_there(directory):
             return {}
+        self._listed.add(directory)
         try:
             entries = list_directory(self._cache.fd(directory))
         except OSError:
             return {}  # missing, or something else in its place: then nothing of ours is there
+        self._there.update(join(directory, each[0]) for each in entries if stat.S_ISDIR(each[1]))
         return {entry[0]: Entry._make(entry) for entry in entries}
 
+    def _is_there(self, directory: str) -> bool:
+        parent = directory.rpartition("/")[0]
+        if directory and parent not in self._listed:
+            self.list(parent)
+        return directory in self._there
+
     def stat(self, directory: str) -> Entry | None:
-        if self._cache is None:
+        if self._cache is None or not self._is_there(directory):
             return None
         try:
             return entry_of("", os.fstat(self._cache.fd(directory)))

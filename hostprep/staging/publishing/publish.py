@@ -12,11 +12,13 @@ from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.target.private import TREE, PrivateDir
+from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import (
     DIRECTORY_FLAGS,
     DirCache,
     entry_of,
     join,
+    names_in,
     remove_tree,
     walk,
     writable,
@@ -42,13 +44,37 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
 
 
-def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex) -> None:
+def check_places(
+    plan: CopyPlan,
+    private: PrivateDir,
+    published_fd: int,
+    manifest: ManifestIndex,
+    spelling: Spelling,
+) -> None:
     """Raise ``HostprepError`` where somebody took a place for a new file while it was copied.
 
-    ``manifest`` is that of what is published.
+    ``manifest`` is that of what is published. Where names fold, what goes now may have the place,
+    as ``a`` has that of ``A``; what stays may not.
     """
+    going = {*plan.delete, *plan.delete_directories}
+    around = {each for path in plan.foreign for each in _above(path.rstrip("/"))}
+
+    def takes(tree: DirCache, path: str) -> bool:
+        """Whether something that is on its way out has this name, in another spelling."""
+        other = _other_spelling(tree, path, spelling) if spelling.folds else None
+        if other is not None and (other not in going or other in around):
+            raise HostprepError(
+                f"{path} of the source and {other} on the target are one and the same name to its"
+                " file system; nothing was published.",
+                f"move {other} away, or rename {path} in the source, and run the same command"
+                " again: the copies are kept",
+            )
+        return other is not None
+
     with DirCache(published_fd) as tree:
         for directory, names in _prepared(private.tree_fd):
+            if takes(tree, directory):
+                continue
             versions = manifest.versions(directory)
             promised = manifest.promised(directory)
             try:
@@ -59,8 +85,35 @@ def check_places(private: PrivateDir, published_fd: int, manifest: ManifestIndex
                 if name in versions and name not in promised:
                     continue
                 here = _entry(name, target_dir)
-                if here is not None and not _is_one_of(versions.get(name, ()), here):
+                if here is None or _is_one_of(versions.get(name, ()), here):
+                    continue
+                if not takes(tree, join(directory, name)):
                     raise _appeared(join(directory, name))
+
+
+def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None:
+    """Return what has a path's place on the target, or that of a directory above, as it is listed.
+
+    None where that is the path itself, or nothing.
+    """
+    above = ""
+    for name in path.split("/") if path else ():
+        try:
+            descriptor = tree.fd(above)
+            os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        names = names_in(descriptor)
+        if name not in names:
+            alike = (other for other in names if spelling.key(other) == spelling.key(name))
+            return join(above, next(alike, name))
+        above = join(above, name)
+    return None
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def publish_update(
