@@ -145,6 +145,8 @@ def describe_special(mode: int) -> str:
     return _SPECIAL.get(stat.S_IFMT(mode), "of an unknown kind")
 
 
+# What the reason begins with where nothing is wrong with the source.
+TARGET_CANNOT = "the target's file system cannot hold "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 
 
@@ -164,6 +166,11 @@ class Skipped:
         """Whether it is the target that has to be mended for it, and not the source."""
         return self.failed and self.reason == PLACE_TAKEN
 
+    @property
+    def unholdable(self) -> bool:
+        """Whether the target's file system cannot hold it, whatever is mended."""
+        return self.failed and self.reason.startswith(TARGET_CANNOT)
+
 
 def cure_of(skipped: Iterable[Skipped]) -> str:
     """Return what is to be mended so that a run stages what failed."""
@@ -171,7 +178,9 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
     cures = []
     if any(item.blocked for item in failed):
         cures.append("move away what has its place on the target")
-    if not all(item.blocked for item in failed) or not failed:
+    if any(item.unholdable for item in failed):
+        cures.append("stage to a file system that can hold all of it (ext4, XFS, a tmpfs)")
+    if not all(item.blocked or item.unholdable for item in failed) or not failed:
         cures.append("mend the source")
     return " and ".join(cures)
 

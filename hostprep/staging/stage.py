@@ -8,19 +8,19 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
-from hostprep.errors import HostprepError, Refused
-from hostprep.host.mounts import Mount
+from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone
 from hostprep.staging.growing import make_volume
 from hostprep.staging.model import Entry, StageResult, Verify
-from hostprep.staging.naming import check_kept_names, check_names
+from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
-from hostprep.staging.planning import StagePlan, purpose_of, timed
+from hostprep.staging.planning import StagePlan, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, keep
 from hostprep.staging.plans.ordering import order_files
+from hostprep.staging.preparing import begin, open_target
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -33,6 +33,7 @@ from hostprep.staging.publishing.structure import (
     directory_digest,
     directory_lines,
     finish_directories,
+    leave_out_unholdable,
     make_links,
 )
 from hostprep.staging.record import digest
@@ -42,9 +43,9 @@ from hostprep.staging.record.manifest import (
     manifest_path,
     write_manifest,
 )
-from hostprep.staging.record.records import Record, folder, forget, save_record
-from hostprep.staging.target.place import check_in_volume, mount_below, open_parent
-from hostprep.staging.target.private import PrivateDir, is_there, moved_away, prepare, sweep
+from hostprep.staging.record.records import Record, folder, save_record
+from hostprep.staging.target.place import check_in_volume, mount_below
+from hostprep.staging.target.private import PrivateDir, moved_away, sweep
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import DirCache, entry_of
@@ -70,7 +71,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         with timed(plan.seconds, "volume"):
             live = make_volume(plan, plan.volume, observer)
     if plan.nothing_to_do:
-        parent_fd = _open_parent(plan)
+        parent_fd = open_target(plan)
         try:
             # All is whole where its file system is read-only too: then a later run sweeps.
             with suppress(OSError):
@@ -89,7 +90,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
     request = plan.request
     with ExitStack() as stack:
-        parent_fd = _open_parent(plan)
+        parent_fd = open_target(plan)
         stack.callback(os.close, parent_fd)
         published_fd = open_published(parent_fd, request.name)
         if published_fd is not None:
@@ -98,61 +99,12 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
             raise gone(request)
         mount = mount_below(request.parent)
         target_mount = None if mount is None else mount.target
-        private, spelling = _prepare(plan, parent_fd, mount, first=published_fd is None)
+        private, spelling = begin(plan, parent_fd, mount, first=published_fd is None)
         stack.callback(private.close)
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
         work = _Work(plan, observer, parent_fd, private, published_fd, target_mount, spelling)
         return work.run(live)
-
-
-def _open_parent(plan: StagePlan) -> int:
-    """Open what the data set is to lie in; ``Refused`` where that is not the plan's volume."""
-    parent = plan.request.parent
-    descriptor = open_parent(parent, make=plan.volume is None)
-    try:
-        if plan.volume is not None:
-            check_in_volume(descriptor, parent)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _prepare(
-    plan: StagePlan, parent_fd: int, mount: Mount | None, *, first: bool
-) -> tuple[PrivateDir, Spelling]:
-    """Return the private directory, and how names are kept in it.
-
-    Before a first publication the record of it comes first, so that ``status`` and ``unstage`` know
-    of whatever a run that is killed leaves on the target.
-    """
-    request = plan.request
-    target_mount = None if mount is None else mount.target
-    record = dataclasses.replace(record_of(plan, Copied(), None, target_mount), phase="copying")
-    if first:
-        save_record(record, durable=not plan.in_ram)
-    try:
-        private = prepare(parent_fd, purpose_of(request))
-        try:
-            return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
-        except (HostprepError, OSError):
-            if not private.resumable:
-                with suppress(OSError):
-                    private.remove()
-            private.close()
-            raise
-    except (HostprepError, OSError):
-        if first and plan.previous is None and not _left_something(parent_fd, request.target):
-            forget(record)
-        raise
-
-
-def _left_something(parent_fd: int, target: str) -> bool:
-    try:
-        return is_there(parent_fd, target)
-    except Refused:
-        return False  # what is there is somebody else's
 
 
 class _Work:
@@ -198,6 +150,11 @@ class _Work:
         manifest = ManifestIndex([manifest_path(folder(request.name, request.target))])
         with closing(manifest):
             link_lines = make_links(files, copied, self.private, self.published_fd)
+            if not self.spelling.sure:
+                directories = plan.scan.directories
+                copied.problems += leave_out_unholdable(
+                    directories, copied.problems, self.private.tree_fd, self.published_fd
+                )
             self._keep_failed(copied, manifest)
             if self.private.resumable or copied.problems:
                 drop_unrecorded(self.private, link_lines)

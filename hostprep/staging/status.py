@@ -166,7 +166,7 @@ def _compare(record: Record) -> dict[str, Any]:
     return {
         "copy": plan.copied.files + len(plan.links) - plan.copies_among(failed),
         "delete": len(plan.delete) + len(plan.delete_directories),
-        "folders": len(plan.make_directories),
+        "folders": len(set(plan.make_directories) - failed),
         "foreign": len(plan.foreign),
         "by_hand": copy and not source,
         "unreadable": len(scan.unreadable),

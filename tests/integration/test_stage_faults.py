@@ -807,5 +807,10 @@ def test_a_directory_that_the_target_cannot_hold_is_named(source: Path, safe_dir
     root = safe_dir / "behind"
     root.mkdir()
     with failing_fs(root, [Rule("*/class-2", "mkdir", errno.EILSEQ)], where=safe_dir) as fs:
-        document = hostprep("stage", source, "--to", fs.mount, "--name", "data", expect=1)
-    assert "'class-2/images': Invalid" in document["error"]["message"]
+        stage = ("stage", source, "--to", fs.mount, "--name", "data")
+        lost = {each["path"]: each["reason"] for each in hostprep(*stage, expect=1)["skipped"]}
+        assert "cannot hold this name: Invalid" in lost["class-2"]
+        assert {"class-2/images", "class-2/images/000.bin"} < lost.keys()
+        found = hostprep(*stage, "--partial")
+        assert {each["path"] for each in found["skipped"]} == lost.keys()
+        assert not (root / "data" / "class-2").exists() and (root / "data" / "class-1").exists()

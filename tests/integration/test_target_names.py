@@ -153,3 +153,39 @@ def test_exfat_folds_names_and_ntfs_does_not(kind: str, code: int, safe_dir: Pat
             assert sorted(os.listdir(point / "data")) == sorted(os.listdir(source))
         finally:
             loops.unmount(point)
+
+
+@pytest.mark.parametrize(("kind", "bad"), [("strict", "a:b"), ("short", "x" * 200)])
+def test_names_that_the_target_cannot_hold_are_left_out_with_what_is_below(
+    kind: str, bad: str, safe_dir: Path
+) -> None:
+    source = safe_dir / "data"
+    write(source, **{bad: "", "plain": "kept", f"d{bad}/below/file": "", "d/file": "kept"})
+    (source / f"empty{bad}" / "inner").mkdir(parents=True)
+    lost = {bad, f"d{bad}", f"d{bad}/below", f"d{bad}/below/file", f"empty{bad}"}
+    lost.add(f"empty{bad}/inner")
+    with folding_fs(safe_dir / "root", safe_dir / "mount", kind) as target:
+        stage = ("stage", source, "--to", target)
+        found = hostprep(*stage, expect=1)
+        assert {each["path"] for each in found["skipped"]} == lost
+        assert "mend" not in found["error"]["hint"] and "hold" in found["error"]["hint"]
+        assert os.listdir(target) == [".hostprep-data"]
+        for _ in range(2):
+            found = hostprep(*stage, "--partial")
+            assert {each["path"] for each in found["skipped"]} == lost
+            assert (found["files"], found["verified"]) == (2, True)
+            (status,) = hostprep("status")["datasets"]
+            assert (status["state"], status["freshness"]) == ("partial", "fresh")
+        assert sorted(os.listdir(target / "data")) == ["d", "plain"]
+        hostprep("unstage", "data")
+        assert os.listdir(target) == []
+
+
+def test_links_that_the_target_cannot_hold_are_not_the_sources_fault(safe_dir: Path) -> None:
+    source = safe_dir / "data"
+    write(source, file="content")
+    (source / "symlink").symlink_to("file")
+    os.link(source / "file", source / "hard")
+    with folding_fs(safe_dir / "root", safe_dir / "mount", "strict") as target:
+        error = hostprep("stage", source, "--to", target, expect=1)["error"]
+        assert "can hold" in error["hint"] and "mend" not in error["hint"]

@@ -10,6 +10,7 @@ import os
 import stat
 
 from hostprep.staging.files import transfer
+from hostprep.staging.files.holding import SYMLINKS, THIS_NAME, holding
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.model import Entry
@@ -82,7 +83,8 @@ def _create(entry: Entry, target_dir: int) -> int:
     # that chown would clear, and modes without access, are set at the end.
     mode = entry.mode & 0o777
     try:
-        return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
+        with holding(THIS_NAME, entry.name):
+            return os.open(entry.name, TARGET_FLAGS, mode, dir_fd=target_dir)
     except FileExistsError:
         # Left by an interrupted run, or by the first of two tries.
         os.unlink(entry.name, dir_fd=target_dir)
@@ -96,7 +98,8 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
     """
     content = os.readlink(entry.name, dir_fd=source_dir)
     try:
-        os.symlink(content, entry.name, dir_fd=target_dir)
+        with holding(SYMLINKS, entry.name):
+            os.symlink(content, entry.name, dir_fd=target_dir)
     except FileExistsError:
         os.unlink(entry.name, dir_fd=target_dir)
         os.symlink(content, entry.name, dir_fd=target_dir)
@@ -124,7 +127,8 @@ def open_range_target(entry: Entry, target_dir: int) -> int:
 
     Several workers do this for the same file in any order; the mode stays private until the end.
     """
-    target = os.open(entry.name, _RANGE_FLAGS, 0o600, dir_fd=target_dir)
+    with holding(THIS_NAME, entry.name):
+        target = os.open(entry.name, _RANGE_FLAGS, 0o600, dir_fd=target_dir)
     st = os.fstat(target)
     if not stat.S_ISREG(st.st_mode):
         os.close(target)

@@ -17,6 +17,13 @@ from hostprep.dataclass import dataclass
 from hostprep.staging.batches import list_batches
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.directories import finish_directory
+from hostprep.staging.files.holding import (
+    FOLDER_NAME,
+    THIS_NAME,
+    holding,
+    is_unholdable,
+    reason_of,
+)
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.files.rereading import difference
@@ -175,8 +182,14 @@ class Worker:
             tally.problems.extend((join(directory, item[0]), reason) for item in entries)
             return
         try:
-            target_dir = self._target.fd(directory)
+            with holding(FOLDER_NAME, directory):
+                target_dir = self._target.fd(directory)
         except OSError as error:
+            if is_unholdable(error):
+                tally.problems.extend(
+                    (join(directory, item[0]), reason_of(error)) for item in entries
+                )
+                return
             # For the whole run, as it is no file's fault: but whose it is has to be told.
             raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
         for item in entries:
@@ -191,7 +204,7 @@ class Worker:
                 except OSError as error:
                     if error.errno in FATAL:
                         raise
-                    tally.problems.append((join(directory, item[0]), error.strerror or str(error)))
+                    tally.problems.append((join(directory, item[0]), reason_of(error)))
                     continue
                 except (transfer.Changed, transfer.Differs) as trouble:
                     tally.problems.append((join(directory, item[0]), trouble.twice))
@@ -236,7 +249,9 @@ class Worker:
         try:
             source = copying.open_source(entry.name, self._source.fd(directory), self._style)
             try:
-                target = copying.open_range_target(entry, self._target.fd(directory))
+                with holding(FOLDER_NAME, directory):
+                    target_dir = self._target.fd(directory)
+                target = copying.open_range_target(entry, target_dir)
                 try:
                     found = transfer.copy_range(
                         source, target, offset, length, self._style, self._buffer
@@ -251,7 +266,7 @@ class Worker:
         except OSError as error:
             if error.errno in FATAL:
                 raise
-            return b"", error.strerror or str(error)
+            return b"", reason_of(error)
         except transfer.Changed:
             return b"", "changed"
         except transfer.Differs:
@@ -307,9 +322,11 @@ class Worker:
         directory, name = payload
         assert self._target is not None
         try:
-            os.unlink(name, dir_fd=self._target.fd(directory))
-        except FileNotFoundError:
-            pass
+            with holding(THIS_NAME, join(directory, name)):
+                os.unlink(name, dir_fd=self._target.fd(directory))
+        except OSError as error:
+            if not (is_unholdable(error) or error.errno == errno.ENOENT):
+                raise
 
     def _directories(
         self, payload: list[tuple[str, tuple[Any, ...]]]

@@ -6,11 +6,21 @@ import errno
 import itertools
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from time import monotonic
 from typing import Any
 
-from hostprep.staging.model import Entry, Recorded, Skipped
+from hostprep.staging.files.holding import (
+    FOLDER_NAME,
+    HARD_LINKS,
+    THIS_NAME,
+    holding,
+    is_plain,
+    is_unholdable,
+    reason_of,
+)
+from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.processes.pool import Pool, TaskFailed
@@ -44,6 +54,8 @@ def make_links(
                 entry, content = _link(link, path, copied, tree, published)
             except OSError as error:
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
+                if is_unholdable(error):
+                    reason = f"{error.strerror} (to {link.primary})"
                 copied.problems.append(Skipped(path, reason, failed=True))
                 continue
             if content is not None:
@@ -77,12 +89,16 @@ def _link(
         # Descriptors of a cache live until its next call, and the primary may be in the same one.
         source_dir = os.dup(place.fd(parent))
         try:
-            target_dir = tree.fd(directory)
+            with holding(FOLDER_NAME, directory):
+                target_dir = tree.fd(directory)
             try:
                 os.unlink(link, dir_fd=target_dir)
             except FileNotFoundError:
                 pass
-            os.link(name, link, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False)
+            with holding(HARD_LINKS):
+                os.link(
+                    name, link, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False
+                )
         except FileNotFoundError:
             if place is candidates[-1]:
                 raise
@@ -94,6 +110,51 @@ def _link(
         return wanted.entry, kept.content
     entry, content = copied.linked[inode]
     return entry._replace(name=link), content
+
+
+def leave_out_unholdable(
+    directories: dict[str, Entry],
+    problems: Sequence[Skipped],
+    tree_fd: int,
+    published_fd: int | None,
+) -> list[Skipped]:
+    """Take out of ``directories`` those that the target cannot hold by their names.
+
+    Returns these. A plain name is only tried where one of the ``problems`` lies below it.
+    """
+    suspect: set[str] = set()
+    for problem in problems:
+        path = problem.path
+        while problem.unholdable and (path := path.rpartition("/")[0]):
+            suspect.add(path)
+    found: dict[str, Skipped] = {}
+    with DirCache(tree_fd, create=True) as tree, ExitStack() as stack:
+        there = None if published_fd is None else stack.enter_context(DirCache(published_fd))
+        for path in directories:
+            parent, _, name = path.rpartition("/")
+            if parent in found:
+                found[path] = Skipped(path, f"{TARGET_CANNOT}{FOLDER_NAME}", failed=True)
+            elif path in suspect or not is_plain(name):
+                if not path or (there is not None and _is_directory(there, path)):
+                    continue
+                try:
+                    with holding(THIS_NAME, path):
+                        tree.fd(path)
+                except OSError as error:
+                    if not is_unholdable(error):
+                        raise
+                    found[path] = Skipped(path, reason_of(error), failed=True)
+    for path in found:
+        del directories[path]
+    return list(found.values())
+
+
+def _is_directory(tree: DirCache, path: str) -> bool:
+    try:
+        tree.fd(path)
+    except OSError:
+        return False
+    return True
 
 
 def finish_directories(
