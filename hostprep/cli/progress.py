@@ -65,7 +65,8 @@ class ProgressReporter:
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
         """Begin a phase."""
         self._name, self._files, self._bytes = _TITLES.get(name, name), files, size_bytes
-        self._noun = _NOUNS.get(name, "file")
+        # Of a comparison nothing is told but the time that it takes, of that which it may take.
+        self._noun = "second" if name.startswith("comparing ") else _NOUNS.get(name, "file")
         self._started = time.monotonic()
         self._said = self._started
         self._done = (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ def status(
 
     Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
     """
+    from hostprep.cli.progress import ProgressReporter
     from hostprep.converging.boot_state import comebacks
     from hostprep.staging.record.records import damaged_records as damaged_datasets
     from hostprep.staging.status import dataset_statuses
@@ -37,7 +39,8 @@ def status(
     volumes = volume_statuses()
     damaged = (*damaged_volumes().values(), *damaged_datasets().values())
     problems = [error.message for error in damaged]
-    datasets = dataset_statuses(check_source=not no_source)
+    with ProgressReporter(quiet=not sys.stderr.isatty()) as reporter:
+        datasets = dataset_statuses(check_source=not no_source, observer=reporter)
     back = {each.record.target: each for each in comebacks(datasets)}
     if as_json:
         fields = {

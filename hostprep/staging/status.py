@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, one_line
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
+from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.publish import open_published
@@ -43,13 +45,22 @@ class DatasetStatus:
     hint: str | None = None
 
 
-def dataset_statuses(*, check_source: bool = True) -> tuple[DatasetStatus, ...]:
+def dataset_statuses(
+    *, check_source: bool = True, observer: Observer | None = None
+) -> tuple[DatasetStatus, ...]:
     """Return the status of every data set on record; a source that hangs is left after 10 s."""
-    return tuple(dataset_status(record, check_source=check_source) for record in all_records())
+    return tuple(
+        dataset_status(record, check_source=check_source, observer=observer)
+        for record in all_records()
+    )
 
 
 def dataset_status(
-    record: Record, *, check_source: bool = True, patience_seconds: float = SOURCE_SECONDS
+    record: Record,
+    *,
+    check_source: bool = True,
+    patience_seconds: float = SOURCE_SECONDS,
+    observer: Observer | None = None,
 ) -> DatasetStatus:
     """Return the status of one data set; a source that takes longer is left, and it is unknown."""
     state, why, hint = _state(record)
@@ -57,7 +68,7 @@ def dataset_status(
         return DatasetStatus(record, state, "unknown", why, hint)
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
-    freshness, reason = _freshness(record, patience_seconds)
+    freshness, reason = _freshness(record, patience_seconds, observer or Silent())
     return DatasetStatus(record, state, freshness, reason, hint)
 
 
@@ -117,9 +128,16 @@ def _in_the_way(record: Record) -> str | None:
     return None
 
 
-def _freshness(record: Record, patience_seconds: float) -> tuple[str, str]:
+def _freshness(record: Record, patience_seconds: float, observer: Observer) -> tuple[str, str]:
+    observer.phase(
+        f"comparing {one_line(record.name)} with its source", files=math.ceil(patience_seconds)
+    )
     try:
-        answer = ask_in_child(lambda: _compare(record), patience_seconds=patience_seconds)
+        answer = ask_in_child(
+            lambda: _compare(record),
+            patience_seconds=patience_seconds,
+            on_wait=lambda seconds: observer.progress(int(seconds), 0),
+        )
     except NoAnswerInTime:
         return "unknown", f"the source was not read through within {patience_seconds:g} s"
     except ChildProcessError as error:

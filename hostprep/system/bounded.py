@@ -18,10 +18,16 @@ class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
 
 
-def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any:
+def ask_in_child(
+    question: Callable[[], Any],
+    *,
+    patience_seconds: float,
+    on_wait: Callable[[float], None] | None = None,
+) -> Any:
     """Return what ``question`` returns (plain enough for JSON), computed in a child process.
 
-    The child has none of the parent's open files: the question opens what it needs.
+    The child has none of the parent's open files: the question opens what it needs. ``on_wait`` is
+    told each second how many have passed.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
     the kernel is left to end when its call returns. Raises ``ChildProcessError`` with its words
     where the question raised, ``NoProcess`` where there may be no further process.
@@ -37,14 +43,19 @@ def ask_in_child(question: Callable[[], Any], *, patience_seconds: float) -> Any
         _answer(question, writer)
     os.close(writer)
     said = bytearray()  # an answer of many megabytes comes in small pieces
-    deadline = time.monotonic() + patience_seconds
+    started = time.monotonic()
+    deadline = started + patience_seconds
     answer_waits = select.poll()  # select(2) itself knows no descriptor above 1023
     answer_waits.register(reader, select.POLLIN)
     try:
         while True:
             left = deadline - time.monotonic()
-            if left <= 0 or not answer_waits.poll(1000 * left):
+            if left <= 0:
                 raise NoAnswerInTime
+            if not answer_waits.poll(1000 * min(left, 1.0)):
+                if on_wait is not None:
+                    on_wait(time.monotonic() - started)
+                continue
             piece = os.read(reader, 65536)
             if not piece:
                 break
