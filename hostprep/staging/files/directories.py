@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from hostprep.staging.files.holding import OWNER, holding
 from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import DirCache, staged_mode, writable
@@ -25,9 +26,10 @@ def finish_directory(
         atime_ns = os.fstat(source.fd(path)).st_atime_ns
     except OSError:
         atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
-    if style.may_chown:
-        os.fchown(target, entry.uid, entry.gid)
-    os.fchmod(target, staged_mode(mode))
+    with holding(OWNER):
+        if style.may_chown:
+            os.fchown(target, entry.uid, entry.gid)
+        os.fchmod(target, staged_mode(mode))
     os.utime(target, ns=(atime_ns, entry.mtime_ns))
     made = stat.S_IMODE(os.fstat(target).st_mode)
     return None if made == staged_mode(entry.mode & 0o7777) else made

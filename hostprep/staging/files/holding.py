@@ -13,6 +13,7 @@ THIS_NAME = "this name"
 FOLDER_NAME = "the name of its folder"
 SYMLINKS = "symlinks"
 HARD_LINKS = "hard links"
+OWNER = "its owner or mode"
 _THIS_SIZE = "a file of this size"
 
 _NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
@@ -35,7 +36,7 @@ def holding(what: str, path: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        refusals = _LINKS if what in (SYMLINKS, HARD_LINKS) else _NAMES
+        refusals = (*_NAMES, *_LINKS) if what in (SYMLINKS, HARD_LINKS, OWNER) else _NAMES
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, path.split("/")))
         if error.errno not in refusals and not (path and nameless):
             raise

@@ -8,6 +8,7 @@ import stat
 import struct
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.files.holding import OWNER, holding
 from hostprep.staging.model import RANGE_BYTES, Verify
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -56,10 +57,12 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
     narrowed = copy_xattrs(source, target, mode, style) if style.source_xattrs else mode
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:
-        os.fchown(target, st.st_uid, st.st_gid)
+        with holding(OWNER):
+            os.fchown(target, st.st_uid, st.st_gid)
     if mode > 0o777 or narrowed != mode or st.st_size > RANGE_BYTES:
         # chown clears these bits, so they come after it; ranges were written under mode 0600.
-        os.fchmod(target, narrowed)
+        with holding(OWNER):
+            os.fchmod(target, narrowed)
     os.utime(target, ns=(st.st_atime_ns, st.st_mtime_ns))
 
 
