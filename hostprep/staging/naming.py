@@ -6,6 +6,7 @@ Where a target takes two names for one, the second file would silently replace t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
@@ -70,17 +71,18 @@ def check_kept_names(private: PrivateDir, lines: Iterable[bytes], spelling: Spel
     """
     if spelling.sure:
         return
+    # Of files as many as one directory has; there may be millions in all.
     expected: dict[str, set[str]] = {"": set()}
     for directory, records in map(decode_line, lines):
         _expect(expected, directory, (record.name for record in records))
-    journal = ManifestIndex(private.journals())
-    try:
+    with (
+        closing(ManifestIndex(private.journals())) as journal,
+        DirCache(private.tree_fd, create=True) as tree,
+    ):
         for directory in journal.directories():
-            _expect(expected, directory, journal.records(directory))
-    finally:
-        journal.close()
-    with DirCache(private.tree_fd, create=True) as tree:
-        for directory, names in expected.items():
+            _expect(expected, directory)
+        for directory, others in expected.items():
+            names = others.union(journal.records(directory))
             missing = names.difference(names_in(tree.fd(directory)) if names else ())
             if missing:
                 raise HostprepError(
@@ -91,7 +93,7 @@ def check_kept_names(private: PrivateDir, lines: Iterable[bytes], spelling: Spel
                 )
 
 
-def _expect(expected: dict[str, set[str]], directory: str, names: Iterable[str]) -> None:
+def _expect(expected: dict[str, set[str]], directory: str, names: Iterable[str] = ()) -> None:
     expected.setdefault(directory, set()).update(names)
     while directory:
         parent, _, name = directory.rpartition("/")
