@@ -364,6 +364,13 @@ SIZES = f"accepted: {SIZE_FORMS}"
             ["1: datasets[0].source: cannot give the name: it begins with '.'; add `name`"],
         ),
         (
+            "datasets: [{source: $DATA/a, to: /nvme}]",
+            [
+                "1: datasets[0].source: '$DATA/a': variables are not expanded; write the path out,"
+                " or ./ before a folder of that name"
+            ],
+        ),
+        (
             "datasets: [{source: ~/a, to: /nvme}]",
             ["1: datasets[0].source: '~/a': `~` is not expanded; write the path out"],
         ),
