@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import hostprep
+from hostprep.cli.completion import Shell, script
 from hostprep.cli.output import emit_text
 from hostprep.errors import UsageError
 
@@ -132,8 +133,10 @@ def _meant(context: Any, parameter: Any, value: Any) -> Any:
 
     As a path the one would be the current directory, which nobody named; the other, which a shell
     leaves as it is in ``--to=~/x``, a folder that is called ``~``, and removed by mistake with all
-    of the real one.
+    of the real one. While a shell asks for completions nothing is meant yet.
     """
+    if context.resilient_parsing:
+        return value
     for text in value if isinstance(value, list | tuple) else (value,):
         if text == "":
             raise UsageError(
@@ -185,9 +188,15 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
-    if value:
+def _version(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
         emit_text(f"hostprep {hostprep.__version__}")
+        raise typer.Exit
+
+
+def _completion(context: typer.Context, shell: Shell | None) -> None:
+    if shell is not None and not context.resilient_parsing:
+        emit_text(script(shell))
         raise typer.Exit
 
 
@@ -196,5 +205,14 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    completion: Annotated[
+        Shell | None,
+        typer.Option(
+            "--completion",
+            callback=_completion,
+            is_eager=True,
+            help="Print what completes commands in this shell.",
+        ),
+    ] = None,
 ) -> None:
     """Make a Linux host ready to feed a GPU: mount, stage, measure, judge."""

@@ -40,10 +40,13 @@ def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
 
 def fleet_text(fleet: dict[str, Any]) -> str:
     """Return the fleet for people: hosts by verdict, what is wrong where, the outliers."""
+    from hostprep.readiness.fleet import gpu_words
     from hostprep.readiness.report import tally
 
     lines = [
-        f"{host['verdict']:<8}{host['host']}: {tally(host['counts'])}" for host in fleet["hosts"]
+        f"{host['verdict']:<8}{host['host']}: "
+        + "; ".join(filter(None, (tally(host["counts"]), gpu_words(host))))
+        for host in fleet["hosts"]
     ]
     lines += _findings(fleet["hosts"])
     if fleet["outliers"]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.completion import check_codes
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text
 
@@ -17,7 +18,9 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]", help="A check's code, such as HP001. If not given, all are listed."
+            metavar="[CODE]",
+            help="A check's code, such as HP001. If not given, all are listed.",
+            autocompletion=check_codes,
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -112,8 +112,11 @@ def run(argv: list[str]) -> int:
     previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.
+        from hostprep.cli import completion
         from hostprep.cli.app import COMMANDS, app
 
+        if completion.is_asked_for():
+            completion.prepare()
         command = next((word for word in argv if word in COMMANDS), "hostprep")
         code = app(args=argv, prog_name="hostprep", standalone_mode=False)
         if code == Interrupted.exit_code:  # Typer has swallowed Ctrl-C and left only the status

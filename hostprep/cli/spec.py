@@ -114,7 +114,8 @@ def init(
     elif output == "-":
         emit_text(draft.text.rstrip("\n"))
     else:
-        emit_text(printable(f"{output} is written; `hostprep plan {shlex.quote(output)}` reads it"))
+        path = f"./{output}" if output.startswith("-") else output  # or it would be an option
+        emit_text(printable(f"{path} is written; `hostprep plan {shlex.quote(path)}` reads it"))
 
 
 @spec_app.command("schema")

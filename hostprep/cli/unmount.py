@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
+from hostprep.cli.completion import volume_paths
 from hostprep.cli.options import DryRunOption, JsonOption, absolute
 from hostprep.cli.output import emit_json, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields
 
 
 def unmount(
-    path: Annotated[str, typer.Argument(metavar="PATH", help="The volume's mount point.")],
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="The volume's mount point.", autocompletion=volume_paths
+        ),
+    ],
     fstab: Annotated[
         bool, typer.Option("--fstab", help="Remove its line from /etc/fstab too.")
     ] = False,

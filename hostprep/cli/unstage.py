@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import DryRunOption, JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.cli.plans import plan_fields, show_plan
@@ -23,7 +24,12 @@ _MOST_LISTED = 10
 
 def unstage(
     dataset: Annotated[
-        str, typer.Argument(metavar="NAME|PATH", help="The data set's name, or where it lies.")
+        str,
+        typer.Argument(
+            metavar="NAME|PATH",
+            help="The data set's name, or where it lies.",
+            autocompletion=dataset_names,
+        ),
     ],
     fstab: Annotated[
         bool, typer.Option("--fstab", help="Remove the volume's line from /etc/fstab too.")

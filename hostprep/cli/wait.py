@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
 from hostprep.errors import HostprepError, UsageError
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 
 def wait(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help="Data sets, by name or target path.")
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Data sets, by name or target path.",
+            autocompletion=dataset_names,
+        ),
     ],
     timeout: Annotated[
         float | None,

@@ -1,4 +1,7 @@
-"""What cannot be an inventory: refused before Ansible takes each of its lines for a host."""
+"""What cannot be an inventory: refused before Ansible takes each of its lines for a host.
+
+Or reads it for ever, as it would a device without an end, or a pipe that nobody writes to.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ _NOT_READ_ENDINGS = (
 )
 # fmt: on
 _LOOKED_AT_BYTES = 64 * 1024
+_MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
 
@@ -29,7 +33,18 @@ def refuse_what_is_none(inventory: str) -> None:
                 "name the hosts with commas between them: -i host1,host2",
             )
         return
+    if os.path.exists(inventory) and not (os.path.isfile(inventory) or os.path.isdir(inventory)):
+        raise UsageError(
+            f"the inventory {inventory} is a pipe or a device; no host was reached.",
+            "Ansible reads it in a process of its own: write it into a file, or name the program"
+            " that prints it, with its mode +x",
+        )
     for path in _files(inventory):
+        if os.path.getsize(path) > _MOST_BYTES:
+            raise UsageError(
+                f"{path} is too large for an inventory; no host was reached.",
+                "is it the right file?",
+            )
         if not _is_text(path):
             raise UsageError(
                 f"{path} is no inventory: it is not text; no host was reached.",
@@ -38,10 +53,7 @@ def refuse_what_is_none(inventory: str) -> None:
 
 
 def _files(inventory: str) -> Iterator[str]:
-    """Yield the regular files that Ansible would read; programs, which it runs, are not among them.
-
-    A pipe is read once, and by Ansible.
-    """
+    """Yield the regular files that Ansible would read; of programs it reads what they print."""
     if os.path.isdir(inventory):
         for folder, folders, names in os.walk(inventory):
             folders[:] = [name for name in folders if _is_read(name)]

@@ -31,9 +31,10 @@ _MOST_BYTES = 1 << 24
 
 def load_baseline(path: Path) -> dict[str, Any]:
     """Return a saved report; raise ``UsageError`` where the file is none."""
+    from hostprep.system.files import read_named
+
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_named(path, _MOST_BYTES + 1)
     except OSError as error:
         raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
     if len(content) > _MOST_BYTES:

@@ -34,6 +34,8 @@ mistake in its spec, for instance). The message says which.
 
 `hostprep check` on the host itself says more; `hostprep provision` installs it there."""
 FLEET_SCHEMA = "hostprep.check-fleet/1"
+# The check whose PASS measured the version of the GPUs' driver.
+_DRIVER = "HP050"
 # Worst first. A host of which nothing is known stands before those that passed.
 _ORDER = ("FAIL", "UNKNOWN", "SKIP", "WARN", "PASS")
 # A median says something from here on.
@@ -81,7 +83,7 @@ def outliers(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what is unlike the fleet, from three hosts on.
 
     Of values that have a better direction: those far from the median in the bad one. Of the
-    hosts' classes (processor, RAM, GPUs): what is other than most of them have.
+    hosts' classes (processor, RAM, GPUs and their driver): what is other than most of them have.
     """
     if len(reports) < _LEAST_HOSTS:
         return []
@@ -122,12 +124,13 @@ def _values(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
-    for name in CLASS_FIELDS:
-        values = [_plain(report["host_class"].get(name)) for report in reports]
+    classes = [{**report["host_class"], "gpu_driver": _gpu_driver(report)} for report in reports]
+    for name in (*CLASS_FIELDS, "gpu_driver"):
+        values = [_plain(each.get(name)) for each in classes]
         usual, many = Counter(values).most_common(1)[0]
         if many <= len(reports) / 2:
             continue
-        for report, value in zip(reports, values, strict=True):
+        for report, traits, value in zip(reports, classes, values, strict=True):
             if value != usual:
                 found.append(
                     {
@@ -135,7 +138,7 @@ def _classes(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                         "code": None,
                         "subject": name,
                         "text": value,
-                        "value": report["host_class"].get(name),
+                        "value": traits.get(name),
                         "fleet_text": f"{many} of {len(reports)} hosts have {usual}",
                         "fleet_value": None,
                     }
@@ -159,9 +162,25 @@ def _host(outcome: HostReport, unix_seconds: float) -> dict[str, Any]:
         "reached": reached,
         "verdict": report["verdict"],
         "counts": report["counts"],
+        "gpus": gpus if isinstance(gpus := report["host_class"].get("gpus"), list) else None,
+        "gpu_driver": _gpu_driver(report),
         # The inventory's name is the one that the admin knows it by.
         "report": {**report, "host": outcome.host},
     }
+
+
+def gpu_words(host: Mapping[str, Any]) -> str:
+    """Return the GPUs of a host of the fleet's document, and their driver; ``""`` for none."""
+    words = [_plain(host["gpus"])] if host["gpus"] else []
+    return ", ".join([*words, f"driver {host['gpu_driver']}"] if host["gpu_driver"] else words)
+
+
+def _gpu_driver(report: Mapping[str, Any]) -> str | None:
+    """Return the version of the GPUs' driver, None where none answered or it was not asked."""
+    for check in report["checks"]:
+        if (check["code"], check["status"]) == (_DRIVER, "PASS") and check["measured"]:
+            return str(check["measured"]["value"])
+    return None
 
 
 def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:

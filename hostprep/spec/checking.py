@@ -223,10 +223,21 @@ class _Checker:
                 )
             dataset = DatasetSpec(name, source, volume, to, bool(entry.at_boot))
             found.append(dataset)
+            self._spares_source((*where, "source"), dataset)
             targets.append((index, "name" if entry.name else "source", dataset.target))
         self._unique(section, targets)
         self._apart(targets, declared)
         return tuple(found)
+
+    def _spares_source(self, where: tuple[str | int, ...], dataset: DatasetSpec) -> None:
+        """Note a copy that would lie in what it is a copy of, or the other way round."""
+        source, target = dataset.source, dataset.target
+        if source == target:
+            self._note(where, f"{shown(source)} is also where its copy would be; set them apart")
+        elif source in _above(target):
+            self._note(where, f"{shown(source)} would hold its copy, {shown(target)}; set it apart")
+        elif target in _above(source):
+            self._note(where, f"{shown(source)} lies in its copy, {shown(target)}; set it apart")
 
     def _apart(self, targets: list[tuple[int, str, str]], volumes: Iterable[str]) -> None:
         """Note each data set that would hold a volume or another data set: publishing replaces it

@@ -119,6 +119,11 @@ def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
         return "a second document begins; a spec file is one"
     if problem.startswith("found undefined alias"):
         return f"the alias {problem.removeprefix('found undefined alias').strip()} has no anchor"
+    if problem == "mapping values are not allowed here":
+        return (
+            "a second `:` stands where YAML allows none; look for a blank that is missing after the"
+            " `:` before it, and for lines that are indented unlike their neighbours"
+        )
     context = f" ({error.context})" if error.context else ""
     return f"is not YAML: {problem}{context}"
 

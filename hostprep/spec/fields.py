@@ -147,6 +147,11 @@ def source(value: object) -> str:
     written = text(value)
     if written.startswith("~"):
         raise ValueError(f"{shown(written)}: `~` is not expanded; write the path out")
+    if written.startswith("$"):
+        raise ValueError(
+            f"{shown(written)}: variables are not expanded; write the path out, or ./ before a"
+            " folder of that name"
+        )
     parts = [part for part in written.split("/") if part not in ("", ".")]
     named = parts if written.startswith("/") else parts[_leading_ups(parts) :]
     if ".." in named:

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, UsageError
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
 SYSTEM_BOOT_DIR = Path("/run/hostprep")
+
+
+def moved(variable: str) -> Path | None:
+    """Return the directory that an environment variable names, absolute; None where it is not set.
+
+    Raises ``UsageError`` for what can be none, such as a file: it would be taken for an empty one,
+    and the answer be that hostprep has nothing on this machine.
+    """
+    chosen = os.environ.get(variable)
+    if not chosen:
+        return None
+    if chosen == "~" or chosen.startswith("~/"):
+        raise UsageError(
+            f"{variable} is {chosen!r}, in which nothing has put the home directory in place of the"
+            " ~; nothing was done.",
+            f'set it as {variable}="$HOME{chosen[1:]}", or to the path written out',
+        )
+    path = Path(chosen).absolute()
+    try:
+        possible = stat.S_ISDIR(os.stat(path).st_mode)
+    except NotADirectoryError:  # a file stands above it
+        possible = False
+    except OSError:
+        return path  # it is made where it is needed; or whoever needs it tells of the reason
+    if not possible:
+        raise UsageError(
+            f"{variable} names {path}, which is no directory; nothing was done.",
+            "name a directory, which is made if it is not there, or unset the variable",
+        )
+    return path
 
 
 def state_dir() -> Path:
@@ -18,8 +49,8 @@ def state_dir() -> Path:
     ``HOSTPREP_STATE_DIR`` moves it. Ordinary users, who cannot write ``/var/lib``, have their own
     under ``$XDG_STATE_HOME`` (``~/.local/state``).
     """
-    if chosen := os.environ.get("HOSTPREP_STATE_DIR"):
-        return Path(chosen).absolute()
+    if chosen := moved("HOSTPREP_STATE_DIR"):
+        return chosen
     if os.geteuid() == 0:
         return SYSTEM_STATE_DIR
     # By the XDG specification one that is not absolute is to be ignored.
@@ -40,8 +71,8 @@ def run_dir() -> Path:
     ``$XDG_RUNTIME_DIR``, which a cron job is not told of, a batch job inherits from another host,
     and a logout removes: two runs that do not see each other's lock would stage into one place.
     """
-    if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
-        return Path(chosen).absolute()
+    if chosen := moved("HOSTPREP_RUN_DIR"):
+        return chosen
     return SYSTEM_RUN_DIR if os.geteuid() == 0 else state_dir() / "lock"
 
 
@@ -57,8 +88,8 @@ def boot_dir() -> Path:
 
     A directory that was moved may outlive the boot, so what lies in it names the boot it is of.
     """
-    if chosen := os.environ.get("HOSTPREP_RUN_DIR"):
-        return Path(chosen).absolute() / "boot"
+    if chosen := moved("HOSTPREP_RUN_DIR"):
+        return chosen / "boot"
     return SYSTEM_BOOT_DIR
 
 

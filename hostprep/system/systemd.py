@@ -12,6 +12,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.run import CommandFailed, run
+from hostprep.system.state import moved
 
 SYSTEM_UNIT_DIR = Path("/etc/systemd/system")
 _UNIT_CHARS = frozenset(os.fsencode(string.ascii_letters + string.digits + ":_."))
@@ -49,8 +50,7 @@ def systemd_runs(root: Path = Path("/")) -> bool:
 
 def unit_dir() -> Path:
     """Return the directory for units of our own; ``HOSTPREP_UNIT_DIR`` moves it."""
-    chosen = os.environ.get("HOSTPREP_UNIT_DIR")
-    return Path(chosen).absolute() if chosen else SYSTEM_UNIT_DIR
+    return moved("HOSTPREP_UNIT_DIR") or SYSTEM_UNIT_DIR
 
 
 def escape_name(text: str) -> str:

@@ -166,7 +166,7 @@ def test_no_parameter_of_any_command_takes_an_empty_text(name: str) -> None:
                 continue  # nothing is left out; the others say themselves what is wrong
             empty = ["some", ""] if parameter.nargs == -1 else ""
             with pytest.raises(UsageError, match="is empty; nothing was done"):
-                parameter.process_value(None, empty)
+                parameter.process_value(each.context_class(each), empty)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ RUN = FleetRun(
         ("latin", "latin is no inventory"),
         ("a,b\x1b[2J", "'a,b\\x1b[2J' holds what no host's name can"),
         ("a,\udcff", "holds what no host's name can"),
+        ("pipe", "the inventory pipe is a pipe or a device; no host was reached."),
+        ("/dev/full", "the inventory /dev/full is a pipe or a device"),
+        ("large", "large is too large for an inventory"),
     ],
 )
 def test_what_can_be_no_inventory_is_refused_before_a_host_is_reached(
@@ -53,6 +56,8 @@ def test_what_can_be_no_inventory_is_refused_before_a_host_is_reached(
     (lab / "images/hosts.ini").write_text("[lab]\na\n")
     (lab / "images/one/a.jpg").write_bytes(b"\xff\xd8\xff\xe0\0\x10JFIF\0\n")
     (lab / "latin").write_bytes("höst\n".encode("latin-1"))
+    (lab / "large").write_text("host\n" * 4_000_000)
+    os.mkfifo(lab / "pipe")
     assert run([command, "-i", inventory, "--json"]) == 2
     assert said in json.loads(capsys.readouterr().out)["error"]["message"]
 
@@ -67,7 +72,6 @@ def test_what_ansible_does_not_read_keeps_no_folder_from_being_an_inventory(lab:
     (folder / "dynamic").chmod(0o755)
     os.mkfifo(folder / "pipe")
     assert hostprep.fleet.playbook.checked_inventory("inventory") == str(folder)
-    assert hostprep.fleet.playbook.checked_inventory("/dev/null") == "/dev/null"
     long = "ä" * 100 + "\n"
     (folder / "more.yml").write_text(f"# {'x' * 64}\n" + long * 1000)
     assert hostprep.fleet.playbook.checked_inventory("inventory") == str(folder)
@@ -379,9 +383,10 @@ def test_hosts_that_no_inventory_has_are_a_mistake(
 def test_no_advice_is_of_an_option_that_was_not_given(
     lab: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["check", "-i", "/dev/null"]) == 2  # which has no --limit
+    (lab / "nobody").touch()
+    assert run(["check", "-i", "nobody"]) == 2  # which has no --limit
     said = capsys.readouterr().err
-    assert "no host of /dev/null is meant" in said and "--limit" not in said
+    assert "no host of nobody is meant" in said and "--limit" not in said
 
 
 def test_the_role_asks_the_controller_for_an_archive(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from hostprep.readiness.fleet import gpu_words
 from hostprep.readiness.formats.plots import plots
 from hostprep.readiness.report import ORDER, subject_and_message, tally
 from hostprep.system.resources import data_path
@@ -27,7 +28,12 @@ def html(reports: Sequence[dict[str, Any]], fleet: dict[str, Any] | None = None)
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"moment": _moment, "tally": tally, "sentence": subject_and_message}
+    environment.filters |= {
+        "gpus": gpu_words,
+        "moment": _moment,
+        "sentence": subject_and_message,
+        "tally": tally,
+    }
     return environment.get_template(template.name).render(
         reports=reports, fleet=fleet, order=ORDER, plots=plots
     )

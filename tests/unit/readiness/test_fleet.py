@@ -66,6 +66,25 @@ def test_hosts_come_worst_first_and_one_of_which_nothing_is_known_is_no_pass() -
     assert fleet["counts"] == {"FAIL": 1, "UNKNOWN": 2, "SKIP": 1, "WARN": 1, "PASS": 2}
 
 
+def test_the_gpus_of_each_host_stand_beside_it_and_another_driver_is_unlike_the_others() -> None:
+    def with_driver(name: str, version: str) -> HostReport:
+        driver = Measured(f"driver {version}", version)
+        answers = result("HP050", Status.PASS, "driver", "it answers.", measured=driver)
+        return host(name, found=[answers])
+
+    none = host("cpu", host_class={**HOST_CLASS, "gpus": []})
+    lab = [with_driver(name, "550.54") for name in "abc"] + [with_driver("old", "535.1"), none]
+    fleet = fleet_document(lab, unix_seconds=MOMENT, seconds=1.0)
+    a, cpu = fleet["hosts"][0], fleet["hosts"][3]
+    assert (a["gpus"], a["gpu_driver"]) == (["NVIDIA H100 80GB HBM3"] * 2, "550.54")
+    assert (cpu["host"], cpu["gpus"], cpu["gpu_driver"]) == ("lab-cpu", [], None)
+    text = fleet_text(fleet).splitlines()
+    assert text[0] == "PASS    lab-a: 1 PASS; 2 x NVIDIA H100 80GB HBM3, driver 550.54"
+    assert text[3] == "PASS    lab-cpu: 1 PASS"
+    assert "    lab-old: gpu_driver: 535.1; 3 of 5 hosts have 550.54" in text
+    assert "<td>2 x NVIDIA H100 80GB HBM3, driver 535.1</td>" in render_fleet(Format.HTML, fleet)
+
+
 def mangled(**fields: Any) -> HostReport:
     report = host("bad", found=None).report
     assert report is not None
@@ -204,7 +223,8 @@ def test_a_host_of_another_class_is_named() -> None:
 
 def test_text_names_what_fails_where() -> None:
     lines = fleet_text(lab()).splitlines()
-    assert lines[0] == "FAIL    lab-bad: 2 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS, 1 SKIP"
+    counts = "2 FAIL, 1 UNKNOWN, 1 WARN, 2 PASS, 1 SKIP"
+    assert lines[0] == f"FAIL    lab-bad: {counts}; 2 x NVIDIA H100 80GB HBM3"
     wrong = lines.index("FAIL    HP002  /mnt/ram has 20 GiB, where the spec wants 30 GiB.")
     assert lines[wrong + 1] == "        on lab-bad"
     assert lines[wrong + 2].startswith("        -> hostprep mount /mnt/ram --size 30G ")

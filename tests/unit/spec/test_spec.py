@@ -332,6 +332,18 @@ SIZES = f"accepted: {SIZE_FORMS}"
             ["2: datasets[0].source: '/nvme/a' would hold datasets[1] ('/nvme/a/b'); set it apart"],
         ),
         (
+            "datasets:\n- {source: /nvme/a, to: /nvme}",
+            ["2: datasets[0].source: '/nvme/a' is also where its copy would be; set them apart"],
+        ),
+        (
+            "datasets:\n- {source: /nvme, to: /nvme, name: a}",
+            ["2: datasets[0].source: '/nvme' would hold its copy, '/nvme/a'; set it apart"],
+        ),
+        (
+            "volumes: [{path: /m, size: 1G}]\ndatasets:\n- {source: /m/a/b, volume: /m, name: a}",
+            ["3: datasets[0].source: '/m/a/b' lies in its copy, '/m/a'; set it apart"],
+        ),
+        (
             "volumes: [{path: /m/v, size: 1G}]\ndatasets: [{source: /x, to: /m, name: v}]",
             ["2: datasets[0].name: '/m/v' would hold the volume '/m/v'; set it apart"],
         ),
@@ -350,6 +362,13 @@ SIZES = f"accepted: {SIZE_FORMS}"
         (
             "datasets: [{source: .hidden, to: /nvme}]",
             ["1: datasets[0].source: cannot give the name: it begins with '.'; add `name`"],
+        ),
+        (
+            "datasets: [{source: $DATA/a, to: /nvme}]",
+            [
+                "1: datasets[0].source: '$DATA/a': variables are not expanded; write the path out,"
+                " or ./ before a folder of that name"
+            ],
         ),
         (
             "datasets: [{source: ~/a, to: /nvme}]",

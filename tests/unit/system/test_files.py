@@ -9,12 +9,14 @@ import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.system.files import (
     ChangedMeanwhile,
+    read_named,
     read_snapshot,
     remove_stale_temps,
     replace_file,
@@ -308,8 +310,24 @@ def test_a_named_file_that_is_none_is_written_to_and_never_replaced(tmp_path: Pa
     write_named(pipe, b"through", durable=False)
     assert os.read(reader, 100) == b"through"
     os.close(reader)
+    with pytest.raises(OSError, match="no program reads from it"):
+        write_named(pipe, b"to nobody", durable=False)
     with pytest.raises(IsADirectoryError):
         write_named(tmp_path, b"", durable=False)
+
+
+def test_a_named_file_is_read_as_far_as_asked_and_a_pipe_without_a_writer_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    assert read_named(Path("/dev/zero"), 7) == bytes(7)
+    os.mkfifo(tmp_path / "pipe")
+    assert read_named(tmp_path / "pipe", 7) == b""
+    reader, writer = os.pipe()
+    late = Timer(0.2, lambda: (os.write(writer, b"late"), os.close(writer)))
+    late.start()  # as of `<(command)`, which takes its time to begin
+    assert read_named(Path(f"/dev/fd/{reader}"), 7) == b"late"
+    late.join()
+    os.close(reader)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")

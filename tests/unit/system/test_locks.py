@@ -18,13 +18,12 @@ from hostprep.system.locks import is_locked, lock
 
 
 def test_a_run_directory_that_cannot_be_made_is_no_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path / "file" / "run"))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", "/proc/run")
     with pytest.raises(HostprepError) as caught, lock("stage", purpose="test"):
         pass
-    assert "Not a directory; nothing was changed" in caught.value.message
+    assert "No such file or directory; nothing was changed" in caught.value.message
     assert "HOSTPREP_RUN_DIR" in (caught.value.hint or "")
 
 

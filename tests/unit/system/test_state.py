@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from hostprep.errors import HostprepError
-from hostprep.system.state import SYSTEM_STATE_DIR, readable_state_dirs, run_dir, state_dir
+from hostprep.errors import HostprepError, UsageError
+from hostprep.system.state import (
+    SYSTEM_STATE_DIR,
+    boot_dir,
+    readable_state_dirs,
+    run_dir,
+    state_dir,
+)
+from hostprep.system.systemd import unit_dir
 
 
 @pytest.mark.parametrize("variable", ["HOSTPREP_STATE_DIR", "XDG_STATE_HOME"])
@@ -77,3 +84,35 @@ def test_a_login_and_a_job_of_one_user_share_their_locks(
     for folder in (runtime, tmp_path / "gone"):
         stranger.setenv("XDG_RUNTIME_DIR", str(folder))
         assert run_dir() == beside
+
+
+@pytest.mark.parametrize("chosen", ["/dev/null", "file", "file/below", "~", "~/state"])
+@pytest.mark.parametrize(
+    ("variable", "directory"),
+    [
+        ("HOSTPREP_STATE_DIR", state_dir),
+        ("HOSTPREP_RUN_DIR", run_dir),
+        ("HOSTPREP_RUN_DIR", boot_dir),
+        ("HOSTPREP_UNIT_DIR", unit_dir),
+    ],
+)
+def test_what_can_be_no_directory_is_a_mistake_and_not_an_empty_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    directory: Callable[[], Path],
+    chosen: str,
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(variable, chosen)
+    with pytest.raises(UsageError, match=variable):
+        directory()
+
+
+def test_a_directory_that_is_not_there_yet_is_made_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", "a/b/")
+    assert state_dir() == tmp_path / "a/b"
