@@ -58,6 +58,8 @@ system_tools() {
   need mkfs.btrfs btrfs-progs "makes the btrfs that the tests stage onto"
   need fusermount3 fuse3 "mounts the slow and the failing file systems of the tests"
   need jq jq "reads the JSON in the tests of pipelines"
+  need zsh zsh "completes commands in the tests"
+  need fish fish "completes commands in the tests"
   need chromium chromium "opens the HTML report in the tests"
   need strace strace "shows the tests in which order fstab is flushed and renamed"
   need systemd-analyze systemd "reads the boot services that the tests write"
