@@ -108,6 +108,8 @@ def train(
             num_workers=max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1)),
             pin_memory=True,
             persistent_workers=True,
+            # Python's own choice from 3.14 on would have each import torch: seconds of a short run.
+            multiprocessing_context="fork",
         )
         dtypes = {torch.uint8: torch.float32}
         prefetcher = CudaPrefetcher(

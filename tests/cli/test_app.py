@@ -64,11 +64,14 @@ def test_a_python_that_lacks_a_package_is_told_which(
     assert f"pip install {package}," in error["hint"]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
-def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...]) -> None:
+def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...], unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
-        args = [sys.executable, "-m", "hostprep", *words]
-        done = subprocess.run(args, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "hostprep", *words], stdout=full, stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered}, text=True, check=False,
+        )  # fmt: skip
     assert done.returncode == 1
     assert "could not be written: No space left" in done.stderr
     assert "bug" not in done.stderr

@@ -7,6 +7,7 @@ the kernel keeps for processes: of threads and programs that have ended only the
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -34,6 +35,19 @@ class WorkerStart:
         die_with_parent()
         if self.then is not None:
             self.then(worker)
+
+
+def look_for_killed(workers: Iterable[Any]) -> None:
+    """Raise, in torch's words, where one of a DataLoader's ``workers`` was killed.
+
+    Torch says so when it happens: not while workers are still started, not of those that it did not
+    fork itself, and in vain where what runs then catches all errors. It looks again only when a
+    batch has not come for five seconds, and there may be no time for that.
+    """
+    for worker in workers:
+        if worker.exitcode is not None and worker.exitcode < 0:
+            how = signal.strsignal(-worker.exitcode)
+            raise RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {how}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,9 @@ import dataclasses
 import itertools
 import math
 import os
-import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hostprep.errors import Inconclusive
@@ -77,13 +76,13 @@ class Batches:
 
     def take(self) -> Any:
         """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
-        batch = next(self._iterator, _NOTHING)
+        batch = self._next()
         so_far = self.came - self._epoch_began
         # One that gave nothing when it was iterated again is asked no more.
         if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
             self._epoch_began = self.came
             self._iterator = self._again()
-            batch = next(self._iterator, _NOTHING)
+            batch = self._next()
         if batch is _NOTHING:
             raise Inconclusive(
                 f"{self._description} ended after {self.came} batches, too few to take a rate.",
@@ -97,6 +96,14 @@ class Batches:
             self.sizes.append(self._size_of(batch))
         self._held = batch
         return batch
+
+    def _next(self) -> Any:
+        try:
+            return next(self._iterator, _NOTHING)
+        except RuntimeError:
+            # Of workers that are children of a forkserver, torch never hears what ended them.
+            processes.look_for_killed(getattr(self._iterator, "_workers", ()))
+            raise
 
     def _unstamped(self, stamped: Stamped) -> Any:
         made = self.made.setdefault(stamped.worker, [])
@@ -148,7 +155,7 @@ def time_loader(
     processes_of_workers = getattr(iterator, "_workers", [])
     workers = [worker.pid for worker in processes_of_workers]
     told("workers", pids=workers, seconds=time.perf_counter() - begin)
-    _look_for_killed(processes_of_workers)
+    processes.look_for_killed(processes_of_workers)
     threads = None
     if job.background:
         from prefetch_generator import BackgroundGenerator
@@ -175,7 +182,7 @@ def time_loader(
     while batches.came < discard and time.perf_counter() < deadline:
         if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
             break
-        _look_for_killed(processes_of_workers)
+        processes.look_for_killed(processes_of_workers)
         # Batches of texts or of boxes differ; what they take is to suffice for the largest.
         measured = max(measured, measure_batch(batches.take()))
     discarded = batches.came
@@ -261,19 +268,6 @@ def time_loader(
         )
     found["next"] = 0 if built.order is None else job.first + built.order.taken
     return found, (iterator, threads, built)
-
-
-def _look_for_killed(workers: Sequence[Any]) -> None:
-    """Raise, in torch's words, where a worker was killed.
-
-    Torch says so when it happens: not while workers are still started, and in vain where what runs
-    then catches all errors. It looks again only when a batch has not come for five seconds, and
-    there may be no time for that.
-    """
-    for worker in workers:
-        if worker.exitcode is not None and worker.exitcode < 0:
-            how = signal.strsignal(-worker.exitcode)
-            raise RuntimeError(f"DataLoader worker (pid {worker.pid}) is killed by signal: {how}.")
 
 
 def _hopeful(first_seconds: float, limit_seconds: float) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from hostprep.loading.child import processes
 from hostprep.loading.child.timing import time_loader
@@ -123,9 +124,10 @@ class Counted(Read):
 
 
 def held_by_a_worker(data: Any) -> int:
-    """Return the bytes that a worker is said to hold."""
+    """Return the bytes that a worker is said to hold that was forked; others hold all anew."""
+    forking = DataLoader(data, num_workers=1, multiprocessing_context="fork")
     found, keep = time_loader(
-        opened(data), job(2, batch_size=1, seconds=0.2, limit_seconds=60.0), silent
+        opened(data, forking), job(2, batch_size=1, seconds=0.2, limit_seconds=60.0), silent
     )
     del keep
     held: int = found["probe"]["worker_memory_bytes"]

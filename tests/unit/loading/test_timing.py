@@ -127,9 +127,20 @@ def test_a_killed_worker_is_noticed_though_torchs_word_of_it_was_lost() -> None:
         except (RuntimeError, ChildProcessError):
             pass
 
-    loader = DataLoader(Sleepy(), worker_init_fn=kill_the_first)
+    loader = DataLoader(
+        Sleepy(), num_workers=1, worker_init_fn=kill_the_first, multiprocessing_context="fork"
+    )
     with pytest.raises(RuntimeError, match="killed by signal"):  # torch by itself: "exited"
         time_loader(opened(Sleepy(), loader), job(2), told)
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_of_a_killed_worker_that_was_not_forked_it_is_known_what_ended_it(method: str) -> None:
+    loader = DataLoader(
+        Sleepy(), num_workers=1, worker_init_fn=kill_the_first, multiprocessing_context=method
+    )
+    with pytest.raises(RuntimeError, match="killed by signal: Killed"):
+        time_loader(opened(Sleepy(), loader), job(1, limit_seconds=60.0), silent)
 
 
 def test_few_rounds_count_as_batches_are_made_though_they_arrive_in_bursts() -> None:
