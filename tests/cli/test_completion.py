@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a ``hostprep`` on the PATH, and two data sets, of which one has a name for an attack."""
     command = tmp_path / "bin/hostprep"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m hostprep "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hostprep "$@"\n')
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
