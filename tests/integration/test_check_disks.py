@@ -21,7 +21,7 @@ def test_a_target_without_room_or_inodes_is_found_until_it_has_some(safe_dir: Pa
         pytest.skip(reason)
     with loops.loop_filesystem("ext4", 16 * MIB, safe_dir) as target:
         # The folder that is not there yet counts as its file system.
-        text = f"datasets:\n  - {{name: data, source: {safe_dir}, to: {target}/new}}\n"
+        text = f"datasets:\n  - {{name: data, source: {safe_dir}/data, to: {target}/new}}\n"
         spec = parse_spec(text.encode(), shown_path="hostprep.yml", path="/hostprep.yml")
 
         def look(code: str, subject: str = str(target)) -> Finding:

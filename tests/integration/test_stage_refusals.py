@@ -758,7 +758,7 @@ def test_a_state_directory_that_cannot_be_written_is_a_sentence(
 ) -> None:
     (safe_dir / "file").write_bytes(b"")
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "file/state"))
-    found = hostprep("stage", source, "--to", target, expect=1)
+    found = hostprep("stage", source, "--to", target, expect=2)
     assert "bug" not in (found["error"]["hint"] or "")
     assert "file/state" in found["error"]["message"]
 
