@@ -15,17 +15,11 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import list_batches
-from hostprep.staging.files import copying, transfer
+from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.directories import finish_directory
-from hostprep.staging.files.holding import (
-    FOLDER_NAME,
-    THIS_NAME,
-    holding,
-    is_unholdable,
-    reason_of,
-)
+from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
-from hostprep.staging.files.metadata import CopyStyle, copy_metadata
+from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.small import Unusual, copy_small
 from hostprep.staging.model import Entry, Verify
@@ -239,69 +233,31 @@ class Worker:
 
     # -- large files, in ranges
 
-    def _range(self, payload: tuple[str, tuple[Any, ...], int, int]) -> tuple[bytes, str | None]:
-        """Copy one range of a large file: (its digest, what went wrong)."""
-        directory, item, offset, length = payload
-        entry = Entry._make(item)
+    def _range(self, payload: tuple[str, Plain, int, int]) -> tuple[bytes, str | None]:
+        """Copy one range of a large file; see ``ranges.copy``."""
         assert self._target is not None
         if self._stopping:
             return b"", "stopped"
         try:
-            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
-            try:
-                with holding(FOLDER_NAME, directory):
-                    target_dir = self._target.fd(directory)
-                target = copying.open_range_target(entry, target_dir)
-                try:
-                    found = transfer.copy_range(
-                        source, target, offset, length, self._style, self._buffer
-                    )
-                    if self._job.drop_behind:
-                        os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
-                    return found, None
-                finally:
-                    os.close(target)
-            finally:
-                os.close(source)
+            return ranges.copy(*payload, self._source, self._target, self._style, self._buffer)
         except OSError as error:
             if error.errno in FATAL:
                 raise
             return b"", reason_of(error)
-        except transfer.Changed:
-            return b"", "changed"
-        except transfer.Differs:
-            return b"", "differs"
 
-    def _finish(self, payload: tuple[str, tuple[Any, ...], list[bytes]]) -> tuple[Any, ...]:
-        """End a large file: check the source, set the metadata, record.
+    def _finish(self, payload: tuple[str, Plain, list[bytes]]) -> tuple[Any, ...]:
+        """End a large file, and record it.
 
         Returns (digest sum, content, problem, 1 where its attributes were lost).
         """
         directory, item, digests = payload
-        entry = Entry._make(item)
         assert self._target is not None
-        target_dir = self._target.fd(directory)
-        content = None
+        entry, content = Entry._make(item), None
         if self._job.verify is not Verify.NONE:
             content = transfer.content_of(digests)
-        try:
-            source = copying.open_source(entry.name, self._source.fd(directory), self._style)
-            try:
-                st = os.fstat(source)
-                copying.check_unchanged(entry, st)
-                target = os.open(
-                    entry.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=target_dir
-                )
-                try:
-                    copy_metadata(st, source, target, self._style)
-                finally:
-                    os.close(target)
-            finally:
-                os.close(source)
-        except transfer.Changed:
-            return b"", None, "changed", 0
-        except OSError as error:
-            return b"", None, error.strerror or str(error), 0
+        problem = ranges.finish(directory, entry, self._source, self._target, self._style)
+        if problem is not None:
+            return b"", None, problem, 0
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         path = join(directory, entry.name)
         group = path if entry.nlink > 1 else ""
@@ -319,14 +275,8 @@ class Worker:
 
     def _discard(self, payload: tuple[str, str]) -> None:
         """Remove an unfinished file from the target."""
-        directory, name = payload
         assert self._target is not None
-        try:
-            with holding(THIS_NAME, join(directory, name)):
-                os.unlink(name, dir_fd=self._target.fd(directory))
-        except OSError as error:
-            if not (is_unholdable(error) or error.errno == errno.ENOENT):
-                raise
+        ranges.discard(*payload, self._target)
 
     def _directories(
         self, payload: list[tuple[str, tuple[Any, ...]]]

@@ -1,0 +1,87 @@
+"""A large file in pieces: ranges that several workers copy in any order, and its end."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.holding import FOLDER_NAME, THIS_NAME, holding, is_unholdable
+from hostprep.staging.files.metadata import CopyStyle, copy_metadata
+from hostprep.staging.model import Entry
+from hostprep.staging.tree import DirCache, Plain, join
+
+_FINISH_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def copy(
+    directory: str,
+    item: Plain,
+    offset: int,
+    length: int,
+    source_tree: DirCache,
+    target_tree: DirCache,
+    style: CopyStyle,
+    buffer: memoryview,
+) -> tuple[bytes, str | None]:
+    """Copy ``length`` bytes from ``offset`` on of the file ``item`` below ``directory``.
+
+    Returns their digest and what went wrong. Raises ``OSError``.
+    """
+    entry = Entry._make(item)
+    try:
+        source = copying.open_source(entry.name, source_tree.fd(directory), style)
+        try:
+            with holding(FOLDER_NAME, directory):
+                target_dir = target_tree.fd(directory)
+            target = copying.open_range_target(entry, target_dir)
+            try:
+                found = transfer.copy_range(source, target, offset, length, style, buffer)
+                if style.drop_behind:
+                    os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
+                return found, None
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+    except transfer.Changed:
+        return b"", "changed"
+    except transfer.Differs:
+        return b"", "differs"
+
+
+def finish(
+    directory: str, entry: Entry, source_tree: DirCache, target_tree: DirCache, style: CopyStyle
+) -> str | None:
+    """Set the metadata of a file whose ranges are all there; return what is wrong, None if nothing.
+
+    That is also that the source has changed meanwhile.
+    """
+    target_dir = target_tree.fd(directory)
+    try:
+        source = copying.open_source(entry.name, source_tree.fd(directory), style)
+        try:
+            st = os.fstat(source)
+            copying.check_unchanged(entry, st)
+            target = os.open(entry.name, _FINISH_FLAGS, dir_fd=target_dir)
+            try:
+                copy_metadata(st, source, target, style)
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+    except transfer.Changed:
+        return "changed"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def discard(directory: str, name: str, target_tree: DirCache) -> None:
+    """Remove a file that will not be finished, if it is there."""
+    try:
+        with holding(THIS_NAME, join(directory, name)):
+            os.unlink(name, dir_fd=target_tree.fd(directory))
+    except OSError as error:
+        if not (is_unholdable(error) or error.errno == errno.ENOENT):
+            raise
