@@ -10,7 +10,8 @@ _HEAD = """# Staging, side by side
 Whole commands against whole commands, the same data in the same run, in turn; medians. Every target
 is a fresh tmpfs. hostprep mounts its own volume, scans, plans, copies, hashes in flight, reads back
 (unless the row says otherwise), publishes and records within its time; the peers copy. Ratios
-compare runs on one machine within minutes; the seconds mean little elsewhere.
+compare runs on one machine within minutes; the seconds mean little elsewhere, and the ratios change
+with the processor too: each machine that was measured has its own tables.
 
 This page is written by the run: `make bench` (all of it, about an hour, as root), or
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
@@ -18,16 +19,19 @@ This page is written by the run: `make bench` (all of it, about an hour, as root
 
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
-    """Write the tables of all results to ``path``."""
-    parts = [_HEAD, _summary(results), _scale(results)]
-    parts += [_section(result) for result in results]
+    """Write the tables of all results to ``path``, those of a machine together."""
+    machines: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        machines.setdefault(result["machine"], []).append(result)
+    parts = [_HEAD]
+    for machine, found in sorted(machines.items(), key=lambda item: (-len(item[1]), item[0])):
+        parts += [f"## {machine[:1].upper()}{machine[1:]}\n", _summary(found), _scale(found)]
+        parts += [_section(result) for result in found]
     path.write_text("\n".join(part for part in parts if part))
 
 
 def _summary(results: list[dict[str, Any]]) -> str:
     lines = [
-        "## In short",
-        "",
         "| data and source | hostprep | best peer | ratio |",
         "|---|---|---|---|",
     ]
@@ -63,9 +67,9 @@ def _scale(results: list[dict[str, Any]]) -> str:
 
 def _section(result: dict[str, Any]) -> str:
     lines = [
-        f"## {result['title']}",
+        f"### {result['title']}",
         "",
-        f"{result['date']}, {result['machine']}; {_rounds(result)} rounds; memory before each run:"
+        f"{result['date']}; {_rounds(result)} rounds; memory before each run:"
         f" {result.get('memory', 'as the run before left it')}.",
         "",
         "| | seconds | times hostprep | CPU seconds | peak memory |",

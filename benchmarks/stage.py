@@ -1,7 +1,7 @@
 """``make bench``: the whole command ``hostprep stage`` against the whole commands of its peers.
 
 The same data in the same run, in turn, medians; every target is a fresh tmpfs. Needs root, and
-works in a mount namespace of its own. Results are kept in ``results.json``, scenario by scenario,
+works in a mount namespace of its own. Results are kept in ``results.json``, by scenario and machine,
 and ``README.md`` is written from them.
 """
 
@@ -185,13 +185,16 @@ def warm_up() -> None:
 
 
 def keep(result: dict[str, object]) -> None:
-    """Put a scenario's result in place of its earlier one and write the table again."""
+    """Put a scenario's result in place of this machine's earlier one; write the tables again."""
     path = HERE / "results.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
-    results[str(result["name"])] = result
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    results = json.loads(path.read_text()) if path.exists() else []
+    same = result["name"], result["machine"]
+    results = [other for other in results if (other["name"], other["machine"]) != same]
+    results.append(result)
     order = [scenario.name for scenario in SCENARIOS]
-    write_readme(HERE / "README.md", [results[name] for name in order if name in results])
+    results.sort(key=lambda other: (other["machine"], order.index(other["name"])))
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    write_readme(HERE / "README.md", results)
 
 
 # -- sources
