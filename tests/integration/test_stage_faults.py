@@ -629,6 +629,25 @@ def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
 
 
+def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
+    source: Path, safe_dir: Path
+) -> None:
+    """It would stay for ever, and the data set be called as its source is."""
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        (source / "class-1/images/003.bin").unlink()
+        fs.tell(Rule("/data/class-1/images", "readdir", errno.EIO))
+        told = hostprep("stage", source, "--to", fs.mount, expect=1)["error"]
+        assert "Input/output error (class-1/images on the target" in told["message"]
+        assert "bug" not in told["hint"]
+        fs.tell()
+        assert hostprep("stage", source, "--to", fs.mount)["deleted_files"] == 1
+        assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
 class Vandal(Silent):
     """An observer that changes a bit of a copy when it is first about to be read back.
 

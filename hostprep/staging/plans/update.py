@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from itertools import groupby
@@ -310,7 +311,11 @@ class _Tree:
         self._listed.add(directory)
         try:
             entries = list_directory(self._cache.fd(directory))
-        except OSError:
+        except OSError as error:
+            if not _says_absent(error):
+                # What is there would count as gone, and be forgotten without being removed.
+                path = f"{directory or '.'} on the target"
+                raise OSError(error.errno, error.strerror, path) from None
             return {}  # missing, or something else in its place: then nothing of ours is there
         self._there.update(join(directory, each[0]) for each in entries if stat.S_ISDIR(each[1]))
         return {entry[0]: Entry._make(entry) for entry in entries}
@@ -332,3 +337,10 @@ class _Tree:
     def close(self) -> None:
         if self._cache is not None:
             self._cache.close()
+
+
+def _says_absent(error: OSError) -> bool:
+    """Whether a directory of the target is not there, or closed to who is not root."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return os.geteuid() != 0
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
