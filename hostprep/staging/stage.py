@@ -265,9 +265,20 @@ class _Work:
             sync_file_system(self.parent_fd)
         self._check_mounted()
         self._save(record, "staged")
-        if not self.private.remove():
-            self.observer.note(moved_away(request.parent, self.private.name))
+        self._clean_up()
         return record, left
+
+    def _clean_up(self) -> None:
+        """Remove the private directory; by now all is published and on record, come what may."""
+        parent, name = self.plan.request.parent, self.private.name
+        try:
+            if not self.private.remove():
+                self.observer.note(moved_away(parent, name))
+        except OSError as error:
+            self.observer.note(
+                f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the"
+                " next run of the same command removes it"
+            )
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""

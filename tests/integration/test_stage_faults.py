@@ -648,6 +648,24 @@ def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
 
 
+def test_what_is_published_is_no_failure_where_only_its_clean_up_fails(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda _, message: notes.append(message))
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.target.private.remove_opened", refuse)
+        result = stage_while(source, target, lambda: None)
+    assert result.published
+    assert [f"{target}/.hostprep-data could not be removed" in each for each in notes] == [True]
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    assert os.listdir(target) == ["data"]
+
+
 class Vandal(Silent):
     """An observer that changes a bit of a copy when it is first about to be read back.
 
