@@ -648,6 +648,25 @@ def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
 
 
+def test_an_unfinished_run_is_kept_where_it_cannot_be_told_what_it_was_for(
+    source: Path, safe_dir: Path
+) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        fs.tell(Rule("/data", "rename", errno.EIO))
+        hostprep("stage", source, "--to", fs.mount, expect=1)
+        fs.tell(Rule("*/info.json", "read", errno.EIO))
+        told = hostprep("stage", source, "--to", fs.mount, expect=1)["error"]
+        assert "Input/output error" in told["message"] and "info.json" in told["message"]
+        assert "move" not in told["hint"] and "bug" not in told["hint"]
+        fs.tell()
+        found = hostprep("stage", source, "--to", fs.mount)
+        assert found["resumed_files"] == found["files"] - 1  # hard links are made anew
+        assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
 def test_what_is_published_is_no_failure_where_only_its_clean_up_fails(
     source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
