@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
@@ -646,6 +647,27 @@ def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
         fs.tell()
         assert hostprep("stage", source, "--to", fs.mount)["deleted_files"] == 1
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+def test_a_partial_update_forgets_nothing_that_it_cannot_look_at(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    rewrite(source / "class-1/images/003.bin", b"new")
+    real = os.lstat
+
+    def failing_at_one(path: Any, **options: Any) -> os.stat_result:
+        if path == "003.bin" and sys._getframe(1).f_code.co_name == "_keep_failed":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", failing_at_one)
+        with pytest.raises(HostprepError, match="Input/output error"):
+            stage_while(source, target, (source / "class-1/images/003.bin").unlink, partial=True)
+    assert (target / "data/class-1/images/003.bin").exists()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
 
 
 def test_an_unfinished_run_is_kept_where_it_cannot_be_told_what_it_was_for(

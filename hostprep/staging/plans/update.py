@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from itertools import groupby
@@ -25,7 +24,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan, count, group_links, keep,
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory, staged_mode
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent, staged_mode
 
 
 def plan_update(
@@ -312,7 +311,7 @@ class _Tree:
         try:
             entries = list_directory(self._cache.fd(directory))
         except OSError as error:
-            if not _says_absent(error):
+            if not says_absent(error):
                 # What is there would count as gone, and be forgotten without being removed.
                 path = f"{directory or '.'} on the target"
                 raise OSError(error.errno, error.strerror, path) from None
@@ -337,10 +336,3 @@ class _Tree:
     def close(self) -> None:
         if self._cache is not None:
             self._cache.close()
-
-
-def _says_absent(error: OSError) -> bool:
-    """Whether a directory of the target is not there, or closed to who is not root."""
-    if error.errno in (errno.EACCES, errno.EPERM):
-        return os.geteuid() != 0
-    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
