@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import io
 import itertools
@@ -19,6 +20,16 @@ from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.system.python import pip_line
 
 _COLLECT_AFTER = 50_000
+# What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
+_OF_THE_HOST = {
+    *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO),
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.ENOLCK),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+}
+_GO_ON = (
+    "mend that (dmesg may say more), and run the same command again; HOSTPREP_DEBUG=1 shows where"
+)
 # The modules of what pyproject.toml has as dependencies, and of what Typer needs to start; and the
 # packages that have them.
 _PACKAGES = {
@@ -152,6 +163,7 @@ def run(argv: list[str]) -> int:
         unexpected = (
             unwritten()
             or _nowhere(error)
+            or _refused(error)
             or HostprepError(
                 f"unexpected {type(error).__name__}: {error}",
                 "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
@@ -189,6 +201,24 @@ def _nowhere(error: Exception) -> HostprepError | None:
             "change into another (cd /), and run the same command again",
         )
     return None
+
+
+def _refused(error: Exception) -> HostprepError | None:
+    """Return what to say where the host failed a step: its disk, its memory, one of its limits.
+
+    Such an error may come at any call; any other from the kernel is our own mistake.
+    """
+    if isinstance(error, MemoryError):
+        return HostprepError("memory ran out before the command was done.", _GO_ON)
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_HOST:
+        return None
+    where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+    hint = _GO_ON
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        hint = "allow more open files (ulimit -n), and run the same command again"
+    elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+        hint = "run it with sudo, or name a place that you may use"
+    return HostprepError(f"the host failed a step: {error.strerror}{where}.", hint)
 
 
 def _wants_json(argv: list[str]) -> bool:

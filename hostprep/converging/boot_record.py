@@ -21,7 +21,7 @@ from hostprep.system.files import (
     replace_file,
     write_atomically,
 )
-from hostprep.system.state import boot_dir, readable_state_dirs, state_dir
+from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
 
 _RECORD = "hostprep.boot-record/1"
@@ -172,8 +172,8 @@ def save_note(name: str, note: BootNote) -> None:
 
 
 def _record_files() -> Iterator[Path]:
-    for state in readable_state_dirs():
-        yield from sorted((state / _FOLDER).glob("[!.]*.json"))
+    files = (path for path in remembered(_FOLDER) if path.suffix == ".json")
+    return (path for path in files if not path.name.startswith("."))
 
 
 def _file(folder: Path, name: str) -> Path:

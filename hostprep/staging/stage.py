@@ -48,7 +48,7 @@ from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, sweep
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, entry_of
+from hostprep.staging.tree import DirCache, entry_of, says_absent
 from hostprep.system.files import remove_unwritten
 from hostprep.volumes.model import LiveVolume
 
@@ -213,9 +213,13 @@ class _Work:
         with DirCache(self.published_fd) as tree:
             for problem in copied.problems:
                 parent, _, name = problem.path.rpartition("/")
-                with suppress(OSError):
+                try:
                     here = entry_of(name, os.lstat(name, dir_fd=tree.fd(parent)))
-                    failed.setdefault(parent, {})[name] = here
+                except OSError as error:
+                    if says_absent(error):
+                        continue
+                    raise  # what stays would be forgotten
+                failed.setdefault(parent, {})[name] = here
         for parent, there in failed.items():
             known = manifest.records(parent, there)
             found = [known[name] for name in there if name in known and known[name].kind != "d"]
@@ -265,9 +269,20 @@ class _Work:
             sync_file_system(self.parent_fd)
         self._check_mounted()
         self._save(record, "staged")
-        if not self.private.remove():
-            self.observer.note(moved_away(request.parent, self.private.name))
+        self._clean_up()
         return record, left
+
+    def _clean_up(self) -> None:
+        """Remove the private directory; by now all is published and on record, come what may."""
+        parent, name = self.plan.request.parent, self.private.name
+        try:
+            if not self.private.remove():
+                self.observer.note(moved_away(parent, name))
+        except OSError as error:
+            self.observer.note(
+                f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the"
+                " next run of the same command removes it"
+            )
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""

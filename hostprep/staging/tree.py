@@ -7,6 +7,7 @@ that other people can write.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import OrderedDict
@@ -130,6 +131,13 @@ def join(directory: str, name: str) -> str:
 
 # The fields of an ``Entry`` as they travel between processes.
 Plain = tuple[str, int, int, int, int, int, int, int, int, int]
+
+
+def says_absent(error: OSError) -> bool:
+    """Whether what was to be looked at is not there, or closed to who is not root."""
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return os.geteuid() != 0
+    return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def rewind(descriptor: int) -> None:

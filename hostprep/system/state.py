@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from hostprep.errors import HostprepError, UsageError
@@ -108,10 +110,30 @@ def readable_state_dirs() -> tuple[Path, ...]:
         except (FileNotFoundError, NotADirectoryError):
             continue  # nothing was ever remembered there
         except OSError as error:
-            raise HostprepError(
-                f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was"
-                " changed.",
-                "run it as the user whose records they are; or name another directory for records"
-                " of your own: HOSTPREP_STATE_DIR=DIR",
-            ) from None
+            raise _unreadable(directory, error) from None
     return directories
+
+
+def remembered(folder: str) -> Iterator[Path]:
+    """Yield what is in ``folder`` of each state directory, by name.
+
+    Raises ``HostprepError`` where it cannot be listed, for the same reason; a glob would be empty.
+    """
+    for state in readable_state_dirs():
+        try:
+            names = os.listdir(state / folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise _unreadable(state / folder, error) from None
+        yield from (state / folder / name for name in sorted(names))
+
+
+def _unreadable(directory: Path, error: OSError) -> HostprepError:
+    hint = "mend that and run the same command again (dmesg may say more)"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = "run it as the user whose records they are"
+    return HostprepError(
+        f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was changed.",
+        f"{hint}; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR",
+    )

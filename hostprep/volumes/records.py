@@ -16,7 +16,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.files import write_atomically
-from hostprep.system.state import readable_state_dirs, state_dir
+from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
 
 _SCHEMA = "hostprep.volume-record/1"
@@ -147,8 +147,7 @@ def requester() -> str:
 
 
 def _record_files() -> Iterator[Path]:
-    for directory in readable_state_dirs():
-        yield from sorted((directory / _FOLDER).glob("*.json"))
+    return (path for path in remembered(_FOLDER) if path.suffix == ".json")
 
 
 def _load(file: Path) -> VolumeRecord | None:

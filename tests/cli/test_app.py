@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -284,3 +285,37 @@ def test_an_interruption_after_the_document_adds_no_other(
     assert said.err == "hostprep: interrupted.\n"
     assert run(["unstage", "nothing", "--json"]) == 2  # the next run has one of its own
     assert json.loads(capsys.readouterr().out)["ok"] is False
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "hint"),
+    [
+        (
+            OSError(errno.EIO, "Input/output error", "/mnt/x"),
+            "Input/output error (/mnt/x).",
+            "dmesg",
+        ),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory.", "dmesg"),
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files.", "ulimit -n"),
+        (OSError(errno.ESTALE, "Stale file handle", b"/mnt/\xff"), "handle (/mnt/", "dmesg"),
+        (MemoryError(), "memory ran out", "dmesg"),
+        (OSError(errno.EINVAL, "Invalid argument"), "unexpected OSError", "a bug in hostprep"),
+        (ValueError("x"), "unexpected ValueError", "a bug in hostprep"),
+    ],
+    ids=str,
+)
+def test_what_the_host_failed_is_not_called_a_bug(
+    error: Exception,
+    message: str,
+    hint: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def broken(**_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("hostprep.cli.app.app", broken)
+    assert run(["status", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)["error"]
+    assert message in said["message"] and hint in said["hint"]
+    assert ("bug" in said["hint"]) is ("unexpected" in said["message"])

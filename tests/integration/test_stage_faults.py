@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.model import StageRequest, StageResult
 from hostprep.staging.observer import Silent
@@ -627,6 +628,83 @@ def test_a_failing_target_publishes_nothing_and_the_next_run_completes(
         fs.tell()
         hostprep("stage", source, "--to", fs.mount)
         assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+def test_what_goes_is_not_forgotten_where_its_copy_cannot_be_looked_at(
+    source: Path, safe_dir: Path
+) -> None:
+    """It would stay for ever, and the data set be called as its source is."""
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        hostprep("stage", source, "--to", fs.mount)
+        (source / "class-1/images/003.bin").unlink()
+        fs.tell(Rule("/data/class-1/images", "readdir", errno.EIO))
+        told = hostprep("stage", source, "--to", fs.mount, expect=1)["error"]
+        assert "Input/output error (class-1/images on the target" in told["message"]
+        assert "bug" not in told["hint"]
+        fs.tell()
+        assert hostprep("stage", source, "--to", fs.mount)["deleted_files"] == 1
+        assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+def test_a_partial_update_forgets_nothing_that_it_cannot_look_at(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    rewrite(source / "class-1/images/003.bin", b"new")
+    real = os.lstat
+
+    def failing_at_one(path: Any, **options: Any) -> os.stat_result:
+        if path == "003.bin" and sys._getframe(1).f_code.co_name == "_keep_failed":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return real(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", failing_at_one)
+        with pytest.raises(HostprepError, match="Input/output error"):
+            stage_while(source, target, (source / "class-1/images/003.bin").unlink, partial=True)
+    assert (target / "data/class-1/images/003.bin").exists()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_an_unfinished_run_is_kept_where_it_cannot_be_told_what_it_was_for(
+    source: Path, safe_dir: Path
+) -> None:
+    if reason := failing.unavailable():
+        pytest.skip(reason)
+    (safe_dir / "behind").mkdir()
+    with failing_fs(safe_dir / "behind", where=safe_dir) as fs:
+        fs.tell(Rule("/data", "rename", errno.EIO))
+        hostprep("stage", source, "--to", fs.mount, expect=1)
+        fs.tell(Rule("*/info.json", "read", errno.EIO))
+        told = hostprep("stage", source, "--to", fs.mount, expect=1)["error"]
+        assert "Input/output error" in told["message"] and "info.json" in told["message"]
+        assert "move" not in told["hint"] and "bug" not in told["hint"]
+        fs.tell()
+        found = hostprep("stage", source, "--to", fs.mount)
+        assert found["resumed_files"] == found["files"] - 1  # hard links are made anew
+        assert differences(source, fs.mount / "data", owners=True, holes=False) == []
+
+
+def test_what_is_published_is_no_failure_where_only_its_clean_up_fails(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    notes: list[str] = []
+    monkeypatch.setattr(Silent, "note", lambda _, message: notes.append(message))
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.target.private.remove_opened", refuse)
+        result = stage_while(source, target, lambda: None)
+    assert result.published
+    assert [f"{target}/.hostprep-data could not be removed" in each for each in notes] == [True]
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    assert os.listdir(target) == ["data"]
 
 
 class Vandal(Silent):

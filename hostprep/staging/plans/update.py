@@ -24,7 +24,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan, count, group_links, keep,
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory, staged_mode
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent, staged_mode
 
 
 def plan_update(
@@ -310,7 +310,11 @@ class _Tree:
         self._listed.add(directory)
         try:
             entries = list_directory(self._cache.fd(directory))
-        except OSError:
+        except OSError as error:
+            if not says_absent(error):
+                # What is there would count as gone, and be forgotten without being removed.
+                path = f"{directory or '.'} on the target"
+                raise OSError(error.errno, error.strerror, path) from None
             return {}  # missing, or something else in its place: then nothing of ours is there
         self._there.update(join(directory, each[0]) for each in entries if stat.S_ISDIR(each[1]))
         return {entry[0]: Entry._make(entry) for entry in entries}

@@ -20,7 +20,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
-from hostprep.system.state import readable_state_dirs, state_dir
+from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
 
@@ -158,8 +158,7 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
 
 
 def _record_files() -> Iterator[Path]:
-    for state in readable_state_dirs():
-        yield from sorted((state / "datasets").glob(f"*/{_RECORD}"))
+    return (path / _RECORD for path in remembered("datasets") if path.is_dir())
 
 
 def _load(path: Path) -> Record | None:

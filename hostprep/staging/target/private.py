@@ -13,6 +13,7 @@ a killed run leaves can be told at every moment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -35,6 +36,7 @@ _INFO = "info.json"
 # exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
 # others can read there all of them can; what they cannot write holds nothing of theirs.
 _OTHERS_WRITE = 0o022
+_NO_ANSWER = {errno.EIO, errno.ESTALE, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +306,12 @@ def _info(descriptor: int) -> dict[str, str] | None:
         with open(os.open(_INFO, flags, dir_fd=descriptor)) as file:
             found = json.load(file)
             return found if isinstance(found, dict) else None
-    except (OSError, ValueError):
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in _NO_ANSWER:
+            error.filename = error.filename or _INFO  # which reading does not tell
+            raise  # of what may be a killed run's, nothing is to be emptied or moved away
         return None
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hostprep.converging.boot_record import all_boot_records
 from hostprep.errors import HostprepError, UsageError
+from hostprep.staging.record import records as datasets
 from hostprep.system.state import (
     SYSTEM_STATE_DIR,
     boot_dir,
@@ -17,6 +21,7 @@ from hostprep.system.state import (
     state_dir,
 )
 from hostprep.system.systemd import unit_dir
+from hostprep.volumes import records as volumes
 
 
 @pytest.mark.parametrize("variable", ["HOSTPREP_STATE_DIR", "XDG_STATE_HOME"])
@@ -36,6 +41,26 @@ def test_records_of_somebody_else_are_an_error_and_not_nothing(
         os.seteuid(before)
     assert "Permission denied; nothing was changed" in caught.value.message
     assert "HOSTPREP_STATE_DIR=DIR" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("folder", ["datasets", "volumes", "boot"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_folder_of_records_that_cannot_be_listed_is_an_error_and_not_empty(
+    folder: str, number: int, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_state / "state" / folder).mkdir(parents=True)
+    listed = os.listdir
+
+    def failing(path: Any) -> list[str]:
+        if os.fspath(path) == str(own_state / "state" / folder):
+            raise OSError(number, os.strerror(number), str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", failing)
+    with pytest.raises(HostprepError) as caught:
+        for everything in (datasets.all_records, volumes.all_records, all_boot_records):
+            everything()
+    assert f"{folder} cannot be read: {os.strerror(number)}; nothing" in caught.value.message
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "/nonexistent"])
