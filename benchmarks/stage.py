@@ -1,8 +1,8 @@
 """``make bench``: the whole command ``hostprep stage`` against the whole commands of its peers.
 
 The same data in the same run, in turn, medians; every target is a fresh tmpfs. Needs root, and
-works in a mount namespace of its own. Results are kept in ``results.json``, by scenario and machine,
-and ``README.md`` is written from them.
+works in a mount namespace of its own. Results are kept in ``results.json``, by scenario and
+machine, and ``README.md`` is written from them.
 """
 
 from __future__ import annotations
