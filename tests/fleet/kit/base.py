@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-SUITE = "bookworm"
+SUITE = os.environ.get("HOSTPREP_TEST_SUITE", "bookworm")
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-venv", "python3-apt",
     "iproute2", "kmod", "fio",
@@ -29,6 +29,7 @@ ENABLED = ("systemd-networkd.service", "ssh.service")
 DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale")
 _RECIPE = (SUITE, PACKAGES, MASKED, ENABLED, DROPPED)
 
+_SCRIPTS = Path("/usr/share/debootstrap/scripts")
 _KILLED_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _OWN_MOUNTS = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 
@@ -86,9 +87,11 @@ def _make_base(root: Path) -> None:
     include = "--include=" + ",".join(PACKAGES)
     mirror = _mirror()
     assert mirror is not None, unavailable()
+    # One that is older than the suite has no script of its name; that of unstable fits all.
+    script = next(filter(Path.exists, (_SCRIPTS / SUITE, _SCRIPTS / "sid")))
     made = subprocess.run(
         [*_KILLED_WITH_US, *_OWN_MOUNTS,
-         "debootstrap", "--variant=minbase", include, SUITE, root, mirror],
+         "debootstrap", "--variant=minbase", include, SUITE, root, mirror, script],
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip
     if made.returncode:
@@ -103,12 +106,19 @@ def _make_base(root: Path) -> None:
 
 
 def _mirror() -> str | None:
-    """Return this machine's own mirror of Debian, as apt is configured here; None without one."""
+    """Return this machine's own mirror of Debian, as apt is configured here; None without one.
+
+    It is the one that has the suite, else any: a mirror has those that apt does not ask for, too.
+    """
     if shutil.which("apt-get") is None:
         return None
     asked = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
-         f"Codename: {SUITE}", "Component: main"],
+        ["apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI)",
+         "Created-By: Packages", "Origin: Debian", "Component: main"],
         capture_output=True, text=True,
     )  # fmt: skip
-    return next(iter(asked.stdout.split()), None)
+    known = [line.split() for line in asked.stdout.splitlines()]
+    # Security updates and the like are archives of their own, without the rest.
+    whole = [(name, uri) for name, uri in known if "-" not in name]
+    whole.sort(key=lambda each: each[0] != SUITE)
+    return next((uri.rstrip("/") for _, uri in whole), None)
