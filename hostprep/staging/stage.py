@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone
+from hostprep.staging.files.holding import NAME_REFUSALS
 from hostprep.staging.growing import make_volume
 from hostprep.staging.model import Entry, StageResult, Verify
 from hostprep.staging.naming import check_kept_names
@@ -216,7 +217,7 @@ class _Work:
                 try:
                     here = entry_of(name, os.lstat(name, dir_fd=tree.fd(parent)))
                 except OSError as error:
-                    if says_absent(error):
+                    if says_absent(error) or error.errno in NAME_REFUSALS:
                         continue
                     raise  # what stays would be forgotten
                 failed.setdefault(parent, {})[name] = here

@@ -16,7 +16,8 @@ HARD_LINKS = "hard links"
 OWNER = "its owner or mode"
 _THIS_SIZE = "a file of this size"
 
-_NAMES = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
+# What looking at, or making, an entry gives where the file system cannot hold its name.
+NAME_REFUSALS = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 _LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 # Holds on every file system that is still in use; NTFS and SMB also end no name with a dot.
 _PLAIN = re.compile(r"[ !#-)+-.0-9;=@-Z\[\]^-{}~]{0,99}[!#-)+,0-9;=@-Z\[\]^-{}~-]", re.ASCII)
@@ -36,9 +37,9 @@ def holding(what: str, path: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        refusals = (*_NAMES, *_LINKS) if what in (SYMLINKS, HARD_LINKS, OWNER) else _NAMES
+        links = _LINKS if what in (SYMLINKS, HARD_LINKS, OWNER) else ()
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, path.split("/")))
-        if error.errno not in refusals and not (path and nameless):
+        if error.errno not in (*NAME_REFUSALS, *links) and not (path and nameless):
             raise
         raise OSError(error.errno, f"{TARGET_CANNOT}{what}: {error.strerror}") from error
 
