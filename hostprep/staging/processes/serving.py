@@ -58,34 +58,48 @@ def _serve_inline(channel: Channel, worker: Worker) -> None:
 
 
 def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
+    """Answer tasks with a thread for each that is in hand: most data sets never need them all."""
     tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
+    idle = threading.Semaphore(0)
     sending = threading.Lock()
+    threads: list[threading.Thread] = []
+    most = len(workers)
 
     def loop(worker: Worker) -> None:
         while (task := tasks.get()) is not None:
             answer = _answer(worker, *task)
+            idle.release()  # before the answer, which may bring the next task at once
             try:
                 with sending:
                     channel.send(answer)
             except BrokenPipeError:
                 return
 
-    threads = []
-    for worker in workers:
-        thread = threading.Thread(target=loop, args=(worker,), daemon=True)
+    def start_another() -> None:
+        nonlocal most
+        if len(threads) == most:
+            return
+        thread = threading.Thread(target=loop, args=(workers[len(threads)],), daemon=True)
         try:
             thread.start()
         except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
-            break
-        threads.append(thread)
+            most = len(threads)
+        else:
+            threads.append(thread)
+
+    start_another()
     if not threads:
         _serve_inline(channel, workers[0])
         return
+    idle.release()
     while True:
         try:
-            tasks.put(marshal.loads(channel.receive()))
+            task = marshal.loads(channel.receive())
         except EOFError:
             break
+        if not idle.acquire(blocking=False):
+            start_another()
+        tasks.put(task)
     for _ in threads:
         tasks.put(None)
     for thread in threads:
