@@ -35,6 +35,16 @@ _CALLED_PLAINLY = (
     "what is named is called without arguments: name a function of your own that gives them, or an"
     " object of the module"
 )
+_GROUP = re.compile(r"[Dd]efault process group has not been initialized")
+_WITHOUT_GROUP = (
+    "it is opened in one process, without a group: DistributedSampler(data, num_replicas=N, rank=0)"
+    " needs none, and --ranks N says how many processes share this host"
+)
+_COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
+_WITHOUT_ARGUMENTS = (
+    "it is opened without a command line: name a function that needs none, in a module that reads"
+    " none when it is imported"
+)
 _DEFAULT_COLLATE = "/torch/utils/data/_utils/collate.py"
 _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
@@ -138,8 +148,10 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        hint = _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
-        return LoaderFailed(f"{what} could not be opened: {said}.", _where(event["trace"]) or hint)
+        hints = [_opening_cure(event["type"], said), _where(event["trace"])]
+        return LoaderFailed(
+            f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
+        )
     if workers and not _is_workers(event["message"]) and _PICKLE.search(said):
         return LoaderFailed(
             f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
@@ -207,6 +219,15 @@ def lost(what: str) -> LoaderFailed:
         f"the process of {what} closed the files that it had open, hostprep's too; it was killed.",
         "let its module leave open files that are not its own: no os.closerange, no os.dup2",
     )
+
+
+def _opening_cure(kind: str, said: str) -> str | None:
+    """Return what helps where a loader works in a training and not by itself."""
+    if kind == "SystemExit" and _COMMAND_LINE.search(said):
+        return _WITHOUT_ARGUMENTS
+    if _GROUP.search(said):
+        return _WITHOUT_GROUP
+    return _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
 
 
 def _essence(kind: str, text: str) -> str:

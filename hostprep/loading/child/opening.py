@@ -114,6 +114,7 @@ def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
 def _named(spec: str) -> Any:
     module_name, name = parts_of(spec)
     sys.path.insert(0, os.getcwd())  # as `python train.py` has it
+    sys.argv[0] = module_name  # argparse says whose arguments are missing
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -203,7 +203,17 @@ def test_of_a_worker_that_was_killed_the_signal_is_told() -> None:
 def test_what_ends_the_program_has_said_why() -> None:
     event = {"where": "open", "type": "SystemExit", "message": "2", "causes": [], "trace": ""}
     said = "usage: train.py [-h] --root ROOT\ntrain.py: error: arguments are required: --root\n"
-    assert "SystemExit: 2: train.py: error: arguments" in raised(event, "train:x", 0, said).message
+    error = raised(event, "train:x", 0, said)
+    assert "SystemExit: 2: train.py: error: arguments" in error.message
+    assert "without a command line" in (error.hint or "")
+
+
+def test_a_sampler_that_wants_a_process_group_can_do_without() -> None:
+    event = {"where": "open", "type": "ValueError", "causes": []}
+    event["message"] = "Default process group has not been initialized, please make sure to call it"
+    event["trace"] = '  File "/home/me/train.py", line 7, in make\n    DistributedSampler(data)\n'
+    hint = raised(event, "train:make", 0).hint or ""
+    assert "num_replicas=N, rank=0" in hint and hint.endswith("see /home/me/train.py:7")
 
 
 def test_what_wants_arguments_is_to_be_wrapped() -> None:
