@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.system.run import CommandFailed, run
+from hostprep.system.run import CommandFailed, Completed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
 from hostprep.volumes.fstab import FstabEntry, entries
@@ -25,7 +26,7 @@ _SCRATCH_PREFIX = "fstab-check-"
 # Both look at the targets of all lines: on a share whose server is gone they hang.
 _PATIENCE_SECONDS = 10.0
 _PROBLEM = re.compile(r"\s+\[E\] (.*)")
-_PARSE_ERROR = re.compile(r"parse error at line \d+")
+_PARSE_ERROR = re.compile(r"parse error at line (\d+)")
 
 
 def check_new_fstab(*, old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> None:
@@ -63,7 +64,7 @@ def _check(old: bytes, old_path: Path | None, new: bytes, new_path: Path) -> Non
 def _ask_both(
     old_path: Path | None, new_path: Path, scratch: Path, changed: set[str], present: set[str]
 ) -> None:
-    _ask_findmnt(old_path, new_path, changed)
+    _ask_findmnt(old_path, new_path, scratch, changed)
     generator = fstab_generator()
     if generator is not None:
         _ask_systemd(generator, old_path, new_path, scratch, changed, present)
@@ -93,9 +94,9 @@ def _own_entries(content: bytes) -> set[FstabEntry]:
     return {replace(each, line_number=0) for each in entries(content) if each.owner_id is not None}
 
 
-def _ask_findmnt(old_path: Path | None, new_path: Path, changed: set[str]) -> None:
-    before = Counter[str]() if old_path is None else _findmnt_problems(old_path, changed)
-    worse = _findmnt_problems(new_path, changed) - before
+def _ask_findmnt(old_path: Path | None, new_path: Path, scratch: Path, changed: set[str]) -> None:
+    before = Counter[str]() if old_path is None else _findmnt_problems(old_path, scratch, changed)
+    worse = _findmnt_problems(new_path, scratch, changed) - before
     if worse:
         raise Refused(
             f"findmnt --verify objects to the new fstab: {'; '.join(sorted(worse))}."
@@ -103,21 +104,22 @@ def _ask_findmnt(old_path: Path | None, new_path: Path, changed: set[str]) -> No
         )
 
 
-def _findmnt_problems(path: Path, targets: set[str]) -> Counter[str]:
+def _findmnt_problems(path: Path, scratch: Path, targets: set[str]) -> Counter[str]:
     """Return the errors about ``targets``, and the lines that libmount cannot parse.
 
     findmnt prints each target, then its problems, indented. That a target does not exist yet is no
     problem: mount(8) is not asked before the directory is made, and systemd makes it.
     """
-    # Necessary, not sufficient: it has nothing against size=banana.
-    done = run(
-        ["findmnt", "--verify", "--tab-file", path],
-        wanted_for="check fstab",
-        package="util-linux",
-        timeout_seconds=_PATIENCE_SECONDS,
-        ok=range(256),
-    )
-    problems = Counter("a line that it cannot parse" for _ in _PARSE_ERROR.findall(done.stderr))
+    try:
+        done, said = _verify(path), ""
+    except CommandFailed as error:
+        said = error.completed.stderr
+        if error.completed.returncode != -signal.SIGSEGV or not _PARSE_ERROR.search(said):
+            raise
+        # That of util-linux 2.41 names the lines that it cannot parse, and then dies of them.
+        done = _verify(_without_lines(path, _PARSE_ERROR.findall(said), scratch))
+    unparsed = _PARSE_ERROR.findall(said + done.stderr)
+    problems = Counter("a line that it cannot parse" for _ in unparsed)
     target = ""
     for line in done.stdout.splitlines():
         if not line.startswith(" "):
@@ -127,6 +129,25 @@ def _findmnt_problems(path: Path, targets: set[str]) -> Counter[str]:
                 continue
             problems[f"{target}: {match[1]}"] += 1
     return problems
+
+
+def _verify(path: Path) -> Completed:
+    # Necessary, not sufficient: it has nothing against size=banana.
+    return run(
+        ["findmnt", "--verify", "--tab-file", path],
+        wanted_for="check fstab",
+        package="util-linux",
+        timeout_seconds=_PATIENCE_SECONDS,
+        ok=range(256),
+    )
+
+
+def _without_lines(path: Path, numbers: list[str], scratch: Path) -> Path:
+    lines = path.read_bytes().split(b"\n")
+    kept = [b"" if str(number) in numbers else line for number, line in enumerate(lines, start=1)]
+    copy = scratch / "parsed.fstab"
+    copy.write_bytes(b"\n".join(kept))
+    return copy
 
 
 def _ask_systemd(

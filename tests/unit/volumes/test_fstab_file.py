@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -125,6 +126,32 @@ def test_findmnt_stops_what_libmount_cannot_parse(fstab: Path, line: bytes) -> N
     done = edit_or_refusal(fstab, line + b"\n")
     assert "cannot parse" in done
     assert fstab.read_bytes() == b"# mine\n"
+
+
+@pytest.fixture
+def dying_findmnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of util-linux 2.41: a line that it cannot parse is named, and then it dies of it."""
+    script = tmp_path / "bin/findmnt"
+    script.parent.mkdir()
+    script.write_text(
+        "#!/bin/bash\n"
+        f'said=$({shutil.which("findmnt")} "$@" 2>&1 >/dev/null)\n'
+        'case $said in *"parse error at"*) echo "$said" >&2; kill -SEGV $$;; esac\n'
+        f'exec {shutil.which("findmnt")} "$@"\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("dying_findmnt")
+def test_a_findmnt_that_dies_of_what_it_cannot_parse_is_asked_about_the_rest(fstab: Path) -> None:
+    ours, theirs = b"tmpfs /mnt/x tmpfs nofail,X-hostprep.id=x # note\n", b"a broken line\n"
+    fstab.write_bytes(theirs + ours)
+    assert edit_fstab(fstab, put) is True
+    assert fstab.read_bytes() == put(theirs + ours)
+    assert "cannot parse" in edit_or_refusal(fstab, ours.replace(b"/x", b"/y"))
+    assert edit_fstab(fstab, drop) is True
+    assert fstab.read_bytes() == theirs + ours
 
 
 @pytest.mark.skipif(systemd.fstab_generator() is None, reason="systemd is not installed")
