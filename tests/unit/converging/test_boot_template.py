@@ -55,7 +55,7 @@ def dump(units: Path, *records: BootRecord, command: tuple[str, ...]) -> str:
     done = subprocess.run(
         [*(NOBODY if os.geteuid() == 0 else ()), SYSTEMD, "--test", "--system",
          "--unit=multi-user.target", "--log-target=console"],
-        env={**os.environ, "SYSTEMD_UNIT_PATH": path},
+        env={**os.environ, "SYSTEMD_UNIT_PATH": path, "LC_ALL": "C"},  # its arrows in ASCII
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     return done.stdout + done.stderr
