@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from hostprep.staging.files import copying
+from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, new_buffer
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
@@ -79,6 +80,34 @@ def test_content_arrives_with_its_hash(size: int, pair: Pair) -> None:
     wanted = None if pair.style.verify is Verify.NONE else xxhash.xxh3_128_hexdigest(data)
     assert content == wanted
     assert pair.differ() == []
+
+
+@pytest.fixture
+def little_address_space() -> Iterator[None]:
+    """Leave this process 32 MiB to map, as ``ulimit -v`` would."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + 32 * MIB, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_cannot_be_mapped_is_read_back(
+    damaged: bool, pair: Pair, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (pair.source / "file").write_bytes(b"x" * (64 * MIB))
+    request.getfixturevalue("little_address_space")
+    if damaged and pair.style.verify is Verify.READBACK:
+        write = transfer._write_fully
+        monkeypatch.setattr(
+            transfer, "_write_fully", lambda to, data, at: write(to, bytes(len(data)), at)
+        )
+        with pytest.raises(transfer.Differs):
+            pair.copy("file")
+        return
+    pair.copy("file")
+    assert not pair.differ()
 
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o666, 0o755, 0o4755, 0o2711, 0o1777])
