@@ -1,4 +1,4 @@
-"""What bound a run of ``stage``: the processors, or the source against what it is known to give."""
+"""What bound a run of ``stage``: the processors, the source as far as is known, or the target."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.source.sampling import SAMPLED_BYTES
 from hostprep.system.state import readable_state_dirs
 from hostprep.units import format_rate
 
@@ -21,11 +22,17 @@ _BUSY = 0.8
 # Up to this mean size the probe's rate of whole small files is the ceiling, above it the
 # sequential one: the size at which seeking and streaming take an arm about the same time.
 _SMALL_FILE_BYTES = 1024 * 1024
+# Of what the source gave in a probe: from the first on it was the source that bound, and below the
+# second it was not.
+_REACHED, _FAR_OFF = 0.8, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``by`` is ``processors`` or ``source``; the ceiling is None where none is known."""
+    """``by`` is ``processors``, ``source``, ``target`` or, where it may be either, ``storage``.
+
+    The ceiling is the source's, None where none is known.
+    """
 
     by: str
     bytes_per_s: float
@@ -40,6 +47,10 @@ class Bound:
         busy = f"{self.busy_cores:.1f} of {self.cores} cores busy"
         if self.by == "processors":
             return f"bound by the processors: read {rate} with {busy}"
+        if self.by == "target":
+            return f"bound by the target: it took {rate}, and the source can give more; {busy}"
+        if self.by == "storage":
+            return f"bound by the source or the target: {rate} with {busy}"
         if self.ceiling_bytes_per_s is not None:
             ceiling = format_rate(self.ceiling_bytes_per_s)
             return (
@@ -61,7 +72,8 @@ def bound_of(result: StageResult, plan: StagePlan, cores: int) -> Bound | None:
     if busy >= _BUSY * min(cores, plan.reading.readers):
         return Bound("processors", rate, busy, cores, None, None)
     if plan.sample.is_warm:
-        return None  # neither: other programs took the processors
+        # Memory to memory it is neither: other programs took the processors.
+        return None if plan.in_ram else Bound("target", rate, busy, cores, None, None)
     ceiling, name = None, None
     found = _latest_probe(plan.storage)
     if found is not None:
@@ -71,7 +83,20 @@ def bound_of(result: StageResult, plan: StagePlan, cores: int) -> Bound | None:
         # Faster than the probe's cold reads: then memory answered, and it was no ceiling.
         if measured is not None and measured >= rate:
             ceiling, name = float(measured), str(found.get("id"))
-    return Bound("source", rate, busy, cores, ceiling, name)
+    by = "source" if plan.in_ram else _slower_side(rate, ceiling, result, plan)
+    return Bound(by, rate, busy, cores, ceiling, name)
+
+
+def _slower_side(rate: float, ceiling: float | None, result: StageResult, plan: StagePlan) -> str:
+    """Tell a disk or network target from the source, by what the source is known to give."""
+    if ceiling is not None and rate >= _REACHED * ceiling:
+        return "source"
+    # By the look at the source, a single reader of it would have been ahead of the copy.
+    files_per_s = result.copied_files / result.phases["copy"]
+    small = result.copied_bytes / max(1, result.copied_files) < SAMPLED_BYTES
+    if small and plan.sample.seconds is not None and files_per_s * plan.sample.seconds < 1:
+        return "target"
+    return "target" if ceiling is not None and rate < _FAR_OFF * ceiling else "storage"
 
 
 def _latest_probe(storage: PathStorage) -> dict[str, Any] | None:

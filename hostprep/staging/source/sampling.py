@@ -17,7 +17,7 @@ _ARM_FILES = 4
 _SECONDS = 0.25
 _SIDE_BY_SIDE = 8
 _SLOW_SECONDS = 0.003
-_READ_BYTES = 128 * 1024
+SAMPLED_BYTES = 128 * 1024
 
 _T = TypeVar("_T")
 
@@ -28,9 +28,9 @@ class Sample:
 
     ``cached_share`` is the share of sampled files whose first page was in the page cache, None
     where the file system does not tell; ``seconds`` the median time of opening a file and reading
-    its first 128 KiB, None where nothing could be read. ``parallel_gain`` is how many times sooner
-    8 files were read side by side than one after the other, None where that was not tried.
-    ``open_seconds`` is what opening alone took of ``seconds``.
+    its first ``SAMPLED_BYTES``, None where nothing could be read. ``parallel_gain`` is how many
+    times sooner 8 files were read side by side than one after the other, None where that was not
+    tried. ``open_seconds`` is what opening alone took of ``seconds``.
     """
 
     files: int
@@ -115,7 +115,7 @@ def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, floa
     opened = time.monotonic() - started
     try:
         hit = _is_cached(descriptor)
-        os.preadv(descriptor, [bytearray(_READ_BYTES)], 0)
+        os.preadv(descriptor, [bytearray(SAMPLED_BYTES)], 0)
         return hit, opened, time.monotonic() - started
     except OSError:
         return None
