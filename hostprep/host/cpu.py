@@ -7,6 +7,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import CpuQuota, read_cpu_quotas
+from hostprep.host.lists import parse_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
 
 def online_cpus(root: Path = Path("/")) -> frozenset[int]:
     """Return the numbers of the logical processors that are online, none where no file tells."""
-    return _ranges(_read(root / "sys/devices/system/cpu/online"))
+    return parse_list(_read(root / "sys/devices/system/cpu/online"))
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
@@ -88,14 +89,16 @@ def _listed(root: Path) -> frozenset[int]:
     for line in (_read(root / "proc/self/status") or "").splitlines():
         name, _, value = line.partition(":")
         if name == "Cpus_allowed_list":
-            return _ranges(value)
+            return parse_list(value)
     return frozenset()
 
 
 def _siblings(root: Path, number: int) -> frozenset[int]:
     """Return the logical processors that share a core with ``number``, itself included."""
     topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
-    return _ranges(_read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list"))
+    return parse_list(
+        _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")
+    )
 
 
 def _model(root: Path) -> str | None:
@@ -104,16 +107,6 @@ def _model(root: Path) -> str | None:
         if name.strip() == "model name":
             return value.strip() or None
     return None
-
-
-def _ranges(text: str | None) -> frozenset[int]:
-    """Parse the kernel's list format, ``0-3,8``."""
-    numbers: set[int] = set()
-    for part in (text or "").strip().split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            numbers.update(range(int(first), int(last or first) + 1))
-    return frozenset(numbers)
 
 
 def _read(path: Path) -> str | None:

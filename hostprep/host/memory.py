@@ -1,4 +1,4 @@
-"""How much memory there is and how much may still be used: the machine's, and the cgroup's."""
+"""How much memory there is and how much may be used: the machine's, its nodes', the cgroup's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import MemoryLimit, read_memory_limits
+from hostprep.host.nodes import NodeLimit, read_node_limit
 from hostprep.units import KIB
 
 
@@ -27,12 +28,13 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What this process may use of the machine's memory, cgroup limits included.
+    """What this process may use of the machine's memory, limits of cgroups and nodes included.
 
-    ``ram_bytes`` is the smaller of the RAM and the tightest cgroup limit: what a percentage of "the
-    RAM" refers to. ``available_bytes`` is what may still be taken, and ``available_from`` names the
-    figure that bound it: ``MemAvailable`` or the cgroup's folder. ``machine`` is the same of the
-    machine as a whole, None where no cgroup limits this process.
+    ``ram_bytes`` is the smallest of the RAM, the tightest cgroup limit and the memory nodes that
+    the process is held to: what a percentage of "the RAM" refers to. ``available_bytes`` is what
+    may still be taken, and ``available_from`` names the figure that bound it: ``MemAvailable``, the
+    cgroup's folder or the nodes. ``machine`` is the same of the machine as a whole, None where
+    nothing limits this process.
     """
 
     ram_bytes: int
@@ -63,18 +65,27 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
     )
 
 
-def headroom(memory: MemoryFacts, limits: tuple[MemoryLimit, ...]) -> Headroom:
-    """Combine the machine's memory with every cgroup limit that this process is under."""
+def headroom(
+    memory: MemoryFacts, limits: tuple[MemoryLimit, ...], nodes: NodeLimit | None = None
+) -> Headroom:
+    """Combine the machine's memory with all limits that this process is under."""
     swap_active = memory.swap_total_bytes > 0
     machine = Headroom(memory.total_bytes, memory.available_bytes, "MemAvailable", swap_active)
-    if not limits:
+    found = [
+        (limit.limit_bytes, limit.remaining_bytes, f"the memory limit of cgroup {limit.group}")
+        for limit in limits
+    ]
+    if nodes is not None:
+        remaining = int(nodes.available_share * memory.available_bytes)
+        found.append((nodes.total_bytes, remaining, nodes.words))
+    if not found:
         return machine
     available, bound_by = memory.available_bytes, "MemAvailable"
-    for limit in limits:
-        if limit.remaining_bytes < available:
-            available, bound_by = limit.remaining_bytes, f"the memory limit of cgroup {limit.group}"
+    for _, remaining, words in found:
+        if remaining < available:
+            available, bound_by = remaining, words
     return Headroom(
-        ram_bytes=min([memory.total_bytes, *(limit.limit_bytes for limit in limits)]),
+        ram_bytes=min([memory.total_bytes, *(limit for limit, _, _ in found)]),
         available_bytes=available,
         available_from=bound_by,
         swap_active=swap_active,
@@ -84,9 +95,9 @@ def headroom(memory: MemoryFacts, limits: tuple[MemoryLimit, ...]) -> Headroom:
 
 def read_headroom(root: Path = Path("/")) -> Headroom:
     """Read what this process may still use of the memory, below ``root``."""
-    return headroom(read_memory(root), read_memory_limits(root))
+    return headroom(read_memory(root), read_memory_limits(root), read_node_limit(root))
 
 
 def ram_for_percent(root: Path = Path("/")) -> int:
-    """Return the bytes that ``50%`` is half of: the RAM or the cgroup's limit, if smaller."""
+    """Return the bytes that ``50%`` is half of: the RAM or what limits us, if smaller."""
     return read_headroom(root).ram_bytes

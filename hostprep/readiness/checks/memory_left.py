@@ -57,6 +57,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
         if "cgroup" in room.available_from:
             hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=)"
+        elif "node" in room.available_from:
+            hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
         remedy = Remedy(commands, hint)
     yield Finding(
         status,
@@ -92,8 +94,9 @@ CHECK = Check(
     page="""\
 What the kernel says can be taken without swapping (MemAvailable), minus what hostprep's volumes may
 still come to take: the room that they have and do not use, and about 1 KiB for each inode that is
-not used yet. Or what the limit of this process's cgroup leaves, if that is less: what fills a
-volume is charged to who fills it, not to a job that reads it, so of the limit nothing is promised.
+not used yet. Or what the limit of this process's cgroup leaves, or the memory nodes (NUMA) that it
+is held to by a cpuset or `numactl --membind`, if that is less: what fills a volume is charged to
+who fills it, not to a job that reads it, so of the limit nothing is promised.
 (`hostprep stage` from within a cgroup sees for itself that the copy fits into the limit.)
 
 **FAIL** the volumes alone would exceed the memory: when they fill, the kernel kills processes, and

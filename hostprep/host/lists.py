@@ -1,0 +1,26 @@
+"""The kernel's lists of numbers, ``0-3,8`` (bitmap_parselist): of processors and memory nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def parse_list(text: str | None) -> frozenset[int]:
+    """Return the numbers of a list; none of None and of what is no list."""
+    numbers: set[int] = set()
+    for part in (text or "").strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit():
+            numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def format_list(numbers: Iterable[int]) -> str:
+    """Return the numbers as the kernel lists them."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in spans)

@@ -1,0 +1,95 @@
+"""The memory nodes (NUMA) of the machine, one for each socket or so, and who may use which.
+
+What a process writes into a tmpfs is taken from the nodes that the process may use. Where these are
+full the kernel kills, however much memory the other nodes have (oom_kill, CONSTRAINT_CPUSET and
+CONSTRAINT_MEMORY_POLICY).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hostprep.dataclass import dataclass
+from hostprep.host.lists import format_list, parse_list
+from hostprep.units import KIB
+
+_NODES = "sys/devices/system/node"
+# What of a node's memory is free, or given back before the kernel refuses.
+_AVAILABLE = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
+# mpol_to_str in the kernel: of all policies this one alone does not fall back on other nodes.
+_BOUND = re.compile(r"bind[^: ]*:(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLimit:
+    """Some of the memory nodes, to which this process is held.
+
+    ``nodes`` is a list in the kernel's form, ``total_bytes`` their memory. ``available_share`` is
+    their part of what may be taken of the machine without swapping: for a node alone the kernel
+    makes no estimate.
+    """
+
+    nodes: str
+    total_bytes: int
+    available_share: float
+
+    @property
+    def words(self) -> str:
+        """Return what is looked at, as ``MemAvailable`` is for the machine."""
+        plural = "s" if not self.nodes.isdigit() else ""
+        return f"memory node{plural} {self.nodes}, to which this process is held"
+
+
+def read_node_limit(root: Path = Path("/")) -> NodeLimit | None:
+    """Return the nodes that this process may use, None where these are all that have memory."""
+    having = parse_list(_read(root / _NODES / "has_memory"))
+    if len(having) < 2:
+        return None
+    allowed = having
+    for nodes in (_cpuset(root), _policy(root)):
+        allowed = (allowed & nodes) or allowed
+    if allowed == having:
+        return None
+    sizes = {node: _sizes(root, node) for node in having}
+    available = {node: sum(sizes[node].get(name, 0) for name in _AVAILABLE) for node in having}
+    return NodeLimit(
+        format_list(allowed),
+        sum(sizes[node].get("MemTotal", 0) for node in allowed),
+        sum(available[node] for node in allowed) / max(1, sum(available.values())),
+    )
+
+
+def _cpuset(root: Path) -> frozenset[int]:
+    for line in (_read(root / "proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Mems_allowed_list":
+            return parse_list(value)
+    return frozenset()
+
+
+def _policy(root: Path) -> frozenset[int]:
+    """Return the nodes of ``numactl --membind``, which children inherit; none without it."""
+    try:
+        with (root / "proc/self/numa_maps").open() as maps:
+            first = maps.readline()
+    except OSError:
+        return frozenset()
+    found = _BOUND.match(first.partition(" ")[2])
+    return parse_list(found[1]) if found else frozenset()
+
+
+def _sizes(root: Path, node: int) -> dict[str, int]:
+    fields: dict[str, int] = {}
+    for line in (_read(root / _NODES / f"node{node}/meminfo") or "").splitlines():
+        words = line.split()  # Node 0 MemTotal:       24684096 kB
+        if len(words) >= 4 and words[3].isdigit():
+            fields[words[2].rstrip(":")] = int(words[3]) * (KIB if words[-1] == "kB" else 1)
+    return fields
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
