@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
     read_driver().module_version is not None,
     reason="this machine has a driver: its own answers would mix with the stand-in's",
 )
-CODES = ("HP050", "HP051", "HP052", "HP053", "HP054", "HP056", "HP057")
+CODES = ("HP050", "HP051", "HP052", "HP053", "HP054", "HP056", "HP057", "HP058")
 
 
 def check(folder: Path, told: str = "status", **answers: int) -> dict[tuple[str, str], str]:

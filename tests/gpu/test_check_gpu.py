@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-CODES = ("HP050", "HP051", "HP052", "HP053", "HP054", "HP055", "HP056", "HP057", "HP061", "HP065")
+CODES = tuple(f"HP0{number}" for number in (*range(50, 59), 61, 65))
 
 
 def test_the_gpu_is_seen_and_every_check_has_something_to_say() -> None:
