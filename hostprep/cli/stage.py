@@ -93,7 +93,9 @@ def stage(
     Run it again to update: files are replaced one by one, each whole. That needs room for what it
     copies beside what is there; where room is short, unstage first.
     """
+    from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.stage_run import stage_all
+    from hostprep.host.answering import wait_for_answers
     from hostprep.staging.model import StageRequest, Verify
     from hostprep.staging.source.opening import check_name, real_source
 
@@ -123,11 +125,12 @@ def stage(
     declared = _datasets_of_spec() if source is None else ()
     if name is not None and len(declared) > 1:
         raise UsageError("--name goes with one data set; the spec file names several.")
-    volume = "" if to is not None else os.path.abspath(at or _volume_of(declared))
-    parent = volume if to is None else os.path.realpath(to)
     found: list[tuple[str, str | None]] = [(each.source, each.name) for each in declared]
     if not found:
         found = [(os.getcwd() if source is None else source, None)]
+    wait_for_answers((*([] if to is None else [to]), *(path for path, _ in found)), tell_of_waiting)
+    volume = "" if to is not None else os.path.abspath(at or _volume_of(declared))
+    parent = volume if to is None else os.path.realpath(to)
     requests = []
     for path, spec_name in found:
         real = real_source(path)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from hostprep.staging.publishing.structure import finish_directories
 from hostprep.staging.source.opening import open_source
 from tests.kit import loops
 from tests.kit.compare import differences
+from tests.kit.failing_fs import Rule, failing_fs, unavailable
 from tests.kit.hostile import make_hostile
 
 FILES = 400
@@ -175,3 +178,29 @@ def test_one_reader_on_request(safe_dir: Path) -> None:
         stage(slow.mount, safe_dir / "target", "--gentle", "--name", "files")
         assert slow.stats().most_at_once <= 8  # the sample's look, before the one reader
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
+@pytest.mark.parametrize("silent", ["source", "target"])
+def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
+    silent: str, safe_dir: Path
+) -> None:
+    """The kernel lets such a call end by a signal that kills, and by no other."""
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
+        other = safe_dir / "other"
+        other.mkdir()
+        source, target = (fs.mount, other) if silent == "source" else (other, fs.mount)
+        fs.tell(Rule("*", "statfs", None, hang_seconds=60))
+        args = [sys.executable, "-m", "hostprep", "stage", str(source), "--to", str(target)]
+        with subprocess.Popen([*args, "--json"], stdout=-1, stderr=-1, text=True) as run:
+            assert run.stderr is not None
+            assert f"waiting for {fs.mount}, which has not" in run.stderr.readline()
+            run.send_signal(signal.SIGINT)
+            asked = time.monotonic()
+            assert run.wait(30) == 130
+            assert time.monotonic() - asked < 10
+            assert run.stdout is not None
+            assert json.loads(run.stdout.read())["error"]["code"] == "interrupted"
+        assert os.listdir(safe_dir / "data") == ["file"]

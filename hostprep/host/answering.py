@@ -1,0 +1,60 @@
+"""Waiting for paths on network file systems so that it is told, and that Ctrl-C ends it.
+
+A call on a mount whose server is gone waits for as long as that takes, in the kernel, which lets
+only signals through that kill: Python's Ctrl-C does not come to its turn. So a child waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable
+
+from hostprep.host.block import is_remote
+from hostprep.host.mounts import read_mounts
+from hostprep.system.bounded import ask_in_child
+
+# After how long it is said that a path does not answer, and how often again.
+_FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
+
+
+def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
+    """Return when all of ``paths`` have answered, if only with an error.
+
+    That is at once where no network file system is mounted. ``note`` is told who keeps us waiting.
+    """
+    # Where the path leads by symlinks is not looked at: that alone may hang.
+    if not any(map(is_remote, read_mounts())):
+        return
+    for path in paths:
+        with contextlib.suppress(ChildProcessError):  # then who opens it next finds out
+            ask_in_child(
+                lambda path=path: _touch(path),  # type: ignore[misc]
+                patience_seconds=math.inf,
+                on_wait=_Impatience(path, note).waited,
+            )
+
+
+def _touch(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.stat(path)
+        os.statvfs(path)  # what a network file system does not answer from its cache
+
+
+class _Impatience:
+    """Says now and then that a path does not answer."""
+
+    def __init__(self, path: str, note: Callable[[str], None]) -> None:
+        self._path, self._note = path, note
+        self._due_seconds = _FIRST_SECONDS
+
+    def waited(self, seconds: float) -> None:
+        """Be told how long it was waited so far."""
+        if seconds < self._due_seconds:
+            return
+        self._note(
+            f"waiting for {self._path}, which has not answered for {seconds:.0f} s: is its server"
+            " gone? `findmnt -T PATH` names it; Ctrl-C ends the waiting"
+        )
+        self._due_seconds = seconds + _AGAIN_SECONDS
