@@ -207,7 +207,8 @@ class Subject:
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
     ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
     DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
-    what of it only workers take.
+    what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
+    and ``own_iteration`` tells that this one goes through its batches in its own way.
     """
 
     kind: str
@@ -227,6 +228,8 @@ class Subject:
     batching: Batching = Batching.SIZE
     kept: tuple[str, ...] = ()
     kept_with_workers: tuple[str, ...] = ()
+    own_class: str | None = None
+    own_iteration: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,23 @@ from typing import Any
 from hostprep.loading.model import Batching
 
 
+# torch's own samplers, and what torchdata's StatefulDataLoader puts in their place.
+_PLAIN = ("torch.utils.data.sampler", "torchdata.stateful_dataloader.sampler")
+
+
+def plain_kind(sampler: Any) -> str | None:
+    """Return the name of a sampler's class where that is torch's own, else None."""
+    kind = type(sampler)
+    return kind.__name__ if kind.__module__ in _PLAIN else None
+
+
+def own_class(loader: Any) -> str | None:
+    """Return the name of a DataLoader's class where that is not torch's own."""
+    from torch.utils.data import DataLoader
+
+    return None if loader is None or type(loader) is DataLoader else type(loader).__name__
+
+
 def is_shuffled(loader: Any) -> bool:
     """Return whether a DataLoader draws samples in random order; where there is none, one would."""
     if loader is None:
@@ -29,9 +46,8 @@ def draws_plainly(loader: Any) -> bool:
 
     Any other sampler knows what the data set can be asked for: some of the indices, or names.
     """
-    from torch.utils.data import RandomSampler, SequentialSampler
-
-    return loader is None or type(inner_sampler(loader)) in (RandomSampler, SequentialSampler)
+    plain = ("RandomSampler", "SequentialSampler")
+    return loader is None or plain_kind(inner_sampler(loader)) in plain
 
 
 def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
@@ -74,13 +90,14 @@ def kept_with_workers(loader: Any) -> tuple[str, ...]:
 
 def _drawing(loader: Any) -> list[str]:
     """Return the words for how a DataLoader draws its samples."""
-    from torch.utils.data import IterableDataset, RandomSampler, SequentialSampler
+    from torch.utils.data import IterableDataset
 
     sampler = inner_sampler(loader)
+    kind = plain_kind(sampler)
     # A stream has its own order, and its DataLoader a sampler that says nothing.
-    if isinstance(loader.dataset, IterableDataset) or type(sampler) is SequentialSampler:
+    if isinstance(loader.dataset, IterableDataset) or kind == "SequentialSampler":
         return []
-    plain = type(sampler) is RandomSampler and not sampler.replacement
+    plain = kind == "RandomSampler" and not sampler.replacement
     if plain and sampler.data_source is loader.dataset and len(sampler) == len(loader.dataset):
         return ["shuffle=True"]
     return ["sampler=sampler"]

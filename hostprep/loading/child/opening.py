@@ -24,6 +24,8 @@ from hostprep.loading.child.given import (
     is_shuffled,
     kept_arguments,
     kept_with_workers,
+    own_class,
+    plain_kind,
 )
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
@@ -73,8 +75,13 @@ class Opened:
             return None
         if self.loader is not None:
             return _epoch(self.loader, self.batching)
-        length = _length(self.iterable if self.dataset is None else self.dataset)
-        if length is None and self.dataset is not None:
+        if self.dataset is None:
+            try:
+                return _length(self.iterable)
+            except Exception:  # nothing hangs on it, and Lightning's CombinedLoader wants iter()
+                return None
+        length = _length(self.dataset)
+        if length is None:
             raise UsageError(
                 f"{self.description} has no length, so nobody knows which samples it has.",
                 "give its DataLoader with a sampler, which does know, or add __len__",
@@ -153,8 +160,10 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     if isinstance(found, type) or (callable(found) and not is_source(found)):
         found = found()
     what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
-    several = isinstance(found, tuple | list) and any(
-        isinstance(one, DataLoader | Dataset) for one in found
+    # fastai's DataLoaders are no tuple, and have theirs under this name.
+    parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
+    several = isinstance(parts, tuple | list) and (
+        parts is not found or any(isinstance(one, DataLoader | Dataset) for one in parts)
     )
     # Splits by their names, whatever each is; a data set of samples has them by number.
     if several or (isinstance(found, Mapping) and found and 0 not in found):
@@ -202,12 +211,10 @@ def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
 
 
 def _batching(loader: Any) -> Batching:
-    from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
-
     if loader.batch_sampler is not None:
-        own = type(loader.batch_sampler) is not BatchSampler
-        return Batching.BATCH_SAMPLER if own else Batching.SIZE
-    if type(loader.sampler) in (RandomSampler, SequentialSampler):
+        plain = plain_kind(loader.batch_sampler) == "BatchSampler"
+        return Batching.SIZE if plain else Batching.BATCH_SAMPLER
+    if plain_kind(loader.sampler) in ("RandomSampler", "SequentialSampler"):
         return Batching.DATASET
     entry = next(iter(loader.sampler), None)  # of a stream it is None, whatever comes
     lists = isinstance(entry, list | range) or getattr(entry, "ndim", 0) == 1
@@ -220,6 +227,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     Raises ``Inconclusive`` where it is empty.
     """
     import torch
+    from torch.utils.data import DataLoader
 
     length = opened.length
     if length == 0 or opened.batches == 0:
@@ -247,6 +255,8 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         batching=opened.batching,
         kept=kept_arguments(loader, opened.batching),
         kept_with_workers=kept_with_workers(loader),
+        own_class=own_class(loader),
+        own_iteration=loader is not None and type(loader).__iter__ is not DataLoader.__iter__,
     )
 
 

@@ -111,7 +111,11 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         return chosen.workers, None, ""
     point = next((p for p in known.points if p.workers == current), None)
     allowed = min((bound.workers for bound in known.bounds), default=current)
-    if point is None or current > max(allowed, 0):
+    if current > max(allowed, 0):
+        return chosen.workers, current != chosen.workers, f"{current} now"
+    if point is None:
+        if not chosen.probes and current != chosen.workers:
+            return chosen.workers, None, f"{current} now, which there was no time to try"
         return chosen.workers, current != chosen.workers, f"{current} now"
     # The best that was measured is no word on what there was no time for.
     unneeded = None if known.untried else False
@@ -209,6 +213,11 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
+    if known.subject is not None and known.subject.own_iteration:
+        reasons.append(
+            f"{known.subject.own_class} goes through its batches in its own way: what it does beside"
+            " a DataLoader is not in these rates"
+        )
     reasons += _against_none(known, point)
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
@@ -253,13 +262,19 @@ def code(
         Batching.SAMPLER: "batch_size=None, sampler=sampler",
         Batching.DATASET: "batch_size=None",
     }
-    options = [batches[Batching.SIZE if subject is None else subject.batching]]
-    options += () if subject is None else subject.kept
+    # A class of somebody's own takes arguments of its own: only what changes is named of it.
+    foreign = None if subject is None else subject.own_class
+    options = []
+    if foreign is None:
+        options.append(batches[Batching.SIZE if subject is None else subject.batching])
+        options += () if subject is None else subject.kept
     options.append(f"num_workers={workers}")
     if workers:
         options.append(f"prefetch_factor={ahead}")
     options.append(f"pin_memory={pin}")
     if workers:
         options.append(f"persistent_workers={persistent}")
-        options += () if subject is None else subject.kept_with_workers
+        options += () if subject is None or foreign else subject.kept_with_workers
+    if foreign is not None:
+        return f"{foreign}(..., {', '.join(options)})"
     return f"DataLoader(dataset, {', '.join(options)})"

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -17,6 +18,7 @@ from hostprep.system.forking import NoProcess, fork
 
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 1024 * 1024
+_SHORTEST_PAUSE_SECONDS = 0.0002
 
 # Blocked by the parent while it forks, until the child has its own answers to them.
 FORK_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -139,15 +141,30 @@ class Child:
 
     def join(self, seconds: float) -> bool:
         """Wait for its end at most so long and return whether it came; answers are thrown away."""
+        deadline = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
-        while self.exit_code is None:
-            # Its end closes the pipe, whatever ends it.
-            if not poll.poll(seconds * 1000):
-                return False
+        # Its end closes the pipe, whatever ends it.
+        while self.exit_code is None and poll.poll(1000 * max(0.0, deadline - time.monotonic())):
             if not os.read(self._reader, _PIECE_BYTES):
-                self.exit_code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return True
+                return self._reap(deadline)
+        return self.exit_code is not None
+
+    def _reap(self, deadline: float) -> bool:
+        """Wait for the end of a child that has closed its pipe.
+
+        One that was killed still writes out what it has open: for ever, where the server is gone.
+        """
+        pause = _SHORTEST_PAUSE_SECONDS
+        while True:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self.exit_code = os.waitstatus_to_exitcode(status)
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
 
     def kill(self, signum: int) -> None:
         """Send it a signal, unless it has been waited for."""

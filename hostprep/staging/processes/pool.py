@@ -224,9 +224,12 @@ class Pool:
                 member.kill(signal.SIGUSR1)
             member.stop_sending()
         deadline = time.monotonic() + _STOP_SECONDS
+        late = [m for m in self._members if not m.join(max(0.0, deadline - time.monotonic()))]
+        for member in late:
+            member.kill(signal.SIGKILL)
+        deadline = time.monotonic() + _STOP_SECONDS
+        for member in late:
+            member.join(max(0.0, deadline - time.monotonic()))
         for member in self._members:
-            if not member.join(max(0.0, deadline - time.monotonic())):
-                member.kill(signal.SIGKILL)
-                member.join(_STOP_SECONDS)
             member.close()
         self._members.clear()

@@ -250,3 +250,64 @@ class DataModule:
 
     def train_dataloader(self) -> DataLoader[Any]:
         return shards()
+
+
+class Endless(DataLoader[Any]):
+    """A DataLoader of somebody's own, which takes its arguments in its own way."""
+
+    def __init__(self, dataset: Any, *, seed: int) -> None:
+        super().__init__(dataset, 8, shuffle=True, collate_fn=as_they_are, num_workers=2)
+        self.seed = seed
+
+    def __iter__(self) -> Any:
+        while True:
+            yield from super().__iter__()
+
+
+def endless() -> Endless:
+    return Endless(Plain(), seed=1)
+
+
+class Renamed(DataLoader[Any]):
+    """Another name, and else what torch has."""
+
+
+def renamed() -> Renamed:
+    return Renamed(Plain(), batch_size=8, num_workers=2)
+
+
+# As fastai's are: no tuple, but indexed, and with a length.
+class Loaders:
+    def __init__(self) -> None:
+        self.loaders = [batched(), by_lists()]
+
+    def __getitem__(self, index: int) -> DataLoader[Any]:
+        return self.loaders[index]
+
+    def __len__(self) -> int:
+        return len(self.loaders)
+
+
+def loaders() -> Loaders:
+    return Loaders()
+
+
+# As Lightning's CombinedLoader is.
+class Unstarted:
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([torch.zeros(4)])
+
+    def __len__(self) -> int:
+        raise RuntimeError("Please call `iter(loader)` first.")
+
+
+def unstarted() -> Unstarted:
+    return Unstarted()
+
+
+def as_torchdata_has_them() -> DataLoader[Any]:
+    """Return a loader with samplers of the kind that a StatefulDataLoader makes for itself."""
+    module = "torchdata.stateful_dataloader.sampler"
+    one_by_one = type("RandomSampler", (RandomSampler,), {"__module__": module})(Plain())
+    batches = type("BatchSampler", (BatchSampler,), {"__module__": module})
+    return DataLoader(one_by_one.data_source, batch_sampler=batches(one_by_one, 8, True))

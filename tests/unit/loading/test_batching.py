@@ -239,7 +239,31 @@ def test_the_order_is_drawn_whatever_the_default_device_is() -> None:
     assert sorted(order) == list(range(8))
 
 
-@pytest.mark.parametrize("name", ["splits", "by_stage"])
+@pytest.mark.parametrize(("name", "own_iteration"), [("endless", True), ("renamed", False)])
+def test_of_a_class_of_somebodys_own_only_what_changes_is_pasted(
+    name: str, own_iteration: bool
+) -> None:
+    found = describe(opened(name), thoroughly=False)
+    assert (found.own_class, found.own_iteration) == (name.capitalize(), own_iteration)
+    text = code(8, 4, 2, pin=False, persistent=True, subject=found)
+    assert text == (
+        f"{name.capitalize()}(..., num_workers=4, prefetch_factor=2, pin_memory=False,"
+        " persistent_workers=True)"
+    )
+
+
+def test_samplers_of_torchdata_are_as_plain_as_torchs() -> None:
+    of = opened("as_torchdata_has_them", 16)
+    assert (of.batching, of.batch_size) == (Batching.SIZE, 16)
+    assert describe(of, thoroughly=False).kept == ("shuffle=True", "drop_last=True")
+
+
+def test_an_iterable_may_have_a_length_that_raises() -> None:
+    of = opened("unstarted")
+    assert (of.kind, of.length) == ("iterable", None)
+
+
+@pytest.mark.parametrize("name", ["splits", "by_stage", "loaders"])
 def test_things_by_name_are_several_whatever_they_are(name: str) -> None:
     with pytest.raises(UsageError, match="holds several things"):
         opened(name)

@@ -23,11 +23,11 @@ def recommended(kind: str = "dataset", **host: Any) -> int | None:
     return reported(kind, **host).recommendation.num_workers
 
 
-def reported(kind: str = "dataset", **host: Any) -> Report:
+def reported(kind: str = "dataset", current_workers: int | None = None, **host: Any) -> Report:
     """Return the report on a loader that only waits, 10 ms a sample."""
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
-    measurer.subject = dataclasses.replace(subject(None), kind=kind)
+    measurer.subject = dataclasses.replace(subject(current_workers), kind=kind)
     run = Run(measurer, WISH, time.monotonic())
     run.cost = making.cost(
         seconds=0.01,
@@ -67,3 +67,15 @@ def test_what_suffices_for_all_workers_that_are_ever_asked_for_is_not_short() ->
 
     assert "descriptors_short" in short(600)
     assert "descriptors_short" not in short(1024)
+
+
+def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
+    found = reported(current_workers=4).recommendation
+    assert found.num_workers != 4 and not found.confirmed
+    assert found.change_needed is None
+    assert "4 now, which there was no time to try" in found.verdict
+
+
+def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:
+    found = reported(current_workers=12, shm_free_bytes=512, shm_size_bytes=512).recommendation
+    assert found.change_needed is True

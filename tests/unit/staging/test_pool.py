@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from hostprep.staging.processes.channel import Channel, Child
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Job, Worker
 
@@ -50,3 +54,25 @@ def test_tasks_that_wait_are_done_side_by_side(
             pool.submit("scan", [], answered.append)
         pool.run()
     assert sorted(answered) == sorted(3 * [*range(_THREADS)])
+
+
+def test_a_child_that_does_not_get_to_its_end_is_not_waited_for() -> None:
+    """As one that was killed, and has files open on a server that is gone."""
+
+    def main(channel: Channel) -> None:
+        for descriptor in map(int, os.listdir("/proc/self/fd")):
+            if descriptor > 2:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+        time.sleep(60)
+
+    child = Child(main, ())
+    try:
+        begun = time.monotonic()
+        assert not child.join(0.3)
+        assert time.monotonic() - begun < 5
+    finally:
+        child.kill(signal.SIGKILL)
+    assert child.join(10)
+    assert child.exit_code == -signal.SIGKILL
+    child.close()
