@@ -91,7 +91,14 @@ def sync_file_system(descriptor: int) -> None:
 
 
 def _explain(error: TaskFailed) -> HostprepError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno == errno.EDQUOT:
+        return HostprepError(
+            "the disk quota at the target is used up; nothing was published, and the copies so far"
+            " are kept.",
+            "have it raised (`quota -s` shows it, for a project `repquota -P`), or make room, and"
+            " run the same command again: it goes on with the copies",
+        )
+    if error.errno == errno.ENOSPC:
         return HostprepError(
             "the target is full; nothing was published, and the copies so far are kept.",
             "make room or give the volume a larger size and run the same command again: it goes on"

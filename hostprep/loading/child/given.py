@@ -9,7 +9,6 @@ from typing import Any
 
 from hostprep.loading.model import Batching
 
-
 # torch's own samplers, and what torchdata's StatefulDataLoader puts in their place.
 _PLAIN = ("torch.utils.data.sampler", "torchdata.stateful_dataloader.sampler")
 

@@ -215,8 +215,8 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     ]
     if known.subject is not None and known.subject.own_iteration:
         reasons.append(
-            f"{known.subject.own_class} goes through its batches in its own way: what it does beside"
-            " a DataLoader is not in these rates"
+            f"{known.subject.own_class} goes through its batches in its own way: what it does"
+            " beside a DataLoader is not in these rates"
         )
     reasons += _against_none(known, point)
     if persistent:
