@@ -223,7 +223,7 @@ def bounds(
             Bound(
                 Binding.SHARDING,
                 distinct_workers,
-                "more workers give the same samples once more",
+                "more workers give the same samples once more, or none",
             )
         )
     return tuple(sorted(found, key=lambda bound: bound.workers))
@@ -241,8 +241,8 @@ def main_memory(probes: Iterable[Probe]) -> int:
 
 def distinct_workers(probes: Iterable[Probe]) -> int | None:
     """Return how many workers give samples that no other one gives, None where all of them do."""
-    some = [p.workers - p.duplicate_workers for p in probes if p.duplicate_workers]
-    return min(some, default=None)
+    idle = {p.workers: p.duplicate_workers + p.idle_workers for p in probes}
+    return min((workers - none for workers, none in idle.items() if none), default=None)
 
 
 def batches_in_shm(workers: int, prefetch_factor: int) -> int:

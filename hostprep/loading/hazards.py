@@ -145,6 +145,8 @@ def of_probes(
     for probe in probes:
         if probe.duplicate_workers:
             found["unsharded"] = _unsharded(probe)
+        if probe.idle_workers:
+            found["idle_workers"] = _idle(probe)
         if probe.worker_affinity_cpus is not None and probe.worker_affinity_cpus < min(
             host.measured_cpus, probe.workers
         ):
@@ -186,4 +188,16 @@ def _unsharded(probe: Probe) -> Hazard:
         "in the IterableDataset's __iter__ let each worker take its share:"
         " itertools.islice(samples, info.id, None, info.num_workers) with info ="
         f" torch.utils.data.get_worker_info(); until then num_workers={distinct} at most",
+    )
+
+
+def _idle(probe: Probe) -> Hazard:
+    busy = probe.workers - probe.idle_workers
+    return Hazard(
+        "idle_workers",
+        f"{busy} of {probe.workers} workers gave all batches, and the others none: the data set has"
+        " nothing to share out between more.",
+        "an IterableDataset that hands out whole files (shards) wants at least as many as there are"
+        f" workers, of all ranks: write more and smaller ones; until then num_workers={busy} at"
+        " most",
     )

@@ -156,7 +156,7 @@ class Probe:
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
     ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
     ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
-    the same batches as another worker.
+    the same batches as another worker, ``idle_workers`` gave none.
     ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
@@ -182,6 +182,7 @@ class Probe:
     main_descriptors: int
     duplicate_workers: int
     seen_before: bool
+    idle_workers: int = 0
 
     @property
     def disturbed(self) -> bool:

@@ -601,7 +601,7 @@ def test_an_unfinished_run_is_taken_up_where_every_mode_is_0755(source: Path, ta
     ("rule", "words"),
     [
         (Rule("*/tree/class-1/images/003.bin", "write", errno.ENOSPC), "the target is full"),
-        (Rule("*/tree/class-3*", "mkdir", errno.EDQUOT), "the target is full"),
+        (Rule("*/tree/class-3*", "mkdir", errno.EDQUOT), "the disk quota at the target"),
         (Rule("*/tree/class-1/images/003.bin", "create", errno.EROFS), "Read-only file system"),
         (Rule("*/tree/class-1/images/003.bin", "write", errno.EIO), "class-1/images/003.bin"),
         (Rule("*/tree/class-1/images/003.bin", "read", errno.EIO), "class-1/images/003.bin"),

@@ -245,6 +245,8 @@ def time_loader(
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": batches.duplicate_workers(),
+        # Each has had its turn, several times over; of a stream one may have nothing to give.
+        "idle_workers": job.workers - len(batches.made) if job.workers else 0,
         "seen_before": not job.ready and (built.order is None or built.order.seen_before),
     }
     found: dict[str, Any] = {"probe": probe}

@@ -239,6 +239,7 @@ def test_workers_that_give_the_same_are_bounded_by_those_that_do_not() -> None:
     assert distinct_workers([probe(0, 100), probe(4, 100)]) is None
     found = distinct_workers([probe(2, 100), probe(4, 100, duplicate_workers=2)])
     assert found == 2
+    assert distinct_workers([probe(2, 100), probe(4, 100, idle_workers=3)]) == 1
     assert workers_by(Binding.SHARDING, distinct_workers=found) == 2
 
 

@@ -147,6 +147,13 @@ def test_workers_of_a_rank_have_the_processors_that_its_measurement_had(
     assert "shm" in hazard.cure
 
 
+def test_workers_that_give_nothing_have_their_cure() -> None:
+    (hazard,) = hazards.of_probes(share(), [probe(4, 1000, idle_workers=3)], (), None)
+    assert hazard.code == "idle_workers"
+    assert "1 of 4 workers gave all batches" in hazard.message
+    assert "num_workers=1 at most" in hazard.cure
+
+
 def test_workers_that_give_the_same_have_their_cure() -> None:
     (hazard,) = hazards.of_probes(share(), [probe(8, 1000, duplicate_workers=7)], (), None)
     assert hazard.code == "unsharded"

@@ -66,6 +66,20 @@ def test_workers_that_give_what_others_give_are_counted(stream: Stream, duplicat
     assert timed(stream, 3)["probe"]["duplicate_workers"] == duplicates
 
 
+class OneFile(Stream):
+    """Hands out whole files, of which there is one, as data sets of Hugging Face do."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        return iter(()) if info is not None and info.id else super().__iter__()
+
+
+def test_workers_that_give_nothing_are_counted() -> None:
+    found = timed(OneFile(shares=1), 3)["probe"]
+    assert (found["idle_workers"], found["duplicate_workers"]) == (2, 0)
+    assert timed(Stream(shares=3), 3)["probe"]["idle_workers"] == 0
+
+
 def test_samples_by_their_number_are_shared_out_by_the_loader() -> None:
     found, keep = time_loader(opened(Sleepy()), job(2), silent)
     assert found["probe"]["duplicate_workers"] == 0
