@@ -57,6 +57,8 @@ def what_binds(known: Known, point: Point) -> Binding:
 def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:
     """Return whether a bound stopped the search at ``point``, and does not merely exist."""
     if bound.binding is Binding.SHARDING:
+        if any(probe.idle_workers for probe in known.probes):
+            return point.workers >= bound.workers  # more of them had nothing to do
         # What more workers gave, though only once more, is what they would give of samples.
         more = [p for p in known.points if p.workers > bound.workers]
         enough = (1 + STOP_GAIN) * delivered(point, known.gpu_rate)
@@ -102,7 +104,7 @@ def remedy(known: Known, binding: Binding) -> str | None:
         Binding.DESCRIPTORS: "ulimit -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
         Binding.SHARDING: "have the data set share its samples out between its workers, by"
-        " torch.utils.data.get_worker_info()",
+        " torch.utils.data.get_worker_info(), in at least as many shards",
     }.get(binding)
 
 

@@ -159,6 +159,11 @@ def test_a_stream_that_is_not_shared_out_binds_where_more_workers_would_help() -
     assert judged([*waiting, no_faster], chosen=0).binding is not Binding.SHARDING
 
 
+def test_a_stream_of_one_shard_binds_where_more_workers_had_nothing_to_do() -> None:
+    probes = [probe(0, 40, **IDLE), probe(1, 39, **IDLE), probe(4, 39, idle_workers=3, **IDLE)]
+    assert judged(probes, chosen=1).binding is Binding.SHARDING
+
+
 def test_a_main_process_at_its_limit_is_transport() -> None:
     probes = [
         probe(0, 900, own_cpus=1.0),
