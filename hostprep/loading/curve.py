@@ -22,7 +22,8 @@ _NEARLY = 0.95
 class Curve:
     """Samples per second of one rank: ``alone`` without workers, ``worker`` for each, ``ceiling``.
 
-    ``ceiling_cpus`` tells that processors set the ceiling, and not the transport of batches.
+    ``ceiling_cpus`` tells that processors set the ceiling, and not the main process, which takes
+    batches in.
     """
 
     alone: float
@@ -65,8 +66,10 @@ def curve_of(cost: SampleCost, transport: Transport | None, capacity_cpus: float
     work_cpu = max(cost.cpu_seconds - cost.collate_cpu_seconds, 0.0)
     sent_cpu = cost.collate_cpu_seconds if transport is None else transport.cpu_seconds
     cpu_seconds = max(work_cpu + sent_cpu, 1e-9)
-    by_cpus = capacity_cpus / cpu_seconds
+    by_cpus = capacity_cpus / (cpu_seconds + cost.main_cpu_seconds)
     by_transport = math.inf if transport is None else transport.samples_per_s
+    if cost.main_seconds:  # before or after a batch has come, and meanwhile it takes no other
+        by_transport = 1 / (1 / by_transport + cost.main_seconds)
     busy_seconds = (cost.cpu_seconds - cost.collate_cpu_seconds) + sent_cpu
     # Under a quota of less than a processor a worker runs only that part of the time.
     worker_seconds = cost.waiting_seconds + busy_seconds / min(1.0, capacity_cpus)

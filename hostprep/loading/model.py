@@ -26,6 +26,7 @@ class Binding(StrEnum):
     LENGTH = "length"
     SHARDING = "sharding"
     PIPELINE = "pipeline"
+    MAIN_PROCESS = "main_process"
 
 
 class Batching(StrEnum):
@@ -101,7 +102,9 @@ class SampleCost:
     ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
     they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
     None where that is all of them. ``image_side`` is that of square images as large as those in a
-    batch, in pixels, None where there are none.
+    batch, in pixels, None where there are none. ``main_seconds`` and ``main_cpu_seconds`` are what
+    a DataLoader class of somebody's own does with a sample besides, in the main process, whatever
+    the workers: in ``seconds`` alone they are counted as well.
     """
 
     batch_size: int
@@ -116,6 +119,8 @@ class SampleCost:
     batch_p99_over_mean: float
     image_side: int | None = None
     shared_bytes: int | None = None
+    main_seconds: float = 0.0
+    main_cpu_seconds: float = 0.0
 
     @property
     def batch_bytes(self) -> int:
@@ -156,7 +161,8 @@ class Probe:
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
     ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
     ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
-    the same batches as another worker, ``idle_workers`` gave none.
+    the same batches as another worker, ``idle_workers`` gave none. ``own_way``: the
+    code with which the loader's own class goes through its batches had its part in it.
     ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
@@ -183,6 +189,7 @@ class Probe:
     duplicate_workers: int
     seen_before: bool
     idle_workers: int = 0
+    own_way: bool = False
 
     @property
     def disturbed(self) -> bool:
@@ -209,7 +216,8 @@ class Subject:
     ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
     DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
     what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
-    and ``own_iteration`` tells that this one goes through its batches in its own way.
+    and ``own_iteration`` tells that this one goes through its batches in its own way;
+    ``own_way_problem``, why what it does there could not be timed.
     """
 
     kind: str
@@ -231,6 +239,7 @@ class Subject:
     kept_with_workers: tuple[str, ...] = ()
     own_class: str | None = None
     own_iteration: bool = False
+    own_way_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from hostprep.loading.child import processes
-from hostprep.loading.child.building import Built, ProbeJob, TimedCollate
-
-if TYPE_CHECKING:
-    from hostprep.loading.child.timing import Batches
+from hostprep.loading.child.building import ProbeJob, TimedCollate
+from hostprep.loading.child.delivery import Delivery
+from hostprep.loading.child.starting import Started
 
 SLOW_BATCHES = 2  # fewer than this say little, and are all there is where a batch takes long
 # Of all the time there is: a first batch that takes more has to do for warming up.
@@ -19,9 +17,14 @@ _SLOW_START_SHARE = 0.2
 class Meter:
     """Tells what samples have taken since the meter was made."""
 
-    def __init__(self, collate: TimedCollate) -> None:
+    def __init__(self, collate: TimedCollate, delivery: Delivery | None = None) -> None:
+        """``delivery`` tells its part from that of the loader's own class, where that has one."""
         collate.seconds = collate.cpu_seconds = 0.0
         self._collate = collate
+        self._delivery = delivery
+        if delivery is not None:
+            delivery.seconds = delivery.cpu_seconds = 0.0
+        self._thread = time.thread_time()
         self._delay = processes.thread_delay_seconds()
         self._before = processes.usage(())
 
@@ -31,12 +34,21 @@ class Meter:
         delay = processes.thread_delay_seconds() - self._delay
         seconds = (after.at - self._before.at) / samples
         cpu_seconds = (after.own_cpu - self._before.own_cpu) / samples
+        main_seconds = main_cpu_seconds = 0.0
+        if self._delivery is not None:
+            main_seconds = max(0.0, seconds - self._delivery.seconds / samples)
+            thread = time.thread_time() - self._thread - self._delivery.cpu_seconds
+            main_cpu_seconds = min(cpu_seconds, thread / samples)
+            seconds -= main_seconds
+            cpu_seconds -= main_cpu_seconds
         return {
             "worker_seconds": seconds,
             "cpu_seconds": cpu_seconds,
             "waiting_seconds": max(0.0, seconds - cpu_seconds - delay / samples),
             "collate_seconds": self._collate.seconds / samples,
             "collate_cpu_seconds": self._collate.cpu_seconds / samples,
+            "main_seconds": main_seconds,
+            "main_cpu_seconds": main_cpu_seconds,
         }
 
 
@@ -50,9 +62,11 @@ def is_warm(came: int, elapsed: float, job: ProbeJob) -> bool:
 
 
 def on_one_thread(
-    batches: Batches, built: Built, collate: TimedCollate, job: ProbeJob, deadline: float
+    started: Started, collate: TimedCollate, job: ProbeJob, deadline: float
 ) -> dict[str, float]:
     """Return what a sample takes with torch on one thread, as workers have it.
+
+    What the main process does with it has more threads there, too, and is left out.
 
     With more threads torch is faster without workers, and burns processor time while its threads
     wait for each other, which workers would not. Threads of other libraries remain and count.
@@ -61,8 +75,8 @@ def on_one_thread(
     import torch
 
     torch.set_num_threads(1)
-    meter = Meter(collate)
-    before = batches.came
+    meter = Meter(collate, started.own_part)
+    batches, before, came_before = started.batches, started.batches.came, started.came
     begin = last = time.perf_counter()
     while True:
         batches.take()
@@ -72,4 +86,5 @@ def on_one_thread(
         if now + (now - last) > deadline:
             break
         last = now
-    return meter.each(built.samples(before, batches.came, batches.sizes))
+    spent = meter.each(started.built.samples(came_before, started.came, started.delivery.sizes))
+    return {name: spent[name] for name in spent if not name.startswith("main_")}

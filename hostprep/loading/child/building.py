@@ -7,11 +7,17 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.loading.child import processes
-from hostprep.loading.child.given import draws_plainly, inner_sampler, is_shuffled
+from hostprep.loading.child.delivery import StampingCollate
+from hostprep.loading.child.given import (
+    batch_sampler_of,
+    draws_plainly,
+    inner_sampler,
+    is_shuffled,
+)
 from hostprep.loading.child.opening import Opened
 from hostprep.loading.model import Batching
 
@@ -30,7 +36,8 @@ class ProbeJob:
     ``batch_size`` is None where batches have to be counted.
     ``seconds`` is how long the clock runs at least, ``limit_seconds`` when all must be over.
     ``ready`` hands out one prepared sample over and over; ``background`` puts prefetch_generator's
-    thread around the loader.
+    thread around the loader. ``own_way`` asks for the way in which a loader's own class goes
+    through its batches, where it has one.
     """
 
     workers: int
@@ -41,9 +48,17 @@ class ProbeJob:
     limit_seconds: float
     ready: bool = False
     background: bool = False
+    own_way: bool = True
 
 
-class UnseenIndices:
+class _Endless:
+    """An order without end; as long as a length can be, for a class that goes by that."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+
+class UnseenIndices(_Endless):
     """The order of samples: a fixed permutation, or their own order; endless, from ``first`` on."""
 
     def __init__(self, length: int, first: int, shuffled: bool) -> None:
@@ -81,7 +96,7 @@ class UnseenIndices:
             position = (position + _CHUNK) if position + _CHUNK < self.length else 0
 
 
-class UnseenEntries:
+class UnseenEntries(_Endless):
     """What the user's own sampler yields, endless, from the entry ``first`` on.
 
     Of entries that are ``lists`` of indices, ``sizes`` are how many these hold.
@@ -154,31 +169,6 @@ class TimedCollate:
         return batch
 
 
-class Stamped(NamedTuple):
-    """A batch as a worker hands it over: by whom, and when it was made (``time.perf_counter``)."""
-
-    worker: int
-    at: float
-    batch: Any
-
-
-class StampingCollate:
-    """A collate function in a worker that tells who made a batch, and when.
-
-    The clock of ``time.perf_counter`` is the same in all processes of a Linux machine.
-    """
-
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
-        self.collate = collate
-
-    def __call__(self, samples: Any) -> Stamped:
-        from torch.utils.data import get_worker_info
-
-        batch = self.collate(samples)
-        worker = get_worker_info()
-        return Stamped(0 if worker is None else worker.id, time.perf_counter(), batch)
-
-
 @dataclass(slots=True)
 class Built:
     """A DataLoader, the order of its samples, and the stopwatch in its collate function.
@@ -243,7 +233,7 @@ def _order(opened: Opened, first: int) -> UnseenIndices | UnseenEntries | None:
     if opened.kind == "stream":
         return None
     if opened.batching is Batching.BATCH_SAMPLER:
-        return UnseenEntries(theirs.batch_sampler, first, lists=True)
+        return UnseenEntries(batch_sampler_of(theirs), first, lists=True)
     if opened.batching is Batching.SAMPLER:
         return UnseenEntries(theirs.sampler, first, lists=True)
     if not draws_plainly(theirs):

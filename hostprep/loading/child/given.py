@@ -35,9 +35,19 @@ def is_shuffled(loader: Any) -> bool:
     return not isinstance(inner_sampler(loader), SequentialSampler)
 
 
+def batch_sampler_of(loader: Any) -> Any:
+    """Return what groups the samples, None where nothing does; one epoch of it.
+
+    timm's and Ultralytics' loaders repeat it without end, so that workers live on.
+    """
+    sampler = loader.batch_sampler
+    repeats = type(sampler).__name__ == "_RepeatSampler"
+    return getattr(sampler, "sampler", sampler) if repeats else sampler
+
+
 def inner_sampler(loader: Any) -> Any:
     """Return what draws the samples one by one, also where a batch sampler groups them."""
-    return getattr(loader.batch_sampler, "sampler", loader.sampler)
+    return getattr(batch_sampler_of(loader), "sampler", loader.sampler)
 
 
 def draws_plainly(loader: Any) -> bool:
@@ -61,7 +71,7 @@ def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
     words = []
     if batching in (Batching.SIZE, Batching.DATASET):
         words += _drawing(loader)
-    if batching is Batching.SIZE and loader.batch_sampler.drop_last:
+    if batching is Batching.SIZE and batch_sampler_of(loader).drop_last:
         words.append("drop_last=True")
     if loader.collate_fn not in (default_collate, default_convert):
         words.append("collate_fn=collate_fn")

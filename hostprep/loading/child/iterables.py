@@ -9,7 +9,8 @@ from hostprep.errors import Inconclusive
 from hostprep.loading.child.alone import SLOW_BATCHES
 from hostprep.loading.child.batches import count_samples
 from hostprep.loading.child.opening import Opened
-from hostprep.loading.child.timing import Batches, relative_error
+from hostprep.loading.child.starting import Batches
+from hostprep.loading.child.timing import relative_error
 from hostprep.units import format_count
 
 _WARM_UP = 4

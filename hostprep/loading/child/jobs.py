@@ -145,6 +145,7 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
         limit_seconds=job["limit_seconds"],
         ready=job["ready"],
         background=job["background"],
+        own_way=job["own_way"],
     )
     found, keep = time_loader(opened, probe, events.tell)
     events.tell("result", result={"subject": asdict(subject), **found})

@@ -20,6 +20,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.given import (
+    batch_sampler_of,
     inner_sampler,
     is_shuffled,
     kept_arguments,
@@ -27,6 +28,7 @@ from hostprep.loading.child.given import (
     own_class,
     plain_kind,
 )
+from hostprep.loading.child.own_way import has_own_way
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
@@ -92,7 +94,7 @@ class Opened:
     def batches(self) -> int | None:
         """Return the batches that an epoch has; None where nobody tells."""
         if self.batching is Batching.BATCH_SAMPLER:
-            return _length(self.loader.batch_sampler)
+            return _length(batch_sampler_of(self.loader))
         if self.batching is Batching.SAMPLER:
             return _length(self.loader.sampler)
         length = self.length
@@ -206,13 +208,13 @@ def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
         )
     size = batch_size
     if batching is Batching.SIZE:
-        size = batch_size or loader.batch_sampler.batch_size
+        size = batch_size or batch_sampler_of(loader).batch_size
     return Opened(loader.dataset, loader, None, loader.collate_fn, size, kind, what, batching)
 
 
 def _batching(loader: Any) -> Batching:
-    if loader.batch_sampler is not None:
-        plain = plain_kind(loader.batch_sampler) == "BatchSampler"
+    if (batch_sampler := batch_sampler_of(loader)) is not None:
+        plain = plain_kind(batch_sampler) == "BatchSampler"
         return Batching.SIZE if plain else Batching.BATCH_SAMPLER
     if plain_kind(loader.sampler) in ("RandomSampler", "SequentialSampler"):
         return Batching.DATASET
@@ -227,7 +229,6 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     Raises ``Inconclusive`` where it is empty.
     """
     import torch
-    from torch.utils.data import DataLoader
 
     length = opened.length
     if length == 0 or opened.batches == 0:
@@ -256,7 +257,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         kept=kept_arguments(loader, opened.batching),
         kept_with_workers=kept_with_workers(loader),
         own_class=own_class(loader),
-        own_iteration=loader is not None and type(loader).__iter__ is not DataLoader.__iter__,
+        own_iteration=has_own_way(loader),
     )
 
 

@@ -15,20 +15,20 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
-from hostprep.loading.child.batches import count_samples, fingerprint, measure_batch
-from hostprep.loading.child.building import ProbeJob, Stamped, build
+from hostprep.loading.child.batches import measure_batch
+from hostprep.loading.child.building import ProbeJob
 from hostprep.loading.child.images import image_side
 from hostprep.loading.child.opening import Opened
+from hostprep.loading.child.starting import Batches, Started, start
 from hostprep.loading.failures import TooSlow
 from hostprep.loading.model import SampleCost
 from hostprep.loading.rounds import (
-    LEAST_EPOCH_BATCHES,
     LEAST_ROUNDS,
     discarded_batches,
     least_batches,
@@ -36,106 +36,7 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
-_OPENING_BATCHES = 2  # of each worker: these tell whether it gives what another one gives
 _NOTHING = object()
-
-
-class Batches:
-    """Takes batches from a loader. ``made`` has, by worker, when each of its batches was made.
-
-    ``sizes`` are the samples in each batch, where ``size_of`` counts them.
-
-    As a training does, it holds a batch until the next one has come. That is room in shared memory
-    and, without workers, decides whether malloc gives the memory back to the kernel and takes it
-    anew for each batch, which halves the rate of samples that are as good as ready.
-    """
-
-    def __init__(
-        self,
-        iterator: Iterator[Any],
-        description: str,
-        *,
-        size_of: Callable[[Any], int] | None = None,
-        again: Callable[[], Iterator[Any]] | None = None,
-        shared_out: bool = True,
-    ) -> None:
-        """``again`` starts the next epoch. ``shared_out``: no two workers are given the same.
-
-        ``size_of`` tells how many samples a batch holds, where nothing else does.
-        """
-        self.came = 0
-        self.made: dict[int, list[float]] = {}
-        self.sizes: list[int] = []
-        self._size_of = size_of
-        self._held: Any = None
-        self._iterator = iterator
-        self._description = description
-        self._again = again
-        self._epoch_began = 0
-        self._openings: dict[int, list[int | None]] | None = None if shared_out else {}
-
-    def take(self) -> Any:
-        """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
-        batch = self._next()
-        so_far = self.came - self._epoch_began
-        # One that gave nothing when it was iterated again is asked no more.
-        if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
-            self._epoch_began = self.came
-            self._iterator = self._again()
-            batch = self._next()
-        if batch is _NOTHING:
-            raise Inconclusive(
-                f"{self._description} ended after {self.came} batches, too few to take a rate.",
-                "give a loader with more samples, or a smaller --batch-size; one that can be"
-                " iterated again",
-            )
-        self.came += 1
-        if isinstance(batch, Stamped):
-            batch = self._unstamped(batch)
-        if self._size_of is not None:
-            self.sizes.append(self._size_of(batch))
-        self._held = batch
-        return batch
-
-    def _next(self) -> Any:
-        try:
-            return next(self._iterator, _NOTHING)
-        except RuntimeError:
-            # Of workers that are children of a forkserver, torch never hears what ended them.
-            processes.look_for_killed(getattr(self._iterator, "_workers", ()))
-            raise
-
-    def _unstamped(self, stamped: Stamped) -> Any:
-        made = self.made.setdefault(stamped.worker, [])
-        made.append(stamped.at)
-        if self._openings is not None and len(made) <= _OPENING_BATCHES:
-            self._openings.setdefault(stamped.worker, []).append(fingerprint(stamped.batch))
-        return stamped.batch
-
-    def duplicate_workers(self) -> int:
-        """Return how many workers began with the same batches as another one.
-
-        Batches that are all alike, or cannot be looked into, tell nothing.
-        """
-        openings = [
-            tuple(some)
-            for some in (self._openings or {}).values()
-            if len(set(some)) == _OPENING_BATCHES and None not in some
-        ]
-        return len(openings) - len(set(openings))
-
-    def made_a_second(self, rounds: int) -> float:
-        """Return the batches a second that the workers made in their last ``rounds`` each.
-
-        Workers take turns, so all make as many: their number, over the mean time between two
-        batches of the same worker. What a worker waits for its turn is in it. Batches are made some
-        rounds before they are taken, so this is how it was then.
-        """
-        stamps = [made[-1 - rounds :] for made in self.made.values()]
-        between = [
-            later - earlier for some in stamps for earlier, later in itertools.pairwise(some)
-        ]
-        return len(stamps) / statistics.fmean(between)
 
 
 def time_loader(
@@ -146,35 +47,15 @@ def time_loader(
     ``told`` hears of the ``workers`` (their ``pids``, and the ``seconds`` until the last was
     started) and of the ``first_batch``. Raises ``Inconclusive`` where too few batches came in time.
     """
-    built = build(opened, job)
     others_before = processes.others_now()
-    begin = time.perf_counter()
-    iterator: Iterator[Any] = iter(built.loader)
+    started = start(opened, job, told)
+    built, batches, delivery = started.built, started.batches, started.delivery
+    begin, first_seconds = started.asked_at, started.first_seconds
     # Starting 64 workers takes seconds, and says nothing about the rate.
-    deadline = time.perf_counter() + job.limit_seconds
-    processes_of_workers = getattr(iterator, "_workers", [])
-    workers = [worker.pid for worker in processes_of_workers]
-    told("workers", pids=workers, seconds=time.perf_counter() - begin)
-    processes.look_for_killed(processes_of_workers)
-    threads = None
-    if job.background:
-        from prefetch_generator import BackgroundGenerator
-
-        threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
-    known = built.batch_size is not None or built.sizes is not None
-    batches = Batches(
-        iterator,
-        opened.description,
-        size_of=None if known else lambda batch: count_samples(batch)[0],
-        # Workers would have to be started again, which is no rate.
-        again=None if job.workers or job.background else lambda: iter(built.loader),
-        shared_out=opened.kind != "stream" or job.ready,
-    )
-    first = batches.take()
-    measured = measure_batch(first)
-    side = image_side(first)
-    del first
-    first_seconds = time.perf_counter() - begin
+    deadline = delivery.started_at + job.limit_seconds
+    workers = [worker.pid for worker in delivery.workers]
+    measured = measure_batch(delivery.last)
+    side = image_side(delivery.last)
     told("first_batch")
     if not job.workers:
         _hopeful(first_seconds, job.limit_seconds)
@@ -182,9 +63,10 @@ def time_loader(
     while batches.came < discard and time.perf_counter() < deadline:
         if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
             break
-        processes.look_for_killed(processes_of_workers)
+        processes.look_for_killed(delivery.workers)
+        batches.take()
         # Batches of texts or of boxes differ; what they take is to suffice for the largest.
-        measured = max(measured, measure_batch(batches.take()))
+        measured = max(measured, measure_batch(delivery.last))
     discarded = batches.came
     if discarded < discard and job.workers:
         # The first one also had to wait until the workers had begun.
@@ -201,18 +83,25 @@ def time_loader(
         # What a sample takes on one thread is timed last, and wants a batch at least.
         clock_deadline -= (time.perf_counter() - begin) / batches.came
     memory_before = processes.own_memory(workers[0]) if workers else None
-    meter = None if built.collate is None else Meter(built.collate)
+    meter = (
+        None
+        if built.collate is None
+        else Meter(built.collate, delivery if started.own_way else None)
+    )
     before = processes.usage(workers)
+    before_clock = _counts(started)
     marks = _clock(batches, job, clock_deadline)
     after = processes.usage(workers)
     memory = processes.own_memory(workers[0]) if workers else None
     seconds = marks[-1] - marks[0]
     timed = len(marks) - 1
-    samples = built.samples(discarded, discarded + timed, batches.sizes)
+    came, taken = (now - then for now, then in zip(_counts(started), before_clock, strict=True))
+    made = round(timed * came / taken)
+    samples = built.samples(before_clock[0], before_clock[0] + made, delivery.sizes)
     rate = samples / seconds
-    rounds = timed // max(1, job.workers)
+    rounds = made // max(1, job.workers)
     if rounds < LEAST_ROUNDS and job.workers:
-        rate = batches.made_a_second(rounds) * samples / timed
+        rate = delivery.made_a_second(rounds) * samples / made
     growth = None
     if memory is not None and memory_before is not None:
         growth = (memory - memory_before) / seconds
@@ -244,17 +133,18 @@ def time_loader(
         "worker_threads": threads_of_worker,
         "worker_affinity_cpus": affinity,
         "main_descriptors": processes.open_descriptors(),
-        "duplicate_workers": batches.duplicate_workers(),
+        "duplicate_workers": delivery.duplicate_workers(),
         # Each has had its turn, several times over; of a stream one may have nothing to give.
-        "idle_workers": job.workers - len(batches.made) if job.workers else 0,
+        "idle_workers": job.workers - len(delivery.made) if job.workers else 0,
+        "own_way": started.own_way,
         "seen_before": not job.ready and (built.order is None or built.order.seen_before),
     }
-    found: dict[str, Any] = {"probe": probe}
+    found: dict[str, Any] = {"probe": probe, "own_way_problem": started.problem}
     if meter is not None and built.collate is not None:
         spent = meter.each(samples)
         if time.perf_counter() + seconds / timed <= deadline:
-            spent = on_one_thread(batches, built, built.collate, job, deadline)
-        batch_size = max(1, round(samples / timed))
+            spent |= on_one_thread(started, built.collate, job, deadline)
+        batch_size = max(1, round(samples / made))
         size_bytes, shared_bytes, tensors = measured
         found["cost"] = dataclasses.asdict(
             SampleCost(
@@ -269,7 +159,12 @@ def time_loader(
             )
         )
     found["next"] = 0 if built.order is None else job.first + built.order.taken
-    return found, (iterator, threads, built)
+    return found, started
+
+
+def _counts(started: Started) -> tuple[int, int]:
+    """Return the batches that torch has given, and those that came of them."""
+    return started.came, started.batches.came
 
 
 def _hopeful(first_seconds: float, limit_seconds: float) -> None:

@@ -60,7 +60,8 @@ class Measurer:
     ``source`` is ``{"loader": ...}`` or ``{"files": ...}`` as ``opening.open_source`` takes it.
     The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
     on, None for all that this process may use. ``start_seconds`` is what each of several workers
-    took to start, once that was seen.
+    took to start, once that was seen. ``own_way`` is False once it was seen that the loader's
+    class has none in which it could be timed.
     """
 
     source: dict[str, Any]
@@ -76,6 +77,7 @@ class Measurer:
     start_seconds: float | None = None
     subject: Subject | None = None
     seen_before: bool = field(default=False)
+    own_way: bool = True
 
     def left(self) -> float:
         """Return the seconds left of the budget."""
@@ -107,7 +109,8 @@ class Measurer:
             found: dict[str, Any] = result["iterable"]
             return found
         cost = SampleCost(**result["cost"])
-        self._learn(cost.batch_size)
+        self._learn(cost.batch_size, result["own_way_problem"])
+        self.own_way = result["probe"]["own_way"]
         # Under a quota of less than one processor the rest of the time is no waiting for data.
         busy = cost.cpu_seconds / min(1.0, self._cpus_had())
         waiting = min(cost.waiting_seconds, max(0.0, cost.worker_seconds - busy))
@@ -115,7 +118,7 @@ class Measurer:
         seconds = 1 / probe.undisturbed_samples_per_s
         return probe, replace(cost, seconds=seconds, waiting_seconds=waiting)
 
-    def _learn(self, batch_size: int) -> None:
+    def _learn(self, batch_size: int, own_way_problem: str | None) -> None:
         """Complete what is known of the loader, now that the samples in a batch are counted."""
         subject = self.subject
         if subject is None:
@@ -123,7 +126,9 @@ class Measurer:
         length = subject.length
         if subject.batching == Batching.DATASET and length is not None:
             length *= batch_size  # it counted batches
-        self.subject = replace(subject, batch_size=batch_size, length=length)
+        self.subject = replace(
+            subject, batch_size=batch_size, length=length, own_way_problem=own_way_problem
+        )
 
     def transport(self, workers: int) -> Transport:
         """Time ready samples through ``workers`` workers."""
@@ -208,6 +213,7 @@ class Measurer:
             "limit_seconds": limit,
             "ready": ready,
             "background": background,
+            "own_way": self.own_way,
         }
         try:
             result = self._ask(job, limit, workers, first_batch_seconds)

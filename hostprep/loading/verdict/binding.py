@@ -13,6 +13,8 @@ from hostprep.units import format_bytes
 _BUSY_SHARE = 0.85
 # Of one processor: from here on the main process, which takes batches in, is what is short.
 _MAIN_BUSY = 0.85
+# Of the time that a sample takes without workers: from here on the rest is less.
+_MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
 
 
@@ -20,6 +22,9 @@ def what_binds(known: Known, point: Point) -> Binding:
     """Return what keeps the rate from being higher than at ``point``."""
     if feeds(point, known.gpu_rate):
         return Binding.GPU
+    busy = _MAIN_BUSY if point.workers else _MAIN_MOST
+    if known.cost.main_seconds * point.rate >= busy:
+        return Binding.MAIN_PROCESS
     wanted = known.curve.proposal(known.gpu_rate)
     for bound in known.bounds:
         if _stops(bound, known, point, wanted):
@@ -103,6 +108,8 @@ def remedy(known: Known, binding: Binding) -> str | None:
         " run --shm-size=8g",
         Binding.DESCRIPTORS: "ulimit -n 65536",
         Binding.LENGTH: "nothing: an epoch has no more batches than that",
+        Binding.MAIN_PROCESS: "have workers do what the loader's class does with each batch in the"
+        " main process: in the data set, or in collate_fn",
         Binding.SHARDING: "have the data set share its samples out between its workers, by"
         " torch.utils.data.get_worker_info(), in at least as many shards",
     }.get(binding)

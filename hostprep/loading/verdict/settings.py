@@ -20,6 +20,8 @@ from hostprep.units import format_count, format_number
 
 # Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
 _START_SHARE = 0.01
+# Of a sample's time without workers: less is not worth a word.
+_MAIN_SHARE = 0.02
 
 
 def recommend(known: Known, chosen: Point) -> Recommendation:
@@ -213,17 +215,29 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
-    if known.subject is not None and known.subject.own_iteration:
-        reasons.append(
-            f"{known.subject.own_class} goes through its batches in its own way: what it does"
-            " beside a DataLoader is not in these rates"
-        )
+    reasons += _own_way(known)
     reasons += _against_none(known, point)
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
     if pin:
         reasons.append("pin_memory: there is a GPU, and memory for it")
     return tuple(reasons)
+
+
+def _own_way(known: Known) -> list[str]:
+    """Return a sentence on what a DataLoader class of somebody's own does with its batches."""
+    subject = known.subject
+    if subject is None or not subject.own_iteration:
+        return []
+    own = f"{subject.own_class} goes through its batches in its own way"
+    if any(probe.own_way for probe in known.probes):
+        share = known.cost.main_seconds / known.cost.seconds
+        if share < _MAIN_SHARE:
+            return []
+        each = f"{format_number(1e3 * known.cost.main_seconds)} ms a sample"
+        return [f"{own}: that takes {each} in the main process, whatever the workers"]
+    why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
+    return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
 
 
 def _against_none(known: Known, point: Point) -> list[str]:

@@ -77,7 +77,7 @@ def test_waiting_is_told_by_the_processor_that_was_there(monkeypatch: pytest.Mon
     cost = making.cost(worker_seconds=0.01, cpu_seconds=0.005, waiting_seconds=0.005)
     found = asdict(making.probe(0, 100, own_cpus=0.5))
     del found["undisturbed_samples_per_s"]
-    result = {"probe": found, "cost": asdict(cost)}
+    result = {"probe": found, "cost": asdict(cost), "own_way_problem": None}
     monkeypatch.setattr(Measurer, "_ask_probe", lambda *_, **__: result)
     alone = measurer.alone()
     assert isinstance(alone, tuple)

@@ -15,9 +15,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from hostprep.errors import Inconclusive
-from hostprep.loading.child.building import ProbeJob, Stamped, UnseenIndices, build
+from hostprep.loading.child.building import ProbeJob, UnseenIndices, build
+from hostprep.loading.child.delivery import Delivery, Stamped
 from hostprep.loading.child.opening import Opened
-from hostprep.loading.child.timing import Batches, time_loader
+from hostprep.loading.child.starting import Batches
+from hostprep.loading.child.timing import time_loader
 
 pytestmark = pytest.mark.timed
 
@@ -149,11 +151,10 @@ def test_few_rounds_count_as_batches_are_made_though_they_arrive_in_bursts() -> 
 
     # Four workers on one arm: each batch takes four seconds, and all are done at about once.
     rounds = [10.0 + 4 * turn + 0.01 * worker for turn in range(4) for worker in range(4)]
-    batches = Batches(iter(stamped(rounds)), "mine")
-    for _ in rounds:
-        batches.take()
-    assert batches.made_a_second(rounds=1) == pytest.approx(1.0)
-    assert batches.made_a_second(rounds=3) == pytest.approx(1.0)
+    delivery = Delivery()
+    assert list(delivery.of(iter(stamped(rounds)))) == [None] * len(rounds)
+    assert delivery.made_a_second(rounds=1) == pytest.approx(1.0)
+    assert delivery.made_a_second(rounds=3) == pytest.approx(1.0)
 
 
 def test_the_next_probe_begins_where_this_one_ended() -> None:

@@ -1,0 +1,144 @@
+"""A loader, started until its first batch has come: in torch's way, or in that of its own class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from hostprep.dataclass import dataclass
+from hostprep.errors import Inconclusive
+from hostprep.loading.child import processes
+from hostprep.loading.child.batches import count_samples
+from hostprep.loading.child.building import Built, ProbeJob, build
+from hostprep.loading.child.delivery import Delivery, NotThisWay
+from hostprep.loading.child.opening import Opened
+from hostprep.loading.child.own_way import InItsOwnWay, check_own_way, has_own_way
+from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
+
+_NOTHING = object()
+
+
+class Batches:
+    """Takes batches from a loader.
+
+    As a training does, it holds a batch until the next one has come. That is room in shared memory
+    and, without workers, decides whether malloc gives the memory back to the kernel and takes it
+    anew for each batch, which halves the rate of samples that are as good as ready.
+    """
+
+    def __init__(
+        self,
+        iterator: Iterator[Any],
+        description: str,
+        *,
+        again: Callable[[], Iterator[Any]] | None = None,
+    ) -> None:
+        """``again`` starts the next epoch."""
+        self.came = 0
+        self._held: Any = None
+        self._iterator = iterator
+        self._description = description
+        self._again = again
+        self._epoch_began = 0
+
+    def take(self) -> Any:
+        """Return the next batch; ``Inconclusive`` where there is none, also in the next epoch."""
+        batch = next(self._iterator, _NOTHING)
+        so_far = self.came - self._epoch_began
+        # One that gave nothing when it was iterated again is asked no more.
+        if batch is _NOTHING and self._again is not None and so_far >= LEAST_EPOCH_BATCHES:
+            self._epoch_began = self.came
+            self._iterator = self._again()
+            batch = next(self._iterator, _NOTHING)
+        if batch is _NOTHING:
+            raise Inconclusive(
+                f"{self._description} ended after {self.came} batches, too few to take a rate.",
+                "give a loader with more samples, or a smaller --batch-size; one that can be"
+                " iterated again",
+            )
+        self.came += 1
+        self._held = batch
+        return batch
+
+
+@dataclass(slots=True)
+class Started:
+    """A loader that has given its first batch, ``first_seconds`` after it was ``asked_at``.
+
+    ``threads`` is what runs around it. ``own_way``: its class's own code has its part in it;
+    ``problem`` tells why it has none.
+    """
+
+    built: Built
+    batches: Batches
+    delivery: Delivery
+    threads: Any
+    own_way: bool
+    asked_at: float
+    first_seconds: float
+    problem: str | None = None
+
+    @property
+    def own_part(self) -> Delivery | None:
+        """Return what tells torch's part from that of the loader's own class, if it has one."""
+        return self.delivery if self.own_way else None
+
+    @property
+    def came(self) -> int:
+        """Return the batches of torch's that what came was made of."""
+        return self.delivery.came if self.own_way else self.batches.came
+
+
+def start(opened: Opened, job: ProbeJob, told: Callable[..., None]) -> Started:
+    """Start the loader, in the way of its own class where it has one that can be timed."""
+    problem = None
+    if job.own_way and not job.ready and not job.background and has_own_way(opened.loader):
+        try:
+            check_own_way(opened.loader)
+            return _first_batch(opened, job, told, own_way=True)
+        except Exception as error:
+            # What is wrong with the samples, torch's own way will show as well.
+            problem = str(error) if isinstance(error, NotThisWay) else repr(error)
+    started = _first_batch(opened, job, told, own_way=False)
+    started.problem = problem
+    return started
+
+
+def _first_batch(
+    opened: Opened, job: ProbeJob, told: Callable[..., None], *, own_way: bool
+) -> Started:
+    built = build(opened, job)
+    asked_at = time.perf_counter()
+
+    def on_started() -> None:
+        if delivery.iterators == 1:
+            pids = [worker.pid for worker in delivery.workers]
+            told("workers", pids=pids, seconds=time.perf_counter() - asked_at)
+            processes.look_for_killed(delivery.workers)
+
+    known = built.batch_size is not None or built.sizes is not None
+    delivery = Delivery(
+        size_of=None if known else lambda batch: count_samples(batch)[0],
+        shared_out=opened.kind != "stream" or job.ready,
+        timed=own_way,
+        on_started=on_started,
+    )
+    epochs: Iterable[Any] = built.loader
+    if own_way:
+        epochs = InItsOwnWay(opened.loader, built.loader, delivery)
+
+    def epoch() -> Iterator[Any]:
+        return iter(epochs) if own_way else delivery.of(iter(epochs))
+
+    iterator, threads = epoch(), None
+    if job.background:
+        from prefetch_generator import BackgroundGenerator
+
+        threads = iterator = BackgroundGenerator(iterator, max_prefetch=job.prefetch_factor)
+    # Workers would have to be started again, which is no rate.
+    again = None if job.workers or job.background else epoch
+    batches = Batches(iterator, opened.description, again=again)
+    batches.take()
+    first_seconds = time.perf_counter() - asked_at
+    return Started(built, batches, delivery, threads, own_way, asked_at, first_seconds)

@@ -1,0 +1,117 @@
+"""DataLoader classes that go through their batches in their own way, as libraries' and labs' do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+BATCH = 8
+MAIN_SECONDS = 0.02  # of each batch, in the main process
+
+
+class Numbers(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 4096
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((4,), float(index))
+
+
+class _Own(DataLoader[Any]):
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(Numbers(), **{"batch_size": BATCH, "shuffle": True, **changed})
+
+
+class Augmenting(_Own):
+    """Works on each batch in the main process."""
+
+    def __iter__(self) -> Any:
+        for number, batch in enumerate(super().__iter__()):
+            time.sleep(MAIN_SECONDS)
+            yield {"number": number, "of": len(self), "x": batch}
+
+
+class _Fetching:
+    """As PyG's DataLoaderIterator."""
+
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __iter__(self) -> _Fetching:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.iterator)
+
+    def __next__(self) -> Any:
+        batch = next(self.iterator)
+        time.sleep(MAIN_SECONDS)
+        return batch
+
+
+class Neighbours(_Own):
+    """As PyG's NodeLoader: its ``__iter__`` is torch's."""
+
+    def _get_iterator(self) -> Any:
+        return _Fetching(super()._get_iterator())
+
+
+class Merging(_Own):
+    """Makes one batch of two."""
+
+    def __iter__(self) -> Any:
+        batches: Iterator[Any] = super().__iter__()
+        for first, second in zip(batches, batches, strict=False):
+            time.sleep(2 * MAIN_SECONDS)
+            yield torch.cat([first, second])
+
+
+class _RepeatSampler:
+    """As timm's and Ultralytics'."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Any:
+        while True:
+            yield from iter(self.sampler)
+
+
+class Repeating(_Own):
+    """As timm's MultiEpochsDataLoader and Ultralytics' InfiniteDataLoader."""
+
+    def __init__(self, **changed: Any) -> None:
+        super().__init__(**changed)
+        object.__setattr__(self, "batch_sampler", _RepeatSampler(self.batch_sampler))
+        self.iterator = super().__iter__()
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler.sampler)  # type: ignore[union-attr, attr-defined]
+
+    def __iter__(self) -> Any:
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+class Sorting(_Own):
+    """Wants all batches of an epoch before it gives the first."""
+
+    def __iter__(self) -> Any:
+        yield from sorted(super().__iter__(), key=lambda batch: float(batch[0, 0]))
+
+
+class Wrapping(_Own):
+    """Takes batches from a loader that it keeps."""
+
+    def __iter__(self) -> Any:
+        yield from DataLoader(self.dataset, batch_size=BATCH)
+
+
+class Distributed(_Own):
+    def __iter__(self) -> Any:
+        raise ValueError("no process group was set up")
+        yield

@@ -1,0 +1,125 @@
+"""DataLoader classes of somebody's own: what they do with batches is timed, where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hostprep.loading.child.building import ProbeJob
+from hostprep.loading.child.opening import Opened, describe, open_source
+from hostprep.loading.child.timing import time_loader
+from hostprep.loading.curve import curve_of
+from hostprep.loading.model import Batching, Binding, SampleCost, Transport
+from hostprep.loading.search import Point
+from hostprep.loading.verdict.binding import what_binds
+from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.settings import recommend
+from tests.unit.loading import own_ways
+from tests.unit.loading.making import cost, probe, share, subject
+from tests.unit.loading.own_ways import BATCH, MAIN_SECONDS
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The child that does this ends with it: here torch's class and threads stay as they are."""
+    monkeypatch.setattr(DataLoader, "_get_iterator", DataLoader._get_iterator)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def opened(name: str) -> Opened:
+    return open_source({"loader": f"{own_ways.__name__}:{name}"}, None)
+
+
+def timed(of: Opened, workers: int, **changed: Any) -> tuple[dict[str, Any], list[str]]:
+    events: list[str] = []
+    fields = {"prefetch_factor": 2, "first": 0, "seconds": 0.4, "limit_seconds": 20.0, **changed}
+    job = ProbeJob(workers=workers, batch_size=of.batch_size, **fields)
+    found, keep = time_loader(of, job, lambda event, **more: events.append(event))
+    del keep
+    return found, events
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int) -> None:
+    found, events = timed(opened(name), workers)
+    assert found["probe"]["own_way"] and found["own_way_problem"] is None
+    # Making a sample takes microseconds; what is done with a batch is all.
+    assert found["probe"]["samples_per_s"] == pytest.approx(BATCH / MAIN_SECONDS, rel=0.25)
+    assert events == ["workers", "first_batch"]
+    if not workers:
+        spent = SampleCost(**found["cost"])
+        assert spent.main_seconds == pytest.approx(MAIN_SECONDS / BATCH, rel=0.25)
+        assert spent.worker_seconds < 0.2 * spent.main_seconds  # what workers would take over
+        assert spent.batch_size == BATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Repeating", "it keeps the workers that it was made with"),
+        ("Sorting", "it wants more than 65 batches to make one"),
+        ("Wrapping", "it takes batches from elsewhere"),
+        ("Distributed", "ValueError('no process group was set up')"),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_cannot_be_timed_so_is_timed_as_torchs(name: str, why: str, workers: int) -> None:
+    found, _ = timed(opened(name), workers)
+    assert (found["probe"]["own_way"], found["own_way_problem"]) == (False, why)
+    assert found["probe"]["samples_per_s"] > 2 * BATCH / MAIN_SECONDS
+
+
+def test_nobodys_way_is_asked_for_where_it_is_known_to_lead_nowhere() -> None:
+    found, _ = timed(opened("Distributed"), 0, own_way=False)
+    assert found["own_way_problem"] is None
+
+
+def test_a_sampler_that_is_repeated_without_end_is_the_one_it_repeats() -> None:
+    of = opened("Repeating")
+    assert (of.batching, of.batch_size, of.length, of.batches) == (Batching.SIZE, BATCH, 4096, 512)
+    found = describe(of, thoroughly=False)
+    assert found.shuffled and found.kept == ("shuffle=True",)
+    assert (found.own_class, found.own_iteration) == ("Repeating", True)
+
+
+def known(**changed: Any) -> Known:
+    """A host of 8 on which all that workers can do is done well before 2.5 ms a sample."""
+    spent = cost(seconds=0.0045, main_seconds=0.0025, **changed)
+    points = (Point(0, 222.0, 0.01, 2), Point(2, 390.0, 0.01, 2))
+    transport = Transport(workers=8, samples_per_s=50_000.0, cpu_seconds=1e-5)
+    return Known(
+        host=share(),
+        subject=subject(own_class="Mine", own_iteration=True, current_workers=0),
+        length=100_000,
+        cost=spent,
+        curve=curve_of(spent, transport, 8.0),
+        points=points,
+        probes=(probe(0, 222.0, own_way=True), probe(2, 390.0, own_way=True)),
+        bounds=(),
+        stages=None,
+        gpu_rate=None,
+        cuda=False,
+        data_bytes=None,
+    )
+
+
+def test_the_main_process_is_what_binds_and_the_model_knows() -> None:
+    found = known()
+    assert found.curve.ceiling == pytest.approx(400, rel=0.02)
+    assert not found.curve.ceiling_cpus
+    assert what_binds(found, found.points[1]) is Binding.MAIN_PROCESS
+    assert what_binds(found, found.points[0]) is Binding.MAIN_PROCESS
+    said = recommend(found, found.points[1])
+    assert "collate_fn" in (said.remedy or "")
+    assert (
+        "Mine goes through its batches in its own way: that takes 2.5 ms a sample in the main"
+        " process, whatever the workers"
+    ) in said.reasons
