@@ -9,12 +9,9 @@ import importlib
 import json
 import math
 import os
-import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import get_start_method
-from multiprocessing.context import set_spawning_popen
-from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -29,6 +26,7 @@ from hostprep.loading.child.given import (
     plain_kind,
 )
 from hostprep.loading.child.own_way import has_own_way
+from hostprep.loading.child.pickling import pickled
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
@@ -235,7 +233,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
     error, size = (None, None)
     if thoroughly and opened.dataset is not None:
-        error, size = _pickled(opened.dataset, opened.collate, opened.loader)
+        error, size = pickled(opened.dataset, opened.collate, opened.loader)
     loader = opened.loader
     cuda, cuda_error = _cuda()
     return Subject(
@@ -300,55 +298,6 @@ def _length(thing: Any) -> int | None:
 def _start_method(loader: Any) -> str:
     context = None if loader is None else loader.multiprocessing_context
     return str(context.get_start_method() if context is not None else get_start_method())
-
-
-class _Counting:
-    """A file that counts what is written and keeps nothing: the pickle of a data set may be big."""
-
-    def __init__(self) -> None:
-        self.size_bytes = 0
-
-    def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
-        self.size_bytes += size
-        return size
-
-
-class _Trying(ForkingPickler):
-    """Pickles as for a worker that is spawned, and leaves what it pickles as it is.
-
-    Torch's own way moves all tensors into shared memory, which may have no room for them, and keeps
-    a descriptor or two for each: of a data set that is measured next.
-    """
-
-    def reducer_override(self, thing: Any) -> Any:
-        import torch
-
-        if isinstance(thing, torch.UntypedStorage) and thing.device.type == "cpu":
-            return bytes, ()
-        return NotImplemented
-
-
-class _NoChild:
-    """Stands for the worker to spawn: what only goes to such a one, as a lock, is taken then."""
-
-    def duplicate_for_child(self, descriptor: int) -> int:
-        return descriptor
-
-    DupFd = duplicate_for_child  # by the name that multiprocessing asks for
-
-
-def _pickled(dataset: Any, collate: Any, loader: Any) -> tuple[str | None, int | None]:
-    target = _Counting()
-    init = None if loader is None else loader.worker_init_fn
-    set_spawning_popen(_NoChild())  # type: ignore[arg-type]
-    try:
-        _Trying(target, pickle.HIGHEST_PROTOCOL).dump((dataset, collate, init))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0], None
-    finally:
-        set_spawning_popen(None)
-    return None, target.size_bytes
 
 
 def _opencv_threads() -> int | None:
