@@ -38,7 +38,8 @@ class Meter:
         if self._delivery is not None:
             main_seconds = max(0.0, seconds - self._delivery.seconds / samples)
             thread = time.thread_time() - self._thread - self._delivery.cpu_seconds
-            main_cpu_seconds = min(cpu_seconds, thread / samples)
+            # Some take batches in a thread, whose processor time this one has not.
+            main_cpu_seconds = min(cpu_seconds, max(0.0, thread / samples))
             seconds -= main_seconds
             cpu_seconds -= main_cpu_seconds
         return {

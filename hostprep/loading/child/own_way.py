@@ -50,13 +50,17 @@ class InItsOwnWay:
 
         self._delivery = delivery
         self._twin = twin = object.__new__(type(theirs))
+        # Accelerate's goes over the one that it was made of.
+        inside = {
+            name: loader for name, value in vars(theirs).items() if isinstance(value, DataLoader)
+        }
         # DataLoader lets nobody set most of these.
-        twin.__dict__.update({**vars(theirs), **vars(loader)})
+        twin.__dict__.update({**vars(theirs), **inside, **vars(loader)})
         as_torch_does = DataLoader._get_iterator
 
         def get_iterator(of: Any) -> Any:
             made = as_torch_does(of)
-            return delivery.of(made) if of is twin else made
+            return delivery.of(made) if of is twin or of is loader else made
 
         # An override calls it by super(): there is no place nearer than torch's class. This process
         # does nothing else, and ends with its one measurement.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -104,8 +106,48 @@ class Sorting(_Own):
         yield from sorted(super().__iter__(), key=lambda batch: float(batch[0, 0]))
 
 
+class Preparing(_Own):
+    """As accelerate's DataLoaderShard: goes over the loader that it was made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base_dataloader = DataLoader(Numbers(), batch_size=BATCH, shuffle=True)
+
+    def __iter__(self) -> Any:
+        for batch in self.base_dataloader.__iter__():
+            time.sleep(MAIN_SECONDS)
+            yield batch
+
+
+class Threaded(_Own):
+    """As MONAI's ThreadDataLoader: a thread takes batches, one ahead."""
+
+    def __iter__(self) -> Any:
+        ready: queue.Queue[Any] = queue.Queue(1)
+        batches, over = super().__iter__(), threading.Event()
+
+        def take() -> None:
+            for batch in batches:
+                while not over.is_set():
+                    try:
+                        ready.put(batch, timeout=0.1)
+                        break
+                    except queue.Full:
+                        pass
+                if over.is_set():
+                    return
+
+        taker = threading.Thread(target=take, daemon=True)
+        taker.start()
+        try:
+            while True:
+                yield ready.get()
+        finally:
+            over.set()
+
+
 class Wrapping(_Own):
-    """Takes batches from a loader that it keeps."""
+    """Takes batches from a loader that it makes."""
 
     def __iter__(self) -> Any:
         yield from DataLoader(self.dataset, batch_size=BATCH)

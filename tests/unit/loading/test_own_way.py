@@ -46,7 +46,7 @@ def timed(of: Opened, workers: int, **changed: Any) -> tuple[dict[str, Any], lis
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging"])
+@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int) -> None:
     found, events = timed(opened(name), workers)
@@ -59,6 +59,12 @@ def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int
         assert spent.main_seconds == pytest.approx(MAIN_SECONDS / BATCH, rel=0.25)
         assert spent.worker_seconds < 0.2 * spent.main_seconds  # what workers would take over
         assert spent.batch_size == BATCH
+
+
+def test_what_a_thread_takes_is_nothing_that_the_main_process_does() -> None:
+    spent = SampleCost(**timed(opened("Threaded"), 0)[0]["cost"])
+    assert spent.main_cpu_seconds >= 0 and spent.main_seconds >= 0
+    assert spent.main_seconds < 0.5 * spent.seconds
 
 
 @pytest.mark.parametrize(
