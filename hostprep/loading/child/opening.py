@@ -145,7 +145,7 @@ def _named(spec: str) -> Any:
 
 def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     try:
-        from torch.utils.data import DataLoader, Dataset, IterableDataset
+        from torch.utils.data import DataLoader, Dataset, IterableDataset, default_convert
     except ImportError:
         raise TorchMissing from None
 
@@ -179,6 +179,9 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
         return _of_loader(stages[0], f"{what}: the DataLoader in it", batch_size)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
+    if _is_kerass(found):
+        how = Batching.DATASET
+        return Opened(found, None, None, default_convert, batch_size, "dataset", what, how)
     if is_data(found):
         return Opened(found, None, None, None, batch_size or 32, "dataset", what)
     if isinstance(found, Iterable):
@@ -187,6 +190,15 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
         hint = "name a function of your own that returns what its train_dataloader() gives"
     raise UsageError(f"{what} is no loader.", hint)
+
+
+def _is_kerass(found: Any) -> bool:
+    """Return whether it is a PyDataset of keras, whose items are batches."""
+    return any(
+        kind.__name__ in ("PyDataset", "Sequence")
+        and kind.__module__.partition(".")[0] in ("keras", "tf_keras", "tensorflow")
+        for kind in type(found).__mro__
+    )
 
 
 def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:

@@ -311,3 +311,21 @@ def as_torchdata_has_them() -> DataLoader[Any]:
     one_by_one = type("RandomSampler", (RandomSampler,), {"__module__": module})(Plain())
     batches = type("BatchSampler", (BatchSampler,), {"__module__": module})
     return DataLoader(one_by_one.data_source, batch_sampler=batches(one_by_one, 8, True))
+
+
+class PyDataset:
+    """As keras' is, by its name: no data set of torch's, and its items are batches."""
+
+    __module__ = "keras.src.trainers.data_adapters.py_dataset_adapter"
+
+
+class OfKeras(PyDataset):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((16, 4, 4, 3), index, dtype=np.float32), np.zeros(16)
+
+
+def of_keras() -> OfKeras:
+    return OfKeras()

@@ -295,6 +295,13 @@ def test_a_loader_that_is_a_data_set_to_torch_is_not_batched_once_more() -> None
     assert describe(found, thoroughly=False).current_workers == 2
 
 
+def test_what_keras_takes_for_batches_is_no_sample() -> None:
+    of = opened("of_keras")
+    assert (of.kind, of.batching, of.batches) == ("dataset", Batching.DATASET, 64)
+    assert timed(of, 0)["cost"]["batch_size"] == 16
+    assert timed(of, 2)["probe"]["samples"] % 16 == 0
+
+
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
     with pytest.raises(UsageError, match="is no loader") as caught:
         opened("DataModule")
