@@ -45,7 +45,9 @@ def unstage(
 
     What others added stays, and is named; the source is untouched.
     """
+    from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.progress import ProgressReporter
+    from hostprep.host.answering import wait_for_answers
     from hostprep.staging.record import records
     from hostprep.staging.unstage import (
         UnstageResult,
@@ -59,6 +61,8 @@ def unstage(
     if forget and fstab:
         raise UsageError("--forget touches nothing but the record; --fstab does.")
     record = find_record(dataset)
+    if not forget:
+        wait_for_answers([record.target], tell_of_waiting)
     if dry_run:
         plan = plan_forgetting(record) if forget else plan_unstage(record, fstab=fstab)
         _show(plan, _boot_service(record), as_json=as_json)

@@ -1,7 +1,7 @@
-"""Waiting for paths on network file systems so that it is told, and that Ctrl-C ends it.
+"""Paths on network file systems that do not answer: waited for so that it is told, or passed over.
 
 A call on a mount whose server is gone waits for as long as that takes, in the kernel, which lets
-only signals through that kill: Python's Ctrl-C does not come to its turn. So a child waits.
+only signals through that kill: Python's Ctrl-C does not come to its turn. So a child asks.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import read_mounts
-from hostprep.system.bounded import ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
 # After how long it is said that a path does not answer, and how often again.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
@@ -24,8 +26,7 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
 
     That is at once where no network file system is mounted. ``note`` is told who keeps us waiting.
     """
-    # Where the path leads by symlinks is not looked at: that alone may hang.
-    if not any(map(is_remote, read_mounts())):
+    if not _may_hang():
         return
     for path in paths:
         with contextlib.suppress(ChildProcessError):  # then who opens it next finds out
@@ -34,6 +35,38 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
                 patience_seconds=math.inf,
                 on_wait=_Impatience(path, note).waited,
             )
+
+
+def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]:
+    """Return those of ``paths`` that have not answered in time, all asked side by side.
+
+    None at once where no network file system is mounted.
+    """
+    if not paths or not _may_hang():
+        return frozenset()
+
+    def ask() -> list[str]:
+        deadline = time.monotonic() + patience_seconds
+        asking = {
+            path: threading.Thread(target=_touch, args=(path,), daemon=True) for path in paths
+        }
+        for thread in asking.values():
+            thread.start()
+        for thread in asking.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return [path for path, thread in asking.items() if thread.is_alive()]
+
+    try:
+        return frozenset(ask_in_child(ask, patience_seconds=2 * patience_seconds))
+    except NoAnswerInTime:
+        return frozenset(paths)
+    except ChildProcessError:  # then who opens them next finds out
+        return frozenset()
+
+
+def _may_hang() -> bool:
+    # Where the path leads by symlinks is not looked at: that alone may hang.
+    return any(map(is_remote, read_mounts()))
 
 
 def _touch(path: str) -> None:

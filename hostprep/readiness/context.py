@@ -42,6 +42,7 @@ Answer = TypeVar("Answer")
 # All that hangs is asked at the same time, so that a quick run takes little more than this.
 QUICK_SECONDS = 1.8
 FULL_SECONDS = 60.0
+QUICK_TARGET_SECONDS = 0.8
 # What NVML averages utilisation over is a second at most.
 _SETTLE_SECONDS = 1.2
 
@@ -162,9 +163,12 @@ class Context:
     @property
     def datasets(self) -> tuple[DatasetStatus, ...]:
         """Return the data sets on record. Their sources, which may hang, are not looked at."""
-        from hostprep.staging.status import dataset_statuses
+        from hostprep.staging.status import TARGET_SECONDS, dataset_statuses
 
-        return self._answers.once("datasets", lambda: dataset_statuses(check_source=False))
+        patience = QUICK_TARGET_SECONDS if self.level is Level.QUICK else TARGET_SECONDS
+        return self._answers.once(
+            "datasets", lambda: dataset_statuses(check_source=False, target_seconds=patience)
+        )
 
     @property
     def damaged(self) -> Mapping[str, HostprepError]:

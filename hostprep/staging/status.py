@@ -9,6 +9,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, one_line
+from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.staging.observer import Observer, Silent
@@ -25,6 +26,7 @@ from hostprep.units import format_count
 from hostprep.volumes.live import read_live
 
 SOURCE_SECONDS = 10.0
+TARGET_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class DatasetStatus:
 
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
     work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
-    (not on the target, as after a reboot, or hidden there). ``freshness``: ``fresh``, ``stale``,
+    (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target does not
+    answer). ``freshness``: ``fresh``, ``stale``,
     ``unknown``; ``reason`` says why. ``hint`` says what helps where something is in the way that a
     run refuses to touch, or an unstaging did not remove all.
     """
@@ -46,12 +49,22 @@ class DatasetStatus:
 
 
 def dataset_statuses(
-    *, check_source: bool = True, observer: Observer | None = None
+    *,
+    check_source: bool = True,
+    observer: Observer | None = None,
+    target_seconds: float = TARGET_SECONDS,
 ) -> tuple[DatasetStatus, ...]:
-    """Return the status of every data set on record; a source that hangs is left after 10 s."""
+    """Return the status of every data set on record.
+
+    A source that hangs is left after 10 s, all targets that hang after ``target_seconds``.
+    """
+    records = all_records()
+    silent = silent_ones([record.target for record in records], target_seconds)
     return tuple(
-        dataset_status(record, check_source=check_source, observer=observer)
-        for record in all_records()
+        _unreachable(record, target_seconds)
+        if record.target in silent
+        else _status(record, check_source, SOURCE_SECONDS, observer)
+        for record in records
     )
 
 
@@ -63,6 +76,25 @@ def dataset_status(
     observer: Observer | None = None,
 ) -> DatasetStatus:
     """Return the status of one data set; a source that takes longer is left, and it is unknown."""
+    if silent_ones([record.target], TARGET_SECONDS):
+        return _unreachable(record, TARGET_SECONDS)
+    return _status(record, check_source, patience_seconds, observer)
+
+
+def _unreachable(record: Record, seconds: float) -> DatasetStatus:
+    return DatasetStatus(
+        record,
+        "unreachable",
+        "unknown",
+        f"its target has not answered for {seconds:g} s: is its server gone?",
+        f"`findmnt -T {shlex.quote(record.target)}` names it; where it is gone for good,"
+        f" `hostprep unstage --forget {shlex.quote(record.target)}` removes the record",
+    )
+
+
+def _status(
+    record: Record, check_source: bool, patience_seconds: float, observer: Observer | None
+) -> DatasetStatus:
     state, why, hint = _state(record)
     if state not in ("staged", "partial"):
         return DatasetStatus(record, state, "unknown", why, hint)

@@ -84,6 +84,7 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         data = memoryview(json.dumps(said).encode())
         while data:
             data = data[os.write(writer, data) :]
+        os.close(writer)  # a thread that is stuck keeps the process, and the end of what was said
     finally:
         os._exit(0)
 

@@ -204,3 +204,39 @@ def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
             assert run.stdout is not None
             assert json.loads(run.stdout.read())["error"]["code"] == "interrupted"
         assert os.listdir(safe_dir / "data") == ["file"]
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
+def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:
+    """Nor, deaf to Ctrl-C, what removes the data set."""
+    (safe_dir / "beneath").mkdir()
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+    command = [sys.executable, "-m", "hostprep"]
+    with failing_fs(safe_dir / "beneath", where=safe_dir) as fs:
+        stage(safe_dir / "data", fs.mount)
+        stage(safe_dir / "data", safe_dir / "near")
+        fs.tell(Rule("*", "statfs", None, hang_seconds=60))
+        began = time.monotonic()
+        done = subprocess.run([*command, "status", "--json"], capture_output=True, check=False)
+        found = {each["target"]: each for each in json.loads(done.stdout)["datasets"]}
+        far_one, near_one = found[f"{fs.mount}/data"], found[str(safe_dir / "near/data")]
+        assert (far_one["state"], far_one["freshness"]) == ("unreachable", "unknown")
+        assert "has not answered for 5 s" in far_one["reason"]
+        assert (near_one["state"], near_one["freshness"]) == ("staged", "fresh")
+        done = subprocess.run(
+            [*command, "check", "--only", "HP010", "--json"], capture_output=True, check=False
+        )
+        said = {each["subject"]: each for each in json.loads(done.stdout)["checks"]}
+        assert sorted(each["status"] for each in said.values()) == ["PASS", "UNKNOWN"]
+        assert time.monotonic() - began < 15
+
+        unstage = [*command, "unstage", f"{fs.mount}/data"]
+        with subprocess.Popen([*unstage, "--json"], stdout=-1, stderr=-1, text=True) as run:
+            assert run.stderr is not None
+            assert f"waiting for {fs.mount}/data, which has not" in run.stderr.readline()
+            run.send_signal(signal.SIGINT)
+            assert run.wait(10) == 130
+        forgotten = subprocess.run([*unstage, "--forget"], capture_output=True, check=False)
+        assert forgotten.returncode == 0, forgotten.stderr
+    assert (safe_dir / "beneath/data/file").read_text() == "one"

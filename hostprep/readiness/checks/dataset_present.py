@@ -84,6 +84,10 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         if dataset.record is not None and dataset.record.phase == "removing":
             message = f"{target} is not whole: {dataset.reason}."
             remedy = _after_removal(dataset, dataset.record)
+    elif dataset.state == "unreachable":
+        status = Status.UNKNOWN
+        message = f"nobody can tell whether {target} is there: {dataset.reason}"
+        remedy = Remedy((f"findmnt -T {quote(target)}",), "see why its server is silent")
     else:
         status = Status.FAIL if dataset.in_spec else Status.WARN
         message = f"{target} is not there: {dataset.reason}."
