@@ -7,13 +7,13 @@ import shlex
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.block import PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
-from hostprep.staging.planning import StagePlan, cores, purpose_of
+from hostprep.staging.planning import StagePlan, cores, purpose_of, target_lookers
 from hostprep.staging.plans.copy_plan import CopyPlan, plan_fresh
 from hostprep.staging.plans.space import (
     IN_MEMORY,
@@ -281,6 +281,9 @@ def _plan_files(
         journal = ManifestIndex([] if full_check else journals)
         stack.callback(journal.close)
 
+        storage_class = locate(request.parent).storage_class
+        lookers = target_lookers(storage_class, gentle=request.gentle)
+
         def plan(suspect: frozenset[str] = frozenset()) -> CopyPlan:
             return plan_update(
                 scan,
@@ -290,6 +293,7 @@ def _plan_files(
                 private_fd=tree_fd,
                 suspect=suspect,
                 verified=request.verify is not Verify.NONE,
+                lookers=lookers,
             )
 
         found = plan()

@@ -24,6 +24,7 @@ from hostprep.staging.target.place import check_apart, check_bare
 if TYPE_CHECKING:
     from hostprep.staging.plans.copy_plan import CopyPlan
     from hostprep.staging.plans.space import Space
+    from hostprep.staging.plans.standing import Lookers
     from hostprep.staging.source.reading import Reading
     from hostprep.staging.source.sampling import Sample
     from hostprep.volumes.model import RamBudget
@@ -161,6 +162,17 @@ def scan_source(
         on_tick=on_tick,
         meanwhile=meanwhile,
     )
+
+
+def target_lookers(storage_class: StorageClass, *, gentle: bool = False) -> Lookers:
+    """Return who looks at a target of that class: as many as it answers at once."""
+    from hostprep.staging.plans.standing import Lookers
+
+    processes = 1 if gentle or storage_class is StorageClass.ARM else cores()
+    threads = 1
+    if storage_class in (StorageClass.NETWORK, StorageClass.FUSE) and not gentle:
+        threads = max(_LEAST_THREADS, math.ceil(_LOOKERS / processes))
+    return Lookers(processes, threads, gentle)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
 from hostprep.staging.observer import Observer, Silent
-from hostprep.staging.planning import scan_source
+from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
@@ -209,6 +209,7 @@ def _compare(record: Record) -> dict[str, Any]:
             journal=ManifestIndex([]),
             published_fd=published_fd,
             private_fd=None,
+            lookers=target_lookers(locate(record.target).storage_class),
         )
         source, copy = who_changed(plan, manifest)
     # What failed when it was staged would be tried again: that is not what makes it stale.

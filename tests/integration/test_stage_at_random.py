@@ -184,7 +184,11 @@ def meddle(copy: Path, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_copy_is_what_its_source_is(seed: int, safe_dir: Path) -> None:
+def test_a_copy_is_what_its_source_is(
+    seed: int, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed % 2:  # as in large data sets: what stands as it was is passed by
+        monkeypatch.setattr("hostprep.staging.plans.standing._LEAST_FILES", 0)
     dice, out, target = random.Random(seed), safe_dir / "said", safe_dir / "fast"
     tree, copy = Tree(safe_dir / "data", dice), target / "data"
     tree.change(dice.choice((5, 20, 40)))

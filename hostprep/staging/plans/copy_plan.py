@@ -16,6 +16,7 @@ from hostprep.staging.model import (
     Totals,
     space_on_target,
 )
+from hostprep.staging.plans.standing import Standing
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Listing, Scan
@@ -132,6 +133,14 @@ def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
     if records:
         plan.keep_lines.append(encode_line(directory, records))
         plan.kept += count(plan, directory, records)
+
+
+def keep_standing(plan: CopyPlan, stands: Standing) -> None:
+    """Add a directory in which nothing has changed to what is published and stays."""
+    plan.keep_lines.extend(stands.lines)
+    plan.kept += Totals(stands.files, stands.size_bytes, 0, stands.files)
+    plan.digest_sum = digest.add(plan.digest_sum, stands.total)
+    plan.unverified = plan.unverified or stands.unverified
 
 
 def count(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> Totals:

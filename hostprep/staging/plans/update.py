@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
@@ -20,8 +21,16 @@ from hostprep.staging.model import (
     kind_of,
     space_on_target,
 )
-from hostprep.staging.plans.copy_plan import CopyPlan, count, group_links, keep, plan_single
+from hostprep.staging.plans.copy_plan import (
+    CopyPlan,
+    count,
+    group_links,
+    keep,
+    keep_standing,
+    plan_single,
+)
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
+from hostprep.staging.plans.standing import Lookers, Standing, find_standing
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent, staged_mode
@@ -36,12 +45,17 @@ def plan_update(
     private_fd: int | None,
     suspect: frozenset[str] = frozenset(),
     verified: bool = False,
+    lookers: Lookers = Lookers(),  # noqa: B008 - nobody changes it
 ) -> CopyPlan:
     """Plan a run over what is published and what an interrupted run left in its private tree.
 
     ``suspect`` are paths that a full check found to differ: they are copied again. So is, where
-    all is to be ``verified``, what was copied without.
+    all is to be ``verified``, what was copied without. ``lookers`` pass by what stands as it was.
     """
+    standing: dict[str, Standing] = {}
+    interrupted = private_fd is not None or len(journal) or manifest.promises
+    if published_fd is not None and not (suspect or interrupted):
+        standing = find_standing(scan, manifest, published_fd, lookers, verified=verified)
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
     recorded: dict[str, Recorded] = {}
@@ -50,6 +64,15 @@ def plan_update(
     private = _Tree(private_fd)
     try:
         for directory, entry in scan.directories.items():
+            stands = standing.pop(directory, None)
+            if stands is not None and published.is_there(directory):
+                published.take(directory, stands)
+                for record in stands.directories:
+                    recorded["" if record.name == "." else join(directory, record.name)] = record
+                keep_standing(plan, stands)
+                if not _directory_stands(entry, recorded.get(directory), stands.own):
+                    plan.make_directories.append(directory)
+                continue
             listing = listings.get(directory)
             here = published.list(directory)
             known = manifest.records(directory, here)
@@ -218,11 +241,7 @@ def _plan_gone_directories(
     gone: list[tuple[str, Recorded | None]] = []
     while pending:
         directory = pending.pop()
-        standing = {
-            name: entry
-            for name, entry in published.list(directory).items()
-            if stat.S_ISDIR(entry.mode)
-        }
+        standing = published.subdirectories(directory)
         pending.extend(join(directory, name) for name in standing)
         lost = [
             name
@@ -231,7 +250,7 @@ def _plan_gone_directories(
             and not _below(path, scan.unreadable)
         ]
         if lost:
-            recorded = manifest.records(directory, standing)
+            recorded = manifest.records(directory, published.list(directory))
             gone.extend((join(directory, name), recorded.get(name)) for name in lost)
     for path, record in gone:
         # Where a killed update was to put a file in its place, the file is on record by now.
@@ -301,13 +320,12 @@ class _Tree:
 
     def __init__(self, root_fd: int | None) -> None:
         self._cache = DirCache(root_fd) if root_fd is not None else None
-        self._listed: set[str] = set()
+        self._below: dict[str, tuple[str, ...]] = {}  # names of directories in what was listed
         self._there = {""}
 
     def list(self, directory: str) -> dict[str, Entry]:
-        if self._cache is None or not self._is_there(directory):
+        if self._cache is None or not self.is_there(directory):
             return {}
-        self._listed.add(directory)
         try:
             entries = list_directory(self._cache.fd(directory))
         except OSError as error:
@@ -315,18 +333,32 @@ class _Tree:
                 # What is there would count as gone, and be forgotten without being removed.
                 path = f"{directory or '.'} on the target"
                 raise OSError(error.errno, error.strerror, path) from None
-            return {}  # missing, or something else in its place: then nothing of ours is there
-        self._there.update(join(directory, each[0]) for each in entries if stat.S_ISDIR(each[1]))
+            entries = []  # missing, or something else in its place: then nothing of ours is there
+        self._note(directory, (entry[0] for entry in entries if stat.S_ISDIR(entry[1])))
         return {entry[0]: Entry._make(entry) for entry in entries}
 
-    def _is_there(self, directory: str) -> bool:
+    def take(self, directory: str, stands: Standing) -> None:
+        """Take what was listed elsewhere."""
+        self._note(directory, stands.subdirectories)
+
+    def subdirectories(self, directory: str) -> tuple[str, ...]:
+        """Return the names of the directories in ``directory``, as it was listed last."""
+        if directory not in self._below:
+            self.list(directory)
+        return self._below.get(directory, ())
+
+    def _note(self, directory: str, names: Iterable[str]) -> None:
+        self._below[directory] = tuple(names)
+        self._there.update(join(directory, name) for name in self._below[directory])
+
+    def is_there(self, directory: str) -> bool:
         parent = directory.rpartition("/")[0]
-        if directory and parent not in self._listed:
+        if directory and parent not in self._below:
             self.list(parent)
         return directory in self._there
 
     def stat(self, directory: str) -> Entry | None:
-        if self._cache is None or not self._is_there(directory):
+        if self._cache is None or not self.is_there(directory):
             return None
         try:
             return entry_of("", os.fstat(self._cache.fd(directory)))

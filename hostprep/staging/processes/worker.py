@@ -22,6 +22,7 @@ from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.small import Unusual, copy_small
+from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.record import digest
@@ -102,6 +103,7 @@ class Worker:
             "finish": self._finish,
             "directories": self._directories,
             "check": self._check,
+            "standing": self._standing,
             "lstat": self._lstat,
             "discard": self._discard,
         }
@@ -301,7 +303,16 @@ class Worker:
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         return done, lost, modes
 
-    # -- checking what is there already
+    # -- looking at what is there already
+
+    def _standing(
+        self, payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]]
+    ) -> list[tuple[Any, ...] | None]:
+        """Return of each directory what ``standing.stands`` does."""
+        verified, asked = payload
+        target = self._target
+        assert target is not None
+        return [stands(*each, target, verified=verified) for each in asked]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]

@@ -122,6 +122,18 @@ class ManifestIndex:
                 found[record.name] = _speaks_of(there, earlier, record)
         return found
 
+    def lines(self, directory: str) -> list[bytes]:
+        """Return the lines of ``directory`` as they are."""
+        return [
+            os.pread(self._files[number].fileno(), length, offset)
+            for number, offset, length in self._lines.get(directory, ())
+        ]
+
+    @property
+    def promises(self) -> bool:
+        """Whether an update that was cut short has put down what it was to do."""
+        return self._extended is not None
+
     def versions(self, directory: str) -> dict[str, list[Recorded]]:
         """Return all records of each entry in ``directory`` by name, the latest last."""
         found: dict[str, list[Recorded]] = {}

@@ -93,7 +93,7 @@ def scan_tree(
             if not pending or scan.totals.entries > _INLINE_ENTRIES or slow:
                 break
             take(local.do("scan", [pending.popleft()]))
-            slow = _is_slow(monotonic() - started, scan.totals.entries)
+            slow = is_slow(monotonic() - started, scan.totals.entries)
     finally:
         local.close()
     if not pending:
@@ -115,7 +115,7 @@ def scan_tree(
             take(results)
             now, entries = monotonic(), scan.totals.entries
             first = first or (now, entries)
-            if _is_slow(now - first[0], entries - first[1]):
+            if is_slow(now - first[0], entries - first[1]):
                 pool.readers = None
             submit()
 
@@ -126,7 +126,8 @@ def scan_tree(
     return scan
 
 
-def _is_slow(seconds: float, entries: int) -> bool:
+def is_slow(seconds: float, entries: int) -> bool:
+    """Return whether it is not memory that answered for so many entries."""
     return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
 
 

@@ -1,0 +1,123 @@
+"""Whether a published directory still is what was staged, and its source too, at a look at each.
+
+The quick way for the many directories in which nothing has changed; of any other one nothing is
+said, and ``plans.diff`` decides entry by entry. This runs once for each file of a data set, so it
+looks into the fields of plain tuples: see ``model.Entry`` and ``model.Recorded`` for their order.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from stat import S_IFDIR, S_IFLNK, S_IFREG
+from typing import Any
+
+from hostprep.staging.model import is_kept_time
+from hostprep.staging.record import digest
+from hostprep.staging.record.manifest import encode_record, join_line
+from hostprep.staging.tree import DirCache, Plain, entry_of, rewind
+
+_BITS = {"f": S_IFREG, "l": S_IFLNK}
+_TYPE = 0o170000
+
+
+def stands(
+    directory: str,
+    packed: Iterable[bytes],
+    singles: Sequence[Plain],
+    lines: Sequence[bytes],
+    target: DirCache,
+    *,
+    verified: bool,
+) -> tuple[Any, ...] | None:
+    """Return what is known of a directory in which nothing has changed; None of any other.
+
+    ``packed`` and ``singles`` are the source's files and symlinks, ``lines`` the manifest's. Where
+    all is to be ``verified``, what was copied without a hash does not stand.
+
+    Returns (files, bytes, digest sum, whether some are without a hash, names of the target's
+    subdirectories, records of directories, the directory's own entry, the line of what stands, or
+    None where that is ``lines``).
+    """
+    known: dict[str, list[Any]] = {}
+    folders = []
+    count = 0
+    try:
+        for line in lines:
+            for item in json.loads(line)[1]:
+                if item[1] == "d":
+                    folders.append(item)
+                else:
+                    known[item[0]] = item
+                    count += 1
+    except (ValueError, LookupError, TypeError):
+        return None
+    if len(known) != count:
+        return None  # recorded more than once: an update was cut short, or ended
+    for entry in chain(singles, *map(marshal.loads, packed)):
+        item = known.get(entry[0])
+        if (
+            item is None
+            or (entry[3], entry[4], entry[5]) != (item[3], item[5], item[6])
+            or entry[2] != item[2]
+            or entry[1] != _BITS[item[1]] | item[4]
+        ):
+            return None
+        if item[1] == "f" and (entry[7] > 1 or len(item) > 8):
+            return None  # of hard links one hangs on the others
+        count -= 1
+    if count:
+        return None
+    found = _in_target(directory, known, target)
+    if found is None:
+        return None
+    own, subdirectories = found
+    term_of = digest.terms_below(directory)
+    size_bytes = total = 0
+    unverified = False
+    for name, kind, size, *_, content in known.values():
+        size_bytes += size
+        if content is not None:
+            total += term_of(kind, name, content)
+        elif verified:
+            return None
+        else:
+            unverified = True
+    kept: bytes | None = None
+    if folders:
+        kept = join_line(directory, (encode_record(*item) for item in known.values()))
+    hashed = (total % (1 << 128)).to_bytes(16, "big")
+    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, kept
+
+
+def _in_target(
+    directory: str, known: dict[str, list[Any]], target: DirCache
+) -> tuple[Plain, list[str]] | None:
+    """Return a target directory's own entry, and its subdirectories; None where it has changed."""
+    subdirectories = []
+    count = len(known)
+    try:
+        descriptor = target.fd(directory)
+        own: Plain = (*entry_of("", os.fstat(descriptor)),)
+        rewind(descriptor)
+        with os.scandir(descriptor) as listing:
+            for found in listing:
+                status = found.stat(follow_symlinks=False)
+                kind = status.st_mode & _TYPE
+                if kind == S_IFDIR:
+                    subdirectories.append(found.name)
+                    continue
+                item = known.get(found.name)
+                if item is None or kind != _BITS[item[1]]:
+                    return None
+                if kind == S_IFREG and (status.st_size != item[2] or status.st_nlink > 1):
+                    return None
+                if status.st_mtime_ns != item[3] and not is_kept_time(status.st_mtime_ns, item[3]):
+                    return None
+                count -= 1
+    except OSError:
+        return None
+    return None if count else (own, subdirectories)

@@ -1,0 +1,136 @@
+"""Which directories stand as they were staged: asked of several processes, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Any, NamedTuple
+
+from hostprep.dataclass import dataclass
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.processes.pool import OnResult, Pool
+from hostprep.staging.processes.worker import Job
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.staging.source.scan import Listing, Scan, is_slow
+
+# Fewer are compared before worker processes have started.
+_LEAST_FILES = 2000
+_TASK_FILES = 1000
+_TASK_DIRECTORIES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Lookers:
+    """Who looks at a target: ``processes``, and ``threads`` in each where it answers slowly."""
+
+    processes: int = 0
+    threads: int = 1
+    gentle: bool = False
+
+
+class Standing(NamedTuple):
+    """A directory in which nothing has changed, neither in the source nor in the target.
+
+    ``lines`` are the manifest's lines of its files and symlinks, of which there are ``files`` with
+    ``size_bytes``, and ``total`` the sum of their terms in the digest, but for those without a
+    hash, which make it ``unverified``. ``subdirectories`` are names on the target, ``directories``
+    what is recorded of directories, and ``own`` is its own entry.
+    """
+
+    lines: Sequence[bytes]
+    files: int
+    size_bytes: int
+    total: int
+    unverified: bool
+    subdirectories: Sequence[str]
+    directories: tuple[Recorded, ...]
+    own: Entry
+
+
+def find_standing(
+    scan: Scan,
+    manifest: ManifestIndex,
+    published_fd: int,
+    lookers: Lookers,
+    *,
+    verified: bool,
+) -> dict[str, Standing]:
+    """Return those directories of ``scan`` of which a look tells that they stand.
+
+    That is none where there are few files. What is not returned may stand all the same.
+    """
+    if not lookers.processes or scan.totals.files < _LEAST_FILES:
+        return {}
+    found: dict[str, Standing] = {}
+    first: float | None = None  # when the first answer came
+    seen = 0
+
+    def task(group: list[tuple[Listing, list[bytes]]]) -> tuple[str, Any, OnResult]:
+        def on_result(results: list[tuple[Any, ...] | None]) -> None:
+            nonlocal first, seen
+            if first is None:
+                first = monotonic()
+            else:
+                seen += sum(map(_files, (listing for listing, _ in group)))
+                if is_slow(monotonic() - first, seen):
+                    pool.readers = None  # all threads: it can answer many at once
+            for (listing, lines), result in zip(group, results, strict=True):
+                if result is not None:
+                    found[listing.directory] = _standing(lines, *result)
+
+        payload = [
+            (
+                listing.directory,
+                [batch.packed for batch in listing.batches],
+                [tuple(entry) for entry in listing.singles],
+                lines,
+            )
+            for listing, lines in group
+        ]
+        return "standing", (verified, payload), on_result
+
+    def tasks() -> Iterator[tuple[str, Any, OnResult]]:
+        group: list[tuple[Listing, list[bytes]]] = []
+        files = 0
+        for listing in scan.listings:
+            group.append((listing, manifest.lines(listing.directory)))
+            files += _files(listing)
+            if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
+                yield task(group)
+                group, files = [], 0
+        if group:
+            yield task(group)
+
+    job = Job(published_fd, published_fd, gentle=lookers.gentle, looks_only=True)
+    with Pool(job, processes=lookers.processes, threads=lookers.threads) as pool:
+        pool.readers = lookers.processes
+        pool.run(tasks())
+    return found
+
+
+def _files(listing: Listing) -> int:
+    return sum(batch.files for batch in listing.batches) + len(listing.singles)
+
+
+def _standing(
+    lines: list[bytes],
+    files: int,
+    size_bytes: int,
+    total: bytes,
+    unverified: bool,
+    subdirectories: list[str],
+    directories: list[list[Any]],
+    own: tuple[Any, ...],
+    line: bytes | None,
+) -> Standing:
+    kept = lines if line is None else [line]
+    return Standing(
+        kept if files else (),
+        files,
+        size_bytes,
+        int.from_bytes(total, "big"),
+        unverified,
+        subdirectories,
+        tuple(Recorded(*item) for item in directories),
+        Entry._make(own),
+    )
