@@ -67,17 +67,16 @@ def on_one_thread(
 ) -> dict[str, float]:
     """Return what a sample takes with torch on one thread, as workers have it.
 
-    What the main process does with it has more threads there, too, and is left out.
-
-    With more threads torch is faster without workers, and burns processor time while its threads
-    wait for each other, which workers would not. Threads of other libraries remain and count.
-    Takes one batch at least, and no other that would end after ``deadline``.
+    Without what the main process does with it, which has all threads there, too. With more threads
+    torch is faster without workers, and burns processor time while its threads wait for each other,
+    which workers would not. Threads of other libraries remain and count. Takes one batch at least,
+    and no other that would end after ``deadline``.
     """
     import torch
 
     torch.set_num_threads(1)
     meter = Meter(collate, started.own_part)
-    batches, before, came_before = started.batches, started.batches.came, started.came
+    batches, before, given_before = started.batches, started.batches.came, started.given
     begin = last = time.perf_counter()
     while True:
         batches.take()
@@ -87,5 +86,5 @@ def on_one_thread(
         if now + (now - last) > deadline:
             break
         last = now
-    spent = meter.each(started.built.samples(came_before, started.came, started.delivery.sizes))
+    spent = meter.each(started.built.samples(given_before, started.given, started.delivery.sizes))
     return {name: spent[name] for name in spent if not name.startswith("main_")}

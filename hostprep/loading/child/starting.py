@@ -85,7 +85,7 @@ class Started:
         return self.delivery if self.own_way else None
 
     @property
-    def came(self) -> int:
+    def given(self) -> int:
         """Return the batches of torch's that what came was made of."""
         return self.delivery.came if self.own_way else self.batches.came
 

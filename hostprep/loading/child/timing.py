@@ -36,7 +36,6 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
-_NOTHING = object()
 
 
 def time_loader(
@@ -50,68 +49,32 @@ def time_loader(
     others_before = processes.others_now()
     started = start(opened, job, told)
     built, batches, delivery = started.built, started.batches, started.delivery
-    begin, first_seconds = started.asked_at, started.first_seconds
     # Starting 64 workers takes seconds, and says nothing about the rate.
     deadline = delivery.started_at + job.limit_seconds
-    workers = [worker.pid for worker in delivery.workers]
-    measured = measure_batch(delivery.last)
     side = image_side(delivery.last)
     told("first_batch")
     if not job.workers:
-        _hopeful(first_seconds, job.limit_seconds)
-    discard = discarded_batches(job.workers)
-    while batches.came < discard and time.perf_counter() < deadline:
-        if not job.workers and is_warm(batches.came, time.perf_counter() - begin, job):
-            break
-        processes.look_for_killed(delivery.workers)
-        batches.take()
-        # Batches of texts or of boxes differ; what they take is to suffice for the largest.
-        measured = max(measured, measure_batch(delivery.last))
+        _hopeful(started.first_seconds, job.limit_seconds)
+    largest = _warm_up(started, job, deadline)
     discarded = batches.came
-    if discarded < discard and job.workers:
-        # The first one also had to wait until the workers had begun.
-        since = time.perf_counter() - begin - first_seconds
-        raise _too_slow(
-            f"{format_count(discarded, 'batch')} with {format_count(job.workers, 'worker')} took"
-            f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate could be"
-            " taken.",
-            discarded - 1,
-            since,
-        )
     clock_deadline = deadline
     if built.collate is not None:
         # What a sample takes on one thread is timed last, and wants a batch at least.
-        clock_deadline -= (time.perf_counter() - begin) / batches.came
+        clock_deadline -= (time.perf_counter() - started.asked_at) / discarded
+    workers = [worker.pid for worker in delivery.workers]
     memory_before = processes.own_memory(workers[0]) if workers else None
-    meter = (
-        None
-        if built.collate is None
-        else Meter(built.collate, delivery if started.own_way else None)
-    )
-    before = processes.usage(workers)
-    before_clock = _counts(started)
+    meter = None if built.collate is None else Meter(built.collate, started.own_part)
+    before, given_before = processes.usage(workers), started.given
     marks = _clock(batches, job, clock_deadline)
     after = processes.usage(workers)
-    memory = processes.own_memory(workers[0]) if workers else None
-    seconds = marks[-1] - marks[0]
-    timed = len(marks) - 1
-    came, taken = (now - then for now, then in zip(_counts(started), before_clock, strict=True))
-    made = round(timed * came / taken)
-    samples = built.samples(before_clock[0], before_clock[0] + made, delivery.sizes)
+    seconds, timed = marks[-1] - marks[0], len(marks) - 1
+    # Of torch's batches: what a class of somebody's own makes of them may be fewer, or more.
+    made = round(timed * (started.given - given_before) / (batches.came - discarded))
+    samples = built.samples(given_before, given_before + made, delivery.sizes)
     rate = samples / seconds
     rounds = made // max(1, job.workers)
     if rounds < LEAST_ROUNDS and job.workers:
         rate = delivery.made_a_second(rounds) * samples / made
-    growth = None
-    if memory is not None and memory_before is not None:
-        growth = (memory - memory_before) / seconds
-    elapsed = after.at - before.at
-    own = (after.own_cpu - before.own_cpu) / elapsed
-    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
-    runnable = own + delayed / elapsed
-    threads_of_worker, affinity = (
-        processes.threads_and_affinity(workers[0]) if workers else (None, None)
-    )
     probe = {
         "workers": job.workers,
         "prefetch_factor": job.prefetch_factor,
@@ -120,18 +83,11 @@ def time_loader(
         "samples": samples,
         "seconds": seconds,
         "discarded_batches": discarded,
-        "first_batch_seconds": first_seconds,
-        "own_cpus": own,
-        "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
-        "runnable_cpus": runnable,
-        "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
+        "first_batch_seconds": started.first_seconds,
+        **_processors(before, after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
-        # Where a stream has ended, so have its workers.
-        "worker_memory_bytes": memory_before if memory is None else memory,
-        "worker_growth_bytes_per_s": growth,
-        "worker_threads": threads_of_worker,
-        "worker_affinity_cpus": affinity,
+        **_worker(workers, memory_before, seconds),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         # Each has had its turn, several times over; of a stream one may have nothing to give.
@@ -145,7 +101,7 @@ def time_loader(
         if time.perf_counter() + seconds / timed <= deadline:
             spent |= on_one_thread(started, built.collate, job, deadline)
         batch_size = max(1, round(samples / made))
-        size_bytes, shared_bytes, tensors = measured
+        size_bytes, shared_bytes, tensors = largest
         found["cost"] = dataclasses.asdict(
             SampleCost(
                 batch_size=batch_size,
@@ -162,9 +118,60 @@ def time_loader(
     return found, started
 
 
-def _counts(started: Started) -> tuple[int, int]:
-    """Return the batches that torch has given, and those that came of them."""
-    return started.came, started.batches.came
+def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int, int]:
+    """Take the batches that do not count; return what the largest of them takes.
+
+    Batches of texts or of boxes differ; what they take is to suffice for the largest.
+    """
+    batches, delivery = started.batches, started.delivery
+    largest = measure_batch(delivery.last)
+    discard = discarded_batches(job.workers)
+    while batches.came < discard and time.perf_counter() < deadline:
+        if not job.workers and is_warm(batches.came, time.perf_counter() - started.asked_at, job):
+            break
+        processes.look_for_killed(delivery.workers)
+        batches.take()
+        largest = max(largest, measure_batch(delivery.last))
+    if batches.came < discard and job.workers:
+        # The first one also had to wait until the workers had begun.
+        since = time.perf_counter() - started.asked_at - started.first_seconds
+        raise _too_slow(
+            f"{format_count(batches.came, 'batch')} with {format_count(job.workers, 'worker')} took"
+            f" {job.limit_seconds:.0f} s; the first {discard} do not count, so no rate could be"
+            " taken.",
+            batches.came - 1,
+            since,
+        )
+    return largest
+
+
+def _processors(before: processes.Usage, after: processes.Usage) -> dict[str, float]:
+    """Return the processors' worth of time that was used meanwhile, as fields of ``Probe``."""
+    elapsed = after.at - before.at
+    own = (after.own_cpu - before.own_cpu) / elapsed
+    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
+    return {
+        "own_cpus": own,
+        "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
+        "runnable_cpus": own + delayed / elapsed,
+        "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
+    }
+
+
+def _worker(workers: list[int], memory_before: int | None, seconds: float) -> dict[str, Any]:
+    """Return what is to be known of a worker, the first of all, as fields of ``Probe``."""
+    memory = processes.own_memory(workers[0]) if workers else None
+    growth = None
+    if memory is not None and memory_before is not None:
+        growth = (memory - memory_before) / seconds
+    threads, affinity = processes.threads_and_affinity(workers[0]) if workers else (None, None)
+    return {
+        # Where a stream has ended, so have its workers.
+        "worker_memory_bytes": memory_before if memory is None else memory,
+        "worker_growth_bytes_per_s": growth,
+        "worker_threads": threads,
+        "worker_affinity_cpus": affinity,
+    }
 
 
 def _hopeful(first_seconds: float, limit_seconds: float) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import stat
-from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
@@ -31,9 +29,10 @@ from hostprep.staging.plans.copy_plan import (
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.standing import Lookers, Standing, find_standing
+from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent, staged_mode
+from hostprep.staging.tree import join, staged_mode
 
 
 def plan_update(
@@ -60,8 +59,8 @@ def plan_update(
     listings = {listing.directory: listing for listing in scan.listings}
     recorded: dict[str, Recorded] = {}
     links = _Links()
-    published = _Tree(published_fd)
-    private = _Tree(private_fd)
+    published = TargetTree(published_fd)
+    private = TargetTree(private_fd)
     try:
         for directory, entry in scan.directories.items():
             stands = standing.pop(directory, None)
@@ -215,7 +214,7 @@ def _apply_diff(
         plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
 
 
-def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: _Tree) -> None:
+def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: TargetTree) -> None:
     """Keep what is published at and below a directory that could not be read this time."""
     for directory in manifest.directories():
         if directory != top and not directory.startswith(top + "/"):
@@ -230,7 +229,7 @@ def _plan_gone_directories(
     plan: CopyPlan,
     scan: Scan,
     manifest: ManifestIndex,
-    published: _Tree,
+    published: TargetTree,
     replaced: set[str],
 ) -> None:
     """Plan the removal of what is published in directories that the source no longer has.
@@ -310,61 +309,3 @@ def _directory_stands(wanted: Entry, recorded: Recorded | None, found: Entry | N
     else:
         as_left = found.mode in (wanted.mode, staged_mode(wanted.mode))
     return as_left and is_kept_time(found.mtime_ns, wanted.mtime_ns)
-
-
-class _Tree:
-    """Listings of a tree that may not exist, a directory at a time; what is missing is empty.
-
-    A directory is there if it is listed: where case does not count, ``Dir`` is found as ``dir``.
-    """
-
-    def __init__(self, root_fd: int | None) -> None:
-        self._cache = DirCache(root_fd) if root_fd is not None else None
-        self._below: dict[str, tuple[str, ...]] = {}  # names of directories in what was listed
-        self._there = {""}
-
-    def list(self, directory: str) -> dict[str, Entry]:
-        if self._cache is None or not self.is_there(directory):
-            return {}
-        try:
-            entries = list_directory(self._cache.fd(directory))
-        except OSError as error:
-            if not says_absent(error):
-                # What is there would count as gone, and be forgotten without being removed.
-                path = f"{directory or '.'} on the target"
-                raise OSError(error.errno, error.strerror, path) from None
-            entries = []  # missing, or something else in its place: then nothing of ours is there
-        self._note(directory, (entry[0] for entry in entries if stat.S_ISDIR(entry[1])))
-        return {entry[0]: Entry._make(entry) for entry in entries}
-
-    def take(self, directory: str, stands: Standing) -> None:
-        """Take what was listed elsewhere."""
-        self._note(directory, stands.subdirectories)
-
-    def subdirectories(self, directory: str) -> tuple[str, ...]:
-        """Return the names of the directories in ``directory``, as it was listed last."""
-        if directory not in self._below:
-            self.list(directory)
-        return self._below.get(directory, ())
-
-    def _note(self, directory: str, names: Iterable[str]) -> None:
-        self._below[directory] = tuple(names)
-        self._there.update(join(directory, name) for name in self._below[directory])
-
-    def is_there(self, directory: str) -> bool:
-        parent = directory.rpartition("/")[0]
-        if directory and parent not in self._below:
-            self.list(parent)
-        return directory in self._there
-
-    def stat(self, directory: str) -> Entry | None:
-        if self._cache is None or not self.is_there(directory):
-            return None
-        try:
-            return entry_of("", os.fstat(self._cache.fd(directory)))
-        except OSError:
-            return None
-
-    def close(self) -> None:
-        if self._cache is not None:
-            self._cache.close()

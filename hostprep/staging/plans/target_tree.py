@@ -1,0 +1,76 @@
+"""What is there in a tree on the target, a directory at a time."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from hostprep.staging.model import Entry
+from hostprep.staging.plans.standing import Standing
+from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent
+
+
+class TargetTree:
+    """TargetTree of a tree that may not exist, a directory at a time; what is missing is empty.
+
+    A directory is there if it is listed: where case does not count, ``Dir`` is found as ``dir``.
+    """
+
+    def __init__(self, root_fd: int | None) -> None:
+        self._cache = DirCache(root_fd) if root_fd is not None else None
+        self._below: dict[str, tuple[str, ...]] = {}  # names of directories in what was listed
+        self._there = {""}
+
+    def list(self, directory: str) -> dict[str, Entry]:
+        """Return the entries of a directory by name; none where it is missing.
+
+        Raises OSError where it is there and cannot be read: what is in it would count as gone, and
+        be forgotten without being removed.
+        """
+        if self._cache is None or not self.is_there(directory):
+            return {}
+        try:
+            entries = list_directory(self._cache.fd(directory))
+        except OSError as error:
+            if not says_absent(error):
+                path = f"{directory or '.'} on the target"
+                raise OSError(error.errno, error.strerror, path) from None
+            entries = []  # missing, or something else in its place: then nothing of ours is there
+        self._note(directory, (entry[0] for entry in entries if stat.S_ISDIR(entry[1])))
+        return {entry[0]: Entry._make(entry) for entry in entries}
+
+    def take(self, directory: str, stands: Standing) -> None:
+        """Take what was listed elsewhere."""
+        self._note(directory, stands.subdirectories)
+
+    def subdirectories(self, directory: str) -> tuple[str, ...]:
+        """Return the names of the directories in ``directory``, as it was listed last."""
+        if directory not in self._below:
+            self.list(directory)
+        return self._below.get(directory, ())
+
+    def _note(self, directory: str, names: Iterable[str]) -> None:
+        self._below[directory] = tuple(names)
+        self._there.update(join(directory, name) for name in self._below[directory])
+
+    def is_there(self, directory: str) -> bool:
+        """Return whether a directory is listed in its parent."""
+        parent = directory.rpartition("/")[0]
+        if directory and parent not in self._below:
+            self.list(parent)
+        return directory in self._there
+
+    def stat(self, directory: str) -> Entry | None:
+        """Return a directory's own entry, None where it is missing."""
+        if self._cache is None or not self.is_there(directory):
+            return None
+        try:
+            return entry_of("", os.fstat(self._cache.fd(directory)))
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._cache is not None:
+            self._cache.close()
