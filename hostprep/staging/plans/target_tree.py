@@ -12,7 +12,7 @@ from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says
 
 
 class TargetTree:
-    """TargetTree of a tree that may not exist, a directory at a time; what is missing is empty.
+    """A tree that may not exist, listed a directory at a time; what is missing is empty.
 
     A directory is there if it is listed: where case does not count, ``Dir`` is found as ``dir``.
     """
