@@ -1,4 +1,4 @@
-"""The Debian that the hosts boot: made once by debootstrap, cached outside the checkout."""
+"""The Debian, or other system, that the hosts boot: made once by debootstrap, cached outside."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SUITE = os.environ.get("HOSTPREP_TEST_SUITE", "bookworm")
+# Of another system than Debian: where it is, and how debootstrap is to be called for it.
+MIRROR = os.environ.get("HOSTPREP_TEST_MIRROR")
+OPTIONS = os.environ.get("HOSTPREP_TEST_DEBOOTSTRAP", "").split()
 PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-venv", "python3-apt",
     "iproute2", "kmod", "fio",
@@ -91,7 +94,7 @@ def _make_base(root: Path) -> None:
     script = next(filter(Path.exists, (_SCRIPTS / SUITE, _SCRIPTS / "sid")))
     made = subprocess.run(
         [*_KILLED_WITH_US, *_OWN_MOUNTS,
-         "debootstrap", "--variant=minbase", include, SUITE, root, mirror, script],
+         "debootstrap", "--variant=minbase", include, *OPTIONS, SUITE, root, mirror, script],
         capture_output=True, text=True, errors="replace",
     )  # fmt: skip
     if made.returncode:
@@ -106,10 +109,12 @@ def _make_base(root: Path) -> None:
 
 
 def _mirror() -> str | None:
-    """Return this machine's own mirror of Debian, as apt is configured here; None without one.
+    """Return the mirror that was named, or this machine's own of Debian; None without one.
 
     It is the one that has the suite, else any: a mirror has those that apt does not ask for, too.
     """
+    if MIRROR is not None:
+        return MIRROR
     if shutil.which("apt-get") is None:
         return None
     asked = subprocess.run(
