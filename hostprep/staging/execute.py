@@ -108,4 +108,7 @@ def _explain(error: TaskFailed) -> HostprepError:
         return HostprepError(
             "too many open files; nothing was published.", "raise `ulimit -n`, or use --readers 1"
         )
-    return HostprepError(f"copying failed: {error.message}; nothing was published.")
+    return HostprepError(
+        f"copying failed: {error.message}; nothing was published.",
+        "run the same command again: it goes on with the copies",
+    )

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from hostprep.staging.processes.channel import Channel, Child
-from hostprep.staging.processes.pool import Pool
+from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Job, Worker
 
 _THREADS, _FOLDERS = 6, 60
@@ -76,3 +76,25 @@ def test_a_child_that_does_not_get_to_its_end_is_not_waited_for() -> None:
     assert child.join(10)
     assert child.exit_code == -signal.SIGKILL
     child.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_worker_leaves_out_that_somebody_stops_is_not_taken_for_done(
+    source: int, threads: int
+) -> None:
+    """SIGUSR1 ends a batch in the middle, and not only hostprep can send it."""
+    missing = [("f", "never-there", 1, "0")]
+    before = set(psutil.Process().children())
+    found: list[object] = []
+    with (
+        Pool(Job(source, source, looks_only=True), processes=1, threads=threads) as pool,
+        pytest.raises(TaskFailed, match="told to stop"),
+    ):
+        pool.submit("check", ("0", missing, "target"), found.extend)
+        pool.run()
+        assert found == [("never-there", "No such file or directory")]
+        (child,) = set(psutil.Process().children()) - before
+        child.send_signal(signal.SIGUSR1)
+        pool.submit("check", ("0", missing, "target"), found.append)
+        pool.run()
+    assert len(found) == 1
