@@ -67,6 +67,12 @@ class PrivateDir:
         for name in old:
             os.unlink(name, dir_fd=self.fd)
 
+    def drop_journals(self) -> None:
+        """Have no later run take up the copies: it begins anew."""
+        for name in names_in(self.fd):
+            if name.startswith("journal."):
+                os.unlink(name, dir_fd=self.fd)
+
     def remove(self) -> bool:
         """Remove everything in it, and itself; return False where its name is another's by now."""
         return remove_opened(self.parent_fd, self.name, self.fd)
