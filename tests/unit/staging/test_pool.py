@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import Channel, Child
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Job, Worker
@@ -98,3 +99,27 @@ def test_what_a_worker_leaves_out_that_somebody_stops_is_not_taken_for_done(
         pool.submit("check", ("0", missing, "target"), found.append)
         pool.run()
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "hint"),
+    [
+        (signal.SIGTERM, "by SIGTERM", "goes on with the work"),
+        (signal.SIGKILL, "by SIGKILL", "memory ran out"),
+        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with the work"),
+    ],
+)
+def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
+    source: int, number: int, said: str, hint: str
+) -> None:
+    """Not that nothing was published: an update has published when directories get their times."""
+    before = set(psutil.Process().children())
+    with Pool(Job(source), processes=1) as pool, pytest.raises(HostprepError) as ended:
+        (child,) = set(psutil.Process().children()) - before
+        pool.submit("scan", ["0"], lambda _: child.send_signal(number))
+        for _ in range(20_000):
+            pool.submit("scan", ["0"], lambda _: None)
+        pool.run()
+    assert f"was ended {said} before all was done" in ended.value.message
+    assert "published" not in ended.value.message
+    assert hint in str(ended.value.hint)
