@@ -284,6 +284,14 @@ def open_own(parent_fd: int, target: str) -> int | None:
                 "with umask=022 first",
             )
         if not _is_for(descriptor, target):
+            info = _info(descriptor) or {}
+            ours = FORMAT.rpartition("/")[0] + "/"
+            if info.get("target") == target and str(info.get("format")).startswith(ours):
+                raise Refused(
+                    f"{name} on the target is of another version of hostprep"
+                    f" ({info['format']}); nothing was changed.",
+                    "go on with that version, or unstage with it; or move it away",
+                )
             raise Refused(
                 f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
                 _HINT,
