@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import signal
 import sysconfig
 from typing import Any
 
@@ -12,6 +11,7 @@ from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import unpicklable_cure
 from hostprep.loading.model import Binding
+from hostprep.system.ending import how_it_ended
 from hostprep.units import format_count, format_number
 
 _CUDA_ABSENT = re.compile(
@@ -202,7 +202,7 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
 
 def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
     """Return the error for a child that ended without a word."""
-    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+    how = how_it_ended(status)
     if status == -9:
         how += " (killed, as by the kernel when memory runs out)"
     doing = "it was opened" if phase in ("start", "opening") else "batches were made"

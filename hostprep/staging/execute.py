@@ -79,14 +79,17 @@ def _cpu_seconds() -> float:
     )
 
 
-def sync_file_system(descriptor: int) -> None:
-    """Write everything of the file system that holds ``descriptor`` to its disk (syncfs(2))."""
+def sync_file_system(descriptor: int, so_far: str) -> None:
+    """Write everything of the file system that holds ``descriptor`` to its disk (syncfs(2)).
+
+    ``so_far`` says how things stand, where that fails.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syncfs(descriptor) != 0:
         code = ctypes.get_errno()
         raise HostprepError(
-            f"the target's file system could not be written out: {os.strerror(code)}.",
-            "nothing was published; look at the kernel's log for errors of the disk",
+            f"the target's file system could not be written out: {os.strerror(code)}; {so_far}.",
+            "mend that (dmesg may say more of the disk), and run the same command again",
         )
 
 
@@ -108,4 +111,7 @@ def _explain(error: TaskFailed) -> HostprepError:
         return HostprepError(
             "too many open files; nothing was published.", "raise `ulimit -n`, or use --readers 1"
         )
-    return HostprepError(f"copying failed: {error.message}; nothing was published.")
+    return HostprepError(
+        f"copying failed: {error.message}; nothing was published.",
+        "run the same command again: it goes on with the copies",
+    )

@@ -188,12 +188,12 @@ class _Work:
 
         def copy_again(files: CopyPlan) -> Copied:
             again = self._copy(files)
-            sync_file_system(self.private.fd)
+            self._write_out()
             return again
 
         self.observer.phase("sync")
         with self._timed("sync"):
-            sync_file_system(self.private.fd)
+            self._write_out()
         if self.plan.request.verify is Verify.READBACK:
             with self._timed("verify"):
                 check_written(
@@ -205,6 +205,17 @@ class _Work:
                     copy_again,
                     gentle=self.plan.request.gentle,
                 )
+
+    def _write_out(self) -> None:
+        """Have the copies written to the disk, before anything of them is published."""
+        try:
+            sync_file_system(self.private.fd, "nothing was published")
+        except HostprepError:
+            # The kernel tells of it once, and takes the copies for written from then on. Only a run
+            # that reads them back from the disk sees which are not: no other may take them up.
+            if self.plan.request.verify is not Verify.READBACK:
+                self.private.drop_journals()
+            raise
 
     def _keep_failed(self, copied: Copied, manifest: ManifestIndex) -> None:
         """Count as kept what failed now but is published from an earlier run, and stays."""
@@ -267,7 +278,7 @@ class _Work:
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])
         if not plan.in_ram:
             os.fsync(self.parent_fd)
-            sync_file_system(self.parent_fd)
+            sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
         self._check_mounted()
         self._save(record, "staged")
         self._clean_up()

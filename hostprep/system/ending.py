@@ -6,7 +6,18 @@ Until it is waited for, its number cannot go to another process.
 from __future__ import annotations
 
 import os
+import signal
 import time
+
+
+def how_it_ended(status: int) -> str:
+    """Say of a ``Popen.returncode`` how a process ended: "by SIGKILL", "with status 1"."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:  # a real-time signal, of which only the first and the last have names
+        return f"by signal {-status}"
 
 
 def status_of(pid: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -760,6 +761,36 @@ def test_what_a_disk_gives_back_differently_is_copied_again(
         found = hostprep("stage", source, "--to", disk / "fast")
         assert differences(source, disk / "fast/data", owners=True) == []
         assert found["digest"] == digest_of(disk / "fast/data")
+
+
+@pytest.mark.parametrize("verify", ["none", "inflight", "readback"])
+def test_copies_that_the_disk_did_not_take_are_not_taken_up(verify: str, safe_dir: Path) -> None:
+    """A thin disk that is full, and is given more: the kernel forgets what it could not write."""
+    if reason := loops.unavailable():
+        pytest.skip(reason)
+    source, thin = safe_dir / "set", safe_dir / "thin"
+    source.mkdir()
+    for number in range(40):
+        (source / f"{number}").write_bytes(random.Random(number).randbytes(1_000_000))
+    thin.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "thin", thin]
+    subprocess.run(mount, check=True)
+    (point := thin / "disk").mkdir()
+    options = ("-m0", "-N256", "-O^has_journal", "-Enodiscard")
+    loops.make_filesystem(thin / "image", "ext4", 200 << 20, options)
+    with loops.loop_mount(thin / "image", point, "ext4", ("errors=continue",)):
+        line = ("stage", source, "--to", point, "--verify", verify)
+        failed = hostprep(*line, expect=1)["error"]
+        assert "could not be written out" in failed["message"]
+        assert "nothing was published" in failed["message"]
+        assert not (point / "set").exists()
+        subprocess.run(["mount", "-o", "remount,size=400m", thin], check=True)
+        found = hostprep(*line)
+    # From the disk, without what the kernel remembers of it.
+    with loops.loop_mount(thin / "image", point, "ext4", ("errors=continue",)):
+        assert differences(source, point / "set", owners=True) == []
+    assert verify == "readback" or found["copied_files"] == 40
+    loops.unmount(thin)
 
 
 def test_links_and_directories_are_verified_without_being_copied_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -24,7 +25,9 @@ def finish_directory(
     try:
         mode = copy_xattrs(source.fd(path), target, mode, style)
         atime_ns = os.fstat(source.fd(path)).st_atime_ns
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.ENODATA and _answers(source, path):
+            raise  # then it was the target, of which more would be lost than is told
         atime_ns = entry.mtime_ns  # gone, closed to us or failing since the scan
     with holding(OWNER):
         if style.may_chown:
@@ -33,3 +36,11 @@ def finish_directory(
     os.utime(target, ns=(atime_ns, entry.mtime_ns))
     made = stat.S_IMODE(os.fstat(target).st_mode)
     return None if made == staged_mode(entry.mode & 0o7777) else made
+
+
+def _answers(source: DirCache, path: str) -> bool:
+    try:
+        os.listxattr(source.fd(path))
+    except OSError:
+        return False
+    return True

@@ -22,6 +22,7 @@ from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.serving import serve
 from hostprep.staging.processes.worker import Job, Worker
 from hostprep.staging.record.journal import Journal
+from hostprep.system.ending import how_it_ended
 from hostprep.system.forking import NoProcess
 
 TICK_SECONDS = 0.1
@@ -79,7 +80,7 @@ class Pool:
                 if self._members:
                     break  # fewer of them do it too
                 raise HostprepError(
-                    f"no worker process could be started: {error.reason}; nothing was published.",
+                    f"no worker process could be started: {error.reason}.",
                     error.hint,
                 ) from None
         return self
@@ -205,13 +206,13 @@ class Pool:
     def _death(self, member: Child) -> HostprepError:
         member.join(1)
         code = member.exit_code
-        how = f"with status {code}"
-        if code is not None and code < 0:
-            how = f"by {signal.Signals(-code).name}"
-        return HostprepError(
-            f"a worker process was ended {how}; nothing was published.",
-            "SIGKILL often means that memory ran out (see dmesg); the next run takes up the work",
-        )
+        how = "" if code is None else f" {how_it_ended(code)}"
+        hint = "run the same command again: it goes on with the work"
+        if code == -signal.SIGKILL:
+            hint = (
+                "often that means that memory ran out (see dmesg); the next run takes up the work"
+            )
+        return HostprepError(f"a worker process was ended{how} before all was done.", hint)
 
     def _close(self, *, hurry: bool) -> None:
         """End the workers: after their tasks, or in a hurry after the file they are at."""

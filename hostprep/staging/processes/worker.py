@@ -58,6 +58,13 @@ class Job:
     looks_only: bool = False
 
 
+class Stopped(OSError):
+    """The worker was told to stop, and may have left a part of its task undone."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.ECANCELED, "a worker process was told to stop (SIGUSR1)")
+
+
 class _Tally:
     """What came of a task so far; ``total`` is the plain sum of digest terms."""
 
@@ -109,8 +116,15 @@ class Worker:
         }
 
     def do(self, kind: str, payload: Any) -> Any:
-        """Carry out one task and return its result, plain enough for ``marshal``."""
-        return self._tasks[kind](payload)
+        """Carry out one task and return its result, plain enough for ``marshal``.
+
+        Raises ``Stopped`` after ``stop``: the parent does not listen any more where it was the one
+        to say so, and must not take what was left out for done where somebody else was.
+        """
+        result = self._tasks[kind](payload)
+        if self._stopping:
+            raise Stopped
+        return result
 
     def close(self) -> None:
         """Close what it has open."""
@@ -239,7 +253,7 @@ class Worker:
         """Copy one range of a large file; see ``ranges.copy``."""
         assert self._target is not None
         if self._stopping:
-            return b"", "stopped"
+            raise Stopped
         try:
             return ranges.copy(*payload, self._source, self._target, self._style, self._buffer)
         except OSError as error:

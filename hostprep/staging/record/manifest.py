@@ -160,12 +160,23 @@ class ManifestIndex:
     def _read(self, directory: str) -> Iterator[tuple[int, Recorded]]:
         """Yield the records in ``directory``, each with the offset of its line."""
         for number, offset, length in self._lines.get(directory, ()):
-            data = os.pread(self._files[number].fileno(), length, offset)
+            data = _pread(self._files[number].fileno(), length, offset)
             try:
                 for record in decode_line(data)[1]:
                     yield offset, record
             except (ValueError, TypeError):
                 continue
+
+
+def _pread(descriptor: int, length: int, offset: int) -> bytes:
+    """Read all of a line: of 2 GiB and more, and from some file systems, a call gives a part."""
+    data = os.pread(descriptor, length, offset)
+    while len(data) < length:
+        more = os.pread(descriptor, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _speaks_of(there: Entry, earlier: Recorded, later: Recorded) -> Recorded:

@@ -67,6 +67,12 @@ class PrivateDir:
         for name in old:
             os.unlink(name, dir_fd=self.fd)
 
+    def drop_journals(self) -> None:
+        """Have no later run take up the copies: it begins anew."""
+        for name in names_in(self.fd):
+            if name.startswith("journal."):
+                os.unlink(name, dir_fd=self.fd)
+
     def remove(self) -> bool:
         """Remove everything in it, and itself; return False where its name is another's by now."""
         return remove_opened(self.parent_fd, self.name, self.fd)
@@ -278,6 +284,14 @@ def open_own(parent_fd: int, target: str) -> int | None:
                 "with umask=022 first",
             )
         if not _is_for(descriptor, target):
+            info = _info(descriptor) or {}
+            ours = FORMAT.rpartition("/")[0] + "/"
+            if info.get("target") == target and str(info.get("format")).startswith(ours):
+                raise Refused(
+                    f"{name} on the target is of another version of hostprep"
+                    f" ({info['format']}); nothing was changed.",
+                    "go on with that version, or unstage with it; or move it away",
+                )
             raise Refused(
                 f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
                 _HINT,

@@ -226,3 +226,16 @@ def test_the_folder_of_a_record_is_one_name_and_unique_to_the_target() -> None:
     for name in ("x" * 200, "\u6570" * 60):
         found = record_id(name, "/a/" + name)
         assert "/" not in found and len(os.fsencode(found)) < 255
+
+
+def test_a_line_of_which_each_call_gives_a_part_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of 2 GiB and more. Read in part, its entries would count as somebody else's."""
+    known = [Recorded(f"{number}", "f", 1, 2, 0o644, 0, 0, "00") for number in range(50)]
+    write_manifest(tmp_path, [encode_line("a", known)], durable=False)
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, size, offset: whole(file, min(size, 100), offset))
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert list(index.records("a").values()) == known
+    index.close()

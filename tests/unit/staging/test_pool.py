@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import Channel, Child
-from hostprep.staging.processes.pool import Pool
+from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Job, Worker
 
 _THREADS, _FOLDERS = 6, 60
@@ -76,3 +77,49 @@ def test_a_child_that_does_not_get_to_its_end_is_not_waited_for() -> None:
     assert child.join(10)
     assert child.exit_code == -signal.SIGKILL
     child.close()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_worker_leaves_out_that_somebody_stops_is_not_taken_for_done(
+    source: int, threads: int
+) -> None:
+    """SIGUSR1 ends a batch in the middle, and not only hostprep can send it."""
+    missing = [("f", "never-there", 1, "0")]
+    before = set(psutil.Process().children())
+    found: list[object] = []
+    with (
+        Pool(Job(source, source, looks_only=True), processes=1, threads=threads) as pool,
+        pytest.raises(TaskFailed, match="told to stop"),
+    ):
+        pool.submit("check", ("0", missing, "target"), found.extend)
+        pool.run()
+        assert found == [("never-there", "No such file or directory")]
+        (child,) = set(psutil.Process().children()) - before
+        child.send_signal(signal.SIGUSR1)
+        pool.submit("check", ("0", missing, "target"), found.append)
+        pool.run()
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "said", "hint"),
+    [
+        (signal.SIGTERM, "by SIGTERM", "goes on with the work"),
+        (signal.SIGKILL, "by SIGKILL", "memory ran out"),
+        (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with the work"),
+    ],
+)
+def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
+    source: int, number: int, said: str, hint: str
+) -> None:
+    """Not that nothing was published: an update has published when directories get their times."""
+    before = set(psutil.Process().children())
+    with Pool(Job(source), processes=1) as pool, pytest.raises(HostprepError) as ended:
+        (child,) = set(psutil.Process().children()) - before
+        pool.submit("scan", ["0"], lambda _: child.send_signal(number))
+        for _ in range(20_000):
+            pool.submit("scan", ["0"], lambda _: None)
+        pool.run()
+    assert f"was ended {said} before all was done" in ended.value.message
+    assert "published" not in ended.value.message
+    assert hint in str(ended.value.hint)

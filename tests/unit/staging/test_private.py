@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.staging.target.private import prepare
 
 
@@ -36,3 +37,15 @@ def test_only_what_an_earlier_run_left_for_the_same_is_taken_up(
     private = prepare(parent_fd, {**purpose, "verify": "none"})
     private.close()
     assert private.resumable is False and not copy.exists()
+
+
+def test_what_another_version_left_is_said_to_be_that_and_stays(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    purpose = {"target": str(tmp_path / "data")}
+    resumable(parent_fd, purpose)
+    info = tmp_path / ".hostprep-data/info.json"
+    info.write_text(info.read_text().replace("hostprep.manifest/1", "hostprep.manifest/7"))
+    with pytest.raises(Refused, match=r"of another version of hostprep \(hostprep.manifest/7\)"):
+        prepare(parent_fd, purpose)
+    assert (tmp_path / ".hostprep-data/tree/copy").exists()
