@@ -125,7 +125,7 @@ class ManifestIndex:
     def lines(self, directory: str) -> list[bytes]:
         """Return the lines of ``directory`` as they are."""
         return [
-            os.pread(self._files[number].fileno(), length, offset)
+            _pread(self._files[number].fileno(), length, offset)
             for number, offset, length in self._lines.get(directory, ())
         ]
 
