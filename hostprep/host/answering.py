@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import read_mounts
 from hostprep.system.bounded import ask_in_child
+from hostprep.system.forking import NoProcess
 
 # After how long it is said that a path does not answer, and how often again.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
@@ -28,7 +29,8 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
     if not any(map(is_remote, read_mounts())):
         return
     for path in paths:
-        with contextlib.suppress(ChildProcessError):  # then who opens it next finds out
+        # Then who opens it next finds out; or does so in silence, where no child is allowed.
+        with contextlib.suppress(ChildProcessError, NoProcess):
             ask_in_child(
                 lambda path=path: _touch(path),  # type: ignore[misc]
                 patience_seconds=math.inf,
