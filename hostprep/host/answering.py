@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import read_mounts
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.forking import NoProcess
 
 # After how long it is said that a path does not answer, and how often again.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
@@ -29,7 +30,8 @@ def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:
     if not _may_hang():
         return
     for path in paths:
-        with contextlib.suppress(ChildProcessError):  # then who opens it next finds out
+        # Then who opens it next finds out; or does so in silence, where no child is allowed.
+        with contextlib.suppress(ChildProcessError, NoProcess):
             ask_in_child(
                 lambda path=path: _touch(path),  # type: ignore[misc]
                 patience_seconds=math.inf,
@@ -60,7 +62,7 @@ def silent_ones(paths: Sequence[str], patience_seconds: float) -> frozenset[str]
         return frozenset(ask_in_child(ask, patience_seconds=2 * patience_seconds))
     except NoAnswerInTime:
         return frozenset(paths)
-    except ChildProcessError:  # then who opens them next finds out
+    except (ChildProcessError, NoProcess):  # then who opens them next finds out
         return frozenset()
 
 

@@ -211,7 +211,8 @@ def _through_loop(
 
 def is_remote(mount: Mount) -> bool:
     """Whether a server or a program serves the file system, so that it may cease to answer."""
-    fuse = mount.fstype.startswith("fuse") and mount.fstype != "fuseblk"
+    # Neither fuseblk, which is on a disk, nor fusectl, which each host with systemd has mounted.
+    fuse = mount.fstype == "fuse" or mount.fstype.startswith("fuse.")
     return fuse or mount.fstype in _NETWORK
 
 

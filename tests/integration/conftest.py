@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.host.mounts import read_mounts
+from tests.kit import loops
 from tests.kit.stagecraft import make_source
 
 _CLONE_NEWNS = 0x00020000
@@ -62,6 +63,26 @@ def safe_dir(private_namespace: Path) -> Iterator[Path]:
     for target in reversed(below):
         subprocess.run(["umount", "--lazy", "--", target], check=False)
     shutil.rmtree(path)
+
+
+@pytest.fixture
+def user_attributes(safe_dir: Path, tmp_path: Path) -> Iterator[None]:
+    """Let files below ``safe_dir`` have ``user.*`` attributes, which tmpfs takes since Linux 6.6.
+
+    An earlier kernel gets an ext4 there, so it has to come before what others make in it.
+    """
+    try:
+        os.setxattr(safe_dir, "user.try", b"")
+    except OSError:
+        if reason := loops.unavailable():
+            pytest.skip(f"tmpfs takes no user attributes here, and {reason}")
+        image = tmp_path / "attributes.img"
+        loops.make_filesystem(image, "ext4", 128 << 20)
+        with loops.loop_mount(image, safe_dir, "ext4"):
+            yield
+    else:
+        os.removexattr(safe_dir, "user.try")
+        yield
 
 
 @pytest.fixture

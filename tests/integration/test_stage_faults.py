@@ -527,6 +527,7 @@ def test_a_directory_that_is_closed_to_its_owner_stays_in_an_ordinary_users_reac
     assert os.listdir(home / "fast") == []
 
 
+@pytest.mark.usefixtures("user_attributes")
 def test_attributes_arrive_on_what_its_owner_may_not_write(source: Path, home: Path) -> None:
     for name, mode in (("class-1/images/003.bin", 0o444), ("class-1", 0o555), ("empty", 0o500)):
         os.chown(source / name, 65534, 65534)

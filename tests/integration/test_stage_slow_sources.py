@@ -117,7 +117,7 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
 
 
 @pytest.fixture
-def slow_directories(safe_dir: Path) -> Iterator[far.FarSource]:
+def slow_directories(safe_dir: Path, user_attributes: None) -> Iterator[far.FarSource]:
     """A far source that takes a while to tell of each of its many directories.
 
     FUSE looks up one name of a directory at a time, so that few parents would be few at once.

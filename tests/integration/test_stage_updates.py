@@ -233,6 +233,7 @@ def test_a_default_acl_or_a_group_of_the_target_stays_out_of_the_copies(
         assert "system.posix_acl_default" not in os.listxattr(path, follow_symlinks=False)
 
 
+@pytest.mark.usefixtures("user_attributes")
 def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir: Path) -> None:
     if reason := failing.unavailable():
         pytest.skip(reason)
@@ -246,6 +247,7 @@ def test_attributes_that_the_target_cannot_hold_are_told(source: Path, safe_dir:
         assert differences(source, fs.mount / "data", owners=True, xattrs=False, holes=False) == []
 
 
+@pytest.mark.usefixtures("user_attributes")
 @pytest.mark.parametrize(
     ("name", "value"), [(ACCESS_ACL, access_acl(0o750, user=7)), ("user.note", b"x")]
 )

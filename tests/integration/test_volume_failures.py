@@ -12,7 +12,7 @@ import pytest
 
 from hostprep.host.mounts import read_mounts
 from hostprep.volumes import fstab_file
-from tests.kit.stagecraft import hostprep, make_source, run_hostprep
+from tests.kit.stagecraft import HOSTPREP, hostprep, make_source
 
 MIB = 1 << 20
 
@@ -184,17 +184,24 @@ def test_who_waits_for_another_run_is_told_for_whom(
     point = safe_dir / "v"
     hostprep("mount", point, "--size", "8M", "--reserve", "0")
     holder = (
-        "import sys, time\nfrom hostprep.system.locks import lock\n"
+        "import sys\nfrom hostprep.system.locks import lock\n"
         "with lock('volumes', purpose='the other'):\n"
-        "    print('held', flush=True)\n    time.sleep(1.5)\n"
+        "    print('held', flush=True)\n    sys.stdin.read()\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", holder], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", holder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "held\n"
-        done = run_hostprep(words[0], point, *words[1:])
-    assert done.returncode == 0, done.stderr
-    assert "hostprep: waiting for `the other` (process" in done.stderr
+        with subprocess.Popen(
+            [*HOSTPREP, words[0], point, *words[1:]], stderr=subprocess.PIPE, text=True
+        ) as waiting:
+            # However long it takes to start: the other ends only once it was waited for.
+            assert waiting.stderr is not None and other.stdin is not None
+            said = waiting.stderr.readline()
+            other.stdin.close()
+            said += waiting.stderr.read()
+    assert waiting.returncode == 0, said
+    assert "hostprep: waiting for `the other` (process" in said
 
 
 def test_records_on_a_read_only_disk_are_told_apart_from_fstab(

@@ -78,8 +78,16 @@ def _judge_one(volume: VolumeLook, noswap: bool, facts: Facts) -> Finding:
     elif volume.spec.swap:
         status, message = Status.PASS, f"{path} may be swapped out, as the spec allows."
     elif facts.known is False:
-        status = Status.SKIP
-        message = f"this kernel (Linux {facts.release}) takes no noswap for {path}."
+        # The data is as much at risk as where the option was forgotten: only the cure is another.
+        status = Status.WARN
+        message = (
+            f"swap is active and this kernel (Linux {facts.release}) takes no noswap: what lies in"
+            f" {path} may be read from the swap disk."
+        )
+        remedy = Remedy(
+            hint="switch swap off (`swapoff -a`, and its line in fstab), or say `swap: true` of the"
+            " volume in the spec where that is accepted; Linux 6.4 and later keep it out of swap",
+        )
     # From then on each has it. Earlier ones may have it ported back: versions do not tell.
     elif facts.known is None and _version(facts.release) < _SINCE:
         status = Status.SKIP
@@ -121,10 +129,11 @@ disk. hostprep mounts its volumes with `noswap` where the kernel takes it: Linux
 earlier ones that had it ported back, so the kernel itself is asked. This looks at volumes that lack
 it while swap is active (SwapTotal in `/proc/meminfo`).
 
-**WARN** swap is active, the kernel takes `noswap`, the volume lacks it, and the spec does not say
-`swap: true`. **SKIP** the kernel does not take it; or it is older than 6.4, and only root may ask.
+**WARN** swap is active, the volume lacks `noswap`, be it that the kernel does not take it, and the
+spec does not say `swap: true`. **SKIP** the kernel is older than 6.4, and only root may ask.
 
-The kernel takes the option only at a mount. The remedy unstages what hostprep staged there,
+Where the kernel does not take it, swap has to go, or to be accepted (`swap: true`). Where it does,
+it takes it only at a mount. The remedy unstages what hostprep staged there,
 unmounts the volume (refused where something else is still in it), mounts it anew and stages again.
 `swapoff` cures it too, until the next boot.
 """,

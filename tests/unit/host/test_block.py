@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.host.block import PathStorage, StorageClass, locate
+from hostprep.host.block import PathStorage, StorageClass, is_remote, locate
 from hostprep.host.block_device import Transport
+from hostprep.host.mounts import Mount
 
 HOSTS = Path(__file__).parents[2] / "fixtures/hosts"
 
@@ -151,3 +152,19 @@ def test_this_machine_agrees_with_the_kernel_about_the_mount() -> None:
 def test_a_path_that_is_not_there() -> None:
     with pytest.raises(HostprepError, match="/not/there"):
         locate("/not/there")
+
+
+@pytest.mark.parametrize(
+    ("fstype", "remote"),
+    [
+        ("nfs4", True),
+        ("fuse", True),
+        ("fuse.sshfs", True),
+        ("fuseblk", False),  # ntfs-3g, on a disk
+        ("fusectl", False),  # below /sys, on each host with systemd
+        ("ext4", False),
+    ],
+)
+def test_what_may_cease_to_answer(fstype: str, remote: bool) -> None:
+    mount = Mount(1, 0, "0:1", "/", "/data", fstype, "it", (), ())
+    assert is_remote(mount) is remote
