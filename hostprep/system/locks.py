@@ -161,10 +161,12 @@ def _fault(descriptor: int) -> str | None:
 def _no_lock(path: Path, error: OSError, failed: str = "opened") -> HostprepError:
     hint = "hostprep's run directory can be moved with HOSTPREP_RUN_DIR"
     if path.parent == state_dir() / "lock":  # an ordinary user's; the records would fail next
-        hint = "locks and records can be moved with HOSTPREP_STATE_DIR"
+        hint = "locks and records can be moved: export HOSTPREP_STATE_DIR=DIR"
     if error.errno in (errno.ELOOP, errno.EISDIR):  # where anybody may make one of that name
         hint = f"remove it: rm -d {shlex.quote(str(path))}"
-    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+    # A directory that was chosen may be root's, where sudo helps; the user's own is in HOME.
+    chosen = path.parent != state_dir() / "lock" or "HOSTPREP_STATE_DIR" in os.environ
+    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0 and chosen:
         hint = f"run it with sudo; for a run of one's own, {hint}"
     return HostprepError(
         f"the lock file {path} cannot be {failed}: {error.strerror}; nothing was changed.", hint

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from hostprep.errors import HostprepError
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
@@ -44,14 +45,16 @@ def apply_volume(
     run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
     before anything is changed: the plan's refusal, or what the judges of a new fstab say;
     ``Overtaken`` where more is to be done by now.
-    ``HostprepError`` without root, where a step fails, and where the volume is afterwards not as
-    planned.
+    ``HostprepError`` without root or its right to mount, where a step fails, and where the volume
+    is afterwards not as planned.
     """
     if plan.refusal is not None:
         raise plan.refusal
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return plan.live
     need_root(f"mounting on {plan.request.path}")
+    if plan.mount or plan.remount_options is not None:
+        _need_mounting(plan.request.path)
     with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait):
         facts = gather(plan.request.path)
         fresh = plan_volume(plan.request, facts)
@@ -84,6 +87,18 @@ def need_root(what: str) -> None:
             f"{what} needs root; nothing was changed.",
             "run it with sudo; without root, /dev/shm is a tmpfs that you can use, but a logout"
             " may clear it (logind's RemoveIPC)",
+        )
+
+
+def _need_mounting(path: str) -> None:
+    """Raise ``HostprepError`` for root in a container, whom mount(8) tells "permission denied"."""
+    if not has_capability(Capability.SYS_ADMIN):
+        raise HostprepError(
+            f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+            " containers; nothing was changed.",
+            "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
+            f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
+            f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
         )
 
 

@@ -94,7 +94,8 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
     if facts.mount is not None and not facts.is_ours:
         raise Refused(
             f"the tmpfs on {path} was not mounted by hostprep, so it is left as it is.",
-            "choose another path, or unmount it yourself first",
+            f"choose another path, unmount it yourself first, or take it as it is: `hostprep stage"
+            f" --to {path}`",
         )
     if facts.mount is None and facts.place.kind is PointKind.DIRECTORY and facts.place.entries:
         names = ", ".join(facts.place.entries[:3])

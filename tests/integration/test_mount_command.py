@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 HOSTPREP = (sys.executable, "-m", "hostprep")
 
 
-def hostprep(*words: str, expect: int = 0) -> dict[str, Any]:
-    done = subprocess.run([*HOSTPREP, *words, "--json"], capture_output=True, text=True)
+def hostprep(*words: str, expect: int = 0, prefix: Sequence[str] = ()) -> dict[str, Any]:
+    done = subprocess.run([*prefix, *HOSTPREP, *words, "--json"], capture_output=True, text=True)
     assert done.returncode == expect, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert found["schema"] == f"hostprep.{words[0]}/1"
@@ -131,6 +132,26 @@ def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> No
     assert plan.returncode == 0, plan.stderr
     assert len(json.loads(plan.stdout)["changes"]) == 2
     assert not os.path.exists(point)
+
+
+def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
+    safe_dir: Path,
+) -> None:
+    point = str(safe_dir / "v")
+    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
+    wanted = ("mount", point, "--size", "64M", "--reserve", "0")
+    told = hostprep(*wanted, expect=1, prefix=as_in_a_container)["error"]
+    assert "needs CAP_SYS_ADMIN, which root has not here" in told["message"]
+    assert "nothing was changed" in told["message"]
+    assert "--to /dev/shm" in told["hint"] and f"--tmpfs {point}:size=" in told["hint"]
+    assert not os.path.exists(point)
+    # A volume of the host that the container was given is used as it is, and not changed.
+    hostprep(*wanted)
+    assert hostprep(*wanted, prefix=as_in_a_container)["changes"] == []
+    grown = ("mount", point, "--size", "65M", "--reserve", "0")
+    told = hostprep(*grown, expect=1, prefix=as_in_a_container)["error"]
+    assert "CAP_SYS_ADMIN" in told["message"]
+    hostprep("unmount", point)
 
 
 def test_the_place_that_is_proposed_instead_is_not_refused_as_well(safe_dir: Path) -> None:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.capabilities import Capability, has_capability, users_are_mapped
 from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
-
-# capabilities(7): who has CAP_IPC_LOCK is not held to the limit. The kernel asks with capable(), so
-# it must be of the first user namespace, into which all users are mapped as they are.
-_IPC_LOCK = 1 << 14
-_ALL_USERS = "0 0 4294967295"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +29,10 @@ def look(context: Context) -> Facts:
     devices = tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
     if not devices:
         return Facts(devices, None, privileged=False)
-    return Facts(devices, read_limit(context, "Max locked memory"), _is_privileged(context))
-
-
-def _is_privileged(context: Context) -> bool:
-    users = (context.read("proc/self/uid_map") or "").split()
-    for line in (context.read("proc/self/status") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name == "CapEff":
-            return bool(int(value, 16) & _IPC_LOCK) and users == _ALL_USERS.split()
-    return False
+    limit = read_limit(context, "Max locked memory")
+    # capabilities(7): who has CAP_IPC_LOCK is not held to it.
+    privileged = has_capability(Capability.IPC_LOCK, context.root)
+    return Facts(devices, limit, privileged and not users_are_mapped(context.root))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.capabilities import users_are_mapped
 from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -16,7 +17,7 @@ _THREADS_OF_A_WORKER = 4
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``workers`` of the last recommended loader, None where none is; ``root``: we are root."""
+    """``workers`` of the last recommended loader, None where none is; ``root``: the host's."""
 
     limit: Limit
     workers: int | None
@@ -27,7 +28,8 @@ def look(context: Context) -> Facts:
     """Read the limit and the last recommendation."""
     kept = context.last("recommend") or {}
     limit = read_limit(context, "Max processes")
-    return Facts(limit, kept.get("num_workers"), context.euid == 0)
+    root = context.euid == 0 and not users_are_mapped(context.root)
+    return Facts(limit, kept.get("num_workers"), root)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -68,7 +70,8 @@ CHECK = Check(
     judge=judge,
     page="""\
 The soft limit of processes and threads (`ulimit -u`) of the shell that runs this, which a training
-that is started there inherits. It counts all that the user runs. Root is not held to it.
+that is started there inherits. It counts all that the user runs. The host's root is not held to
+it; root of a container that an ordinary user started is.
 
 The need is 4 threads for each worker that `hostprep recommend` found, and 1,024 for everything else
 of the user.

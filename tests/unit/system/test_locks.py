@@ -89,6 +89,27 @@ def test_a_file_that_others_could_hold_is_refused_and_not_waited_for(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
+@pytest.mark.parametrize("chosen", [True, False], ids=["chosen", "in HOME"])
+def test_sudo_helps_only_where_the_directory_may_be_meant_for_root(
+    chosen: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HOSTPREP_RUN_DIR")
+    monkeypatch.delenv("HOSTPREP_STATE_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", "/var/lib")  # as the HOME of a container's user: closed
+    if chosen:
+        monkeypatch.setenv("HOSTPREP_STATE_DIR", "/var/lib/hostprep")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(HostprepError) as caught, lock("volumes", purpose="test"):
+            pass
+    finally:
+        os.seteuid(0)
+    assert caught.value.hint is not None
+    assert ("sudo" in caught.value.hint) is chosen
+    assert "export HOSTPREP_STATE_DIR=DIR" in caught.value.hint
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
 @pytest.mark.parametrize("owner", [0, 1000])
 def test_an_ordinary_user_sees_that_root_is_at_work(
     owner: int, monkeypatch: pytest.MonkeyPatch
