@@ -104,9 +104,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if fine
         else Remedy(
             ("apt-get install chrony", "systemctl enable --now chrony", "chronyc waitsync 12"),
-            "where chrony runs already, it needs `rtcsync` in its configuration, or it does not"
-            " tell the kernel; where systemd-timesyncd is there: timedatectl set-ntp true; on RHEL"
-            " and its kin it is dnf install chrony, and the unit is chronyd",
+            "in a container, on its host; where chrony runs already, it needs `rtcsync` in its"
+            " configuration, or it does not tell the kernel; where systemd-timesyncd is there:"
+            " timedatectl set-ntp true; on RHEL and its kin it is dnf install chrony,"
+            " and the unit is chronyd",
         ),
     )
 
