@@ -107,6 +107,19 @@ def some_time(dice: random.Random, seconds: float, target: Path) -> None:
     time.sleep(seconds * 0.6 * dice.random() ** 2)
 
 
+def soon_after_the_first_change(dice: random.Random, seconds: float, published: Path) -> None:
+    """Wait until an update shows in what is published, at most a run of ``seconds``, and a bit."""
+    folders = [published, *published.glob("*"), *published.glob("*/images")]
+
+    def times() -> list[int]:
+        return [folder.lstat().st_mtime_ns if folder.exists() else 0 for folder in folders]
+
+    before, deadline = times(), time.monotonic() + seconds
+    while times() == before and time.monotonic() < deadline:
+        pass
+    time.sleep(0.05 * seconds * dice.random() ** 2)
+
+
 def result(target: Path, source: Path) -> dict[str, Any]:
     return hostprep("stage", source, "--to", target)
 
@@ -241,7 +254,10 @@ def test_an_update_killed_anywhere_shows_each_file_old_or_new(
         new, before = entries(source), snapshot(source)
         for _ in range(dice.choice((1, 1, 1, 2, 3))):
             child = start(out, "stage", source, "--to", target)
-            some_time(dice, seconds, target)
+            if dice.random() < 0.7:
+                some_time(dice, seconds, target)
+            else:  # a moment of some milliseconds, which is seldom hit by chance
+                soon_after_the_first_change(dice, seconds, target / "data")
             os.kill(child, signal.SIGKILL)
             end(child, out)
             there = entries(target / "data")
@@ -264,6 +280,7 @@ def test_an_update_killed_anywhere_shows_each_file_old_or_new(
         if number % 8 == 0:
             assert result(target, source)["changed"] is False
     assert halves > 0, "the kills never hit the publishing"
+    print(f"{halves} half-way through the publishing, {seconds:.3f} s a run")
     print(f"{halves} kills while publishing, {seconds:.3f} s a run")
 
 
