@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 run() { .venv/bin/python -m pytest "$@"; }
 
 # Most time goes to those on real mounts: some of them run with those that boot hosts.
-moved=(tests/integration/test_{probe,recommend_limits,stage_faults,stage_kills,stage_whole}.py)
+moved=(tests/integration/test_{probe,recommend_limits,stage_faults,stage_kills,stage_slow_sources,stage_whole}.py)
 
 said=$(mktemp -d)
 cache=$(mktemp -d)
