@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.stolen import why_no_time_is_kept
+
 # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited: the
 # commands that tests interrupt would not hear of it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,6 +28,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timed"):
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=15))
+
+
+@pytest.fixture(autouse=True)
+def keeps_time(request: pytest.FixtureRequest) -> None:
+    """Hold no time against another one where the machine has lost its processors to others."""
+    if request.node.get_closest_marker("timed") and (reason := why_no_time_is_kept()):
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session", autouse=True)
