@@ -12,7 +12,7 @@ from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.loading.model import Binding, Bound, HostShare, Probe
-from hostprep.units import MIB, format_bytes, parse_size
+from hostprep.units import MIB, format_bytes, format_count, parse_size
 
 # What a second thread of a core adds to the first is between a tenth and a third for decoding;
 # an assumption for the model alone, which the probes then confirm or correct.
@@ -24,6 +24,8 @@ SHM_SHARE = 0.8
 _TAKEN_BATCHES = 2
 # What probes ask of each worker ahead; torch's own default.
 PROBE_PREFETCH = 2
+# What they ask where only so enough workers fit; torch takes no less.
+LEAST_PREFETCH = 1
 _MAIN_DESCRIPTORS = 16
 # From here on a rank leaves one processor to its main process when nothing was measured.
 _CPUS_WITH_RESERVE = 4
@@ -202,8 +204,9 @@ def bounds(
             Bound(
                 Binding.SHARED_MEMORY,
                 max(0, (in_shm - _TAKEN_BATCHES) // prefetch_factor),
-                f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at {prefetch_factor}"
-                f" batches of {format_bytes(shared_bytes)} a worker and {_TAKEN_BATCHES} taken",
+                f"{format_bytes(host.shm_free_bytes)} free in /dev/shm, at"
+                f" {format_count(prefetch_factor, 'batch')} of {format_bytes(shared_bytes)}"
+                f" a worker and {_TAKEN_BATCHES} taken",
             )
         )
     if host.descriptors_limit is not None:

@@ -17,6 +17,11 @@ _CURE_SHM = (
 )
 _CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
 _CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+_CURES = {
+    "shared_memory": _CURE_SHM,
+    "descriptors": _CURE_DESCRIPTORS,
+    "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
+}
 # In what pickle says of a data set: files and connections that it opened.
 _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
@@ -68,20 +73,29 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
 
 def of_bounds(wanted: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     """Return which resources would not have borne the number of workers that the work wants."""
-    cures = {
-        "shared_memory": _CURE_SHM,
-        "descriptors": _CURE_DESCRIPTORS,
-        "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
-    }
+    return _short("short", f"{format_count(wanted, 'worker')} would need", wanted, bounds)
+
+
+def of_setting(subject: Subject, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
+    """Return which resources do not bear what the loader is set to now.
+
+    ``bounds`` are those at its own prefetch factor.
+    """
+    workers = subject.current_workers or 0
+    now = f"as set now, {format_count(workers, 'worker')} with"
+    words = f"{now} prefetch_factor={subject.prefetch_now} may need"
+    return _short("short_now", words, workers, bounds)
+
+
+def _short(code: str, what: str, workers: int, bounds: Iterable[Bound]) -> tuple[Hazard, ...]:
     return tuple(
         Hazard(
-            f"{bound.binding}_short",
-            f"{format_count(wanted, 'worker')} would need more than there is:"
-            f" {bound.reason}, {bound.workers} fit.",
-            cures[bound.binding],
+            f"{bound.binding}_{code}",
+            f"{what} more than there is: {bound.reason}, {bound.workers} fit.",
+            _CURES[bound.binding],
         )
         for bound in bounds
-        if bound.workers < wanted and bound.binding in cures
+        if bound.workers < workers and bound.binding in _CURES
     )
 
 

@@ -241,6 +241,11 @@ class Subject:
     own_iteration: bool = False
     own_way_problem: str | None = None
 
+    @property
+    def prefetch_now(self) -> int:
+        """Return how many batches each worker prepares ahead as it is set now."""
+        return self.current_prefetch or 2  # torch's default
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

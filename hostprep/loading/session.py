@@ -9,6 +9,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading.bounds import (
+    LEAST_PREFETCH,
     MOST_UNCONFIRMED,
     MOST_WORKERS,
     PROBE_PREFETCH,
@@ -41,6 +42,9 @@ _FEW = 2
 # Of its opening and its window: what a probe takes with its workers' start and end, and with the
 # batches that are discarded.
 _WHOLE_PROBE = 1.7
+# By the model: what more workers must give for each of them to prepare but one batch ahead, with
+# which a worker that is done before its turn waits for it.
+_WORTH_FEWER_AHEAD = 1.25
 
 
 @dataclass(slots=True)
@@ -86,6 +90,7 @@ class Run:
     def _search(self, alone: Probe, cost: SampleCost) -> None:
         """Measure with workers; ``alone`` is the probe without."""
         measurer = self.measurer
+        measurer.prefetch_factor = self._batches_ahead(cost)
         self._measure_transport()
         self.curve = curve_of(cost, self.transport, measurer.host.capacity_per_rank)
         self.search = Search(
@@ -141,6 +146,21 @@ class Run:
         if rate.note is not None:
             self.notes.append(rate.note)
 
+    def _batches_ahead(self, cost: SampleCost) -> int:
+        """Return how many batches each worker is to prepare ahead: fewer where so more fit.
+
+        That is where they are large, in a container's /dev/shm of 64 MB above all.
+        """
+        curve = curve_of(cost, None, self.measurer.host.capacity_per_rank)
+        wanted = min(curve.proposal(self.gpu_rate), MOST_WORKERS)
+        usual, least = (
+            min(wanted, *(bound.workers for bound in self.bounds(ahead)))
+            for ahead in (PROBE_PREFETCH, LEAST_PREFETCH)
+        )
+        gains = least > usual and curve.rate(least) > _WORTH_FEWER_AHEAD * curve.rate(usual)
+        # One worker is worth having at any rate: without it the GPU waits for every batch.
+        return LEAST_PREFETCH if gains or least > usual == 0 else PROBE_PREFETCH
+
     def _current(self) -> int | None:
         """Return the workers that are set now, None where nobody knows."""
         subject = self.measurer.subject
@@ -179,7 +199,6 @@ class Run:
         try:
             return self.measurer.with_workers(
                 workers,
-                PROBE_PREFETCH,
                 limit_seconds=limit,
                 first_batch_seconds=pace.first_batch_seconds(workers),
             )
@@ -208,7 +227,7 @@ class Run:
         if hung is not None and self._pace().limit_seconds(workers) is None:
             raise hung  # asked again they would be given less time than they had
         try:
-            result = self.measurer.with_workers(workers, PROBE_PREFETCH)
+            result = self.measurer.with_workers(workers)
         except Inconclusive as error:
             self._take_note(workers, error)  # they are slow, and do not hang
             return
@@ -223,8 +242,11 @@ class Run:
         batch_size = self.cost.batch_size
         return Pace(self.measurer, batch_size, self.curve, self.search.probes, self.ceiling)
 
-    def bounds(self) -> tuple[Bound, ...]:
-        """Return what the numbers of workers are bounded by, as far as is known by now."""
+    def bounds(self, prefetch_factor: int | None = None) -> tuple[Bound, ...]:
+        """Return what the numbers of workers are bounded by, as far as is known by now.
+
+        Without ``prefetch_factor`` each worker prepares as many batches ahead as in the probes.
+        """
         assert self.cost is not None
         subject = self.measurer.subject
         length = subject.length if subject else len(self.listing.names) if self.listing else None
@@ -240,7 +262,7 @@ class Run:
             batch_bytes=self.cost.batch_bytes,
             shared_bytes=self.cost.shared_batch_bytes,
             tensors_per_batch=self.cost.tensors_per_batch,
-            prefetch_factor=PROBE_PREFETCH,
+            prefetch_factor=prefetch_factor or self.measurer.prefetch_factor,
             batches=None if length is None else math.ceil(length / each),
             worker_memory_bytes=max(held, default=None),
             main_descriptors=main_descriptors(probes),

@@ -45,7 +45,7 @@ class Working(Waiting):
 
 
 class Large(Waiting):
-    """Four hundred kilobytes a sample: 64 MB have room for one worker's batches of 32."""
+    """Four hundred kilobytes a sample: 64 MB have room for a batch of 32 of each of two workers."""
 
     floats = 100_000
 

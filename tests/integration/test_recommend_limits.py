@@ -146,7 +146,7 @@ def small_shm(private_namespace: Path) -> Iterator[None]:
         subprocess.run(["umount", "/dev/shm"], check=True)
 
 
-@pytest.mark.parametrize(("name", "most"), [("Large", 1), ("Huge", 0)])
+@pytest.mark.parametrize(("name", "most"), [("Large", 2), ("Huge", 0)])
 def test_a_small_shm_bounds_the_workers_and_nothing_crashes(
     small_shm: None, name: str, most: int
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.loading import failures
+from hostprep.loading.bounds import PROBE_PREFETCH
 from hostprep.loading.measuring.disturbance import undisturbed
 from hostprep.loading.measuring.following import Following
 from hostprep.loading.measuring.leftovers import remove_batches
@@ -61,7 +62,8 @@ class Measurer:
     The clock of a probe runs ``window_seconds`` at least. ``cpus`` are the processors to measure
     on, None for all that this process may use. ``start_seconds`` is what each of several workers
     took to start, once that was seen. ``own_way`` is False once it was seen that the loader's
-    class has none in which it could be timed.
+    class has none in which it could be timed. ``prefetch_factor`` is how many batches each worker
+    prepares ahead.
     """
 
     source: dict[str, Any]
@@ -78,6 +80,7 @@ class Measurer:
     subject: Subject | None = None
     seen_before: bool = field(default=False)
     own_way: bool = True
+    prefetch_factor: int = PROBE_PREFETCH
 
     def left(self) -> float:
         """Return the seconds left of the budget."""
@@ -104,7 +107,7 @@ class Measurer:
         """Time the loader without workers; of an iterable return what was timed instead."""
         self.observer.note(f"timing {self.what} without workers")
         longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
-        result = self._ask_probe(0, 2, limit_seconds=longest)
+        result = self._ask_probe(0, limit_seconds=longest)
         if "iterable" in result:
             found: dict[str, Any] = result["iterable"]
             return found
@@ -135,7 +138,7 @@ class Measurer:
         self.observer.note(
             f"timing the way from {format_count(workers, 'worker')} to the main process"
         )
-        result = self._ask_probe(workers, 2, ready=True)
+        result = self._ask_probe(workers, ready=True)
         probe = self._probe_of(result)
         return Transport(
             workers=workers,
@@ -147,7 +150,6 @@ class Measurer:
     def with_workers(
         self,
         workers: int,
-        prefetch_factor: int,
         *,
         background: bool = False,
         limit_seconds: float = _LONGEST_PROBE_SECONDS,
@@ -164,7 +166,6 @@ class Measurer:
         try:
             result = self._ask_probe(
                 workers,
-                prefetch_factor,
                 background=background,
                 limit_seconds=limit_seconds,
                 first_batch_seconds=first_batch_seconds,
@@ -191,7 +192,6 @@ class Measurer:
     def _ask_probe(
         self,
         workers: int,
-        prefetch_factor: int,
         *,
         ready: bool = False,
         background: bool = False,
@@ -207,7 +207,7 @@ class Measurer:
             "source": self.source,
             "batch_size": self.batch_size,
             "workers": workers,
-            "prefetch_factor": prefetch_factor,
+            "prefetch_factor": self.prefetch_factor,
             "first": self.first,
             "seconds": self.window_seconds,
             "limit_seconds": limit,
@@ -219,13 +219,13 @@ class Measurer:
             result = self._ask(job, limit, workers, first_batch_seconds)
         except HostprepError as error:
             if not ready:
-                self._pass_over(workers, prefetch_factor, error)
+                self._pass_over(workers, error)
             raise
         if "next" in result and not ready:
             self.first = result["next"]
         return result
 
-    def _pass_over(self, workers: int, prefetch_factor: int, error: HostprepError) -> None:
+    def _pass_over(self, workers: int, error: HostprepError) -> None:
         """Count as seen what a probe that came to nothing may have read: it is in the page cache.
 
         That is the batch that each worker had in hand or, once batches came, those made ahead and
@@ -237,7 +237,7 @@ class Measurer:
             each = (self.subject.batch_size or each) if by_size else 1
         batches = workers
         if not isinstance(error, failures.Hung) or error.first_batch_came:
-            ahead = workers * prefetch_factor
+            ahead = workers * self.prefetch_factor
             batches = ahead + discarded_batches(workers) + least_batches(workers)
         self.first += batches * each
 

@@ -113,7 +113,7 @@ def _in_memory(measurer: Measurer, form: str, decoder: str) -> Measurer:
 
 
 def _rate(measurer: Measurer, workers: int, *, background: bool = False) -> float:
-    probe = measurer.with_workers(workers, 2, background=background)
+    probe = measurer.with_workers(workers, background=background)
     if isinstance(probe, FailedProbe):
         raise HostprepError(probe.message)
     return probe.undisturbed_samples_per_s

@@ -29,6 +29,7 @@ def report_of(run: Run, mode: str) -> Report:
     subject = run.measurer.subject
     length = len(run.listing.names) if run.listing else subject.length if subject else None
     found_bounds = run.bounds()
+    bounds_now = run.bounds(subject.prefetch_now) if subject else ()
     known = Known(
         host=host,
         subject=subject,
@@ -43,6 +44,8 @@ def report_of(run: Run, mode: str) -> Report:
         cuda=subject is not None and subject.cuda,
         data_bytes=_data_bytes(run),
         untried=run.better_untried,
+        ahead=run.measurer.prefetch_factor,
+        bounds_now=bounds_now,
     )
     candidates = run.search.borne() if run.search else ()
     if not any(point.workers for point in candidates):
@@ -65,6 +68,7 @@ def report_of(run: Run, mode: str) -> Report:
         hazards=(
             *hazards.of_host(host),
             *hazards.of_bounds(wanted, found_bounds),
+            *(() if subject is None else hazards.of_setting(subject, bounds_now)),
             *(() if subject is None else hazards.of_subject(subject)),
             *hazards.of_probes(host, probes, failed, epoch),
         ),

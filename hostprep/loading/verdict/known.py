@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hostprep.dataclass import dataclass
+from hostprep.loading.bounds import PROBE_PREFETCH
 from hostprep.loading.curve import Curve
 from hostprep.loading.model import Bound, HostShare, Probe, SampleCost, Stages, Subject
 from hostprep.loading.search import Point
@@ -13,7 +14,8 @@ class Known:
     """Everything that a verdict is made from. ``points`` is empty where the model stands alone.
 
     ``untried`` workers give clearly more than all that was measured, by the model; there was no
-    time for them.
+    time for them. ``ahead`` is the prefetch factor of the probes, and ``bounds_now`` what holds at
+    the one that is set now.
     """
 
     host: HostShare
@@ -29,3 +31,5 @@ class Known:
     cuda: bool
     data_bytes: float | None
     untried: int | None = None
+    ahead: int = PROBE_PREFETCH
+    bounds_now: tuple[Bound, ...] = ()

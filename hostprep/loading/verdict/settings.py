@@ -108,13 +108,17 @@ def of_iterable(
 
 def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     """Return the workers to set, whether that is a change, and a word on what is set now."""
-    current = None if known.subject is None else known.subject.current_workers
-    if current is None:
+    subject = known.subject
+    current = None if subject is None else subject.current_workers
+    if subject is None or current is None:
         return chosen.workers, None, ""
     point = next((p for p in known.points if p.workers == current), None)
     allowed = min((bound.workers for bound in known.bounds), default=current)
     if current > max(allowed, 0):
         return chosen.workers, current != chosen.workers, f"{current} now"
+    if any(current > bound.workers for bound in known.bounds_now):
+        now = f"{current} now, which at prefetch_factor={subject.prefetch_now} do not fit"
+        return chosen.workers, True, now
     if point is None:
         if not chosen.probes and current != chosen.workers:
             return chosen.workers, None, f"{current} now, which there was no time to try"
@@ -145,7 +149,7 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
     """
     cost = known.cost
     if not cost.sample_bytes:
-        return PROBE_PREFETCH
+        return known.ahead
 
     def fits(ahead: int) -> bool:
         found = bounds(
@@ -161,7 +165,7 @@ def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:
         )
         return all(bound.workers >= workers for bound in found)
 
-    while ahead > PROBE_PREFETCH and not fits(ahead):
+    while ahead > known.ahead and not fits(ahead):
         ahead -= 1
     return ahead
 
@@ -216,6 +220,10 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
     reasons += _own_way(known)
+    if point.workers and known.ahead < PROBE_PREFETCH:
+        reasons.append(
+            f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
+        )
     reasons += _against_none(known, point)
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")

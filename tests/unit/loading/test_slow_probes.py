@@ -71,7 +71,7 @@ def test_what_a_probe_may_have_read_is_passed_over(
     monkeypatch.setattr(Measurer, "_ask", fail)
     first = asking.first
     with pytest.raises(type(error)):
-        asking.with_workers(8, 2)
+        asking.with_workers(8)
     assert asking.first - first == batches * 32
 
 
@@ -85,7 +85,7 @@ def test_a_sampler_of_batches_is_passed_over_batch_by_batch(
     asking.subject = making.subject(batching=Batching.BATCH_SAMPLER, batch_size=6)
     monkeypatch.setattr(Measurer, "_ask", fail)
     with pytest.raises(failures.Hung):
-        asking.with_workers(8, 2)
+        asking.with_workers(8)
     assert asking.first == 8
 
 
@@ -118,7 +118,7 @@ def test_more_time_is_also_for_opening_and_so_is_what_it_took_before(
     asking.deadline = time.monotonic() + seconds
     asking.opening_seconds = before
     with pytest.raises(HostprepError) as caught:
-        asking.with_workers(2, 2)
+        asking.with_workers(2)
     assert isinstance(caught.value, failures.Hung) is not opened
 
 
@@ -154,7 +154,7 @@ def test_the_stages_may_fail_where_loaders_are_timed(monkeypatch: pytest.MonkeyP
 class Slow(Measurer):
     """An arm: 107 samples a second, however many workers; more than 8 give no batch in time."""
 
-    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+    def with_workers(self, workers: int, **_: Any) -> Any:
         if workers > 8:
             raise failures.hung(self.what, "opened", workers, 20)
         return making.probe(workers, 107)
@@ -163,7 +163,7 @@ class Slow(Measurer):
 class Hanging(Slow):
     """Gives no batch, with any number of workers."""
 
-    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+    def with_workers(self, workers: int, **_: Any) -> Any:
         raise failures.hung(self.what, "opened", workers, 20)
 
 
@@ -203,9 +203,9 @@ def test_a_loader_that_hangs_with_any_number_of_workers_is_remembered() -> None:
 class Crowded(Hanging):
     """Gives batches where there are few workers; more do not start in time."""
 
-    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+    def with_workers(self, workers: int, **_: Any) -> Any:
         if workers > 2:
-            return super().with_workers(workers, prefetch_factor)
+            return super().with_workers(workers)
         return making.probe(workers, 107 * workers)
 
 
@@ -246,7 +246,7 @@ class Spawned(Slow):
     def left(self) -> float:
         return 60.0 - self.spent_seconds
 
-    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+    def with_workers(self, workers: int, **_: Any) -> Any:
         self.spent_seconds += 2.0 * workers
         assert self.left() > 0
         return making.probe(workers, 107 * workers)
@@ -279,7 +279,6 @@ class Forked(Slow):
     def with_workers(
         self,
         workers: int,
-        prefetch_factor: int,
         *,
         limit_seconds: float = 20.0,
         **_: Any,
@@ -434,7 +433,7 @@ def test_what_is_done_once_before_the_first_batch_has_its_time() -> None:
 class Connecting(Slow):
     """Workers that need a while to begin; many more than there is time for them."""
 
-    def with_workers(self, workers: int, prefetch_factor: int, **_: Any) -> Any:
+    def with_workers(self, workers: int, **_: Any) -> Any:
         if workers > 8:
             raise failures.TooSlow("too slow.", None, 40)
         return making.probe(workers, 107 * workers)
@@ -503,7 +502,7 @@ def test_workers_that_import_first_have_time_for_it_whatever_is_left(
     )
     for method in ("fork", "spawn"):
         late.subject = making.subject(start_method=method)
-        late._ask_probe(4, 2)
+        late._ask_probe(4)
     assert asked == [4.0, 4.0 + 4 * 6.0 / 8]  # on the eight processors of the host
 
 
