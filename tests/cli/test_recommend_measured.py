@@ -42,7 +42,7 @@ def test_a_stream_that_ends_before_the_clock_is_timed() -> None:
     status, found, _ = recommend_for("short_stream", "--seconds", "16")
     assert status == 0
     assert found["num_workers"] is not None
-    assert found["evidence"]["probes"][0]["samples"] > 4000
+    assert found["evidence"]["probes"][0]["samples"] > 1600
     assert "unsharded" not in {hazard["code"] for hazard in found["hazards"]}
 
 
