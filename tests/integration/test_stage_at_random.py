@@ -206,7 +206,8 @@ def test_a_copy_is_what_its_source_is(
         found = hostprep(*words)
         assert differences(tree.root, copy, owners=True) == []
         assert (private(target), found["left"], found["skipped"]) == ([], [], [])
-        assert found["verified"] is (verify != "none")
+        if verify != "none" or found["copied_files"]:  # else all that is kept may be verified
+            assert found["verified"] is (verify != "none")
         for field in ("files", "bytes"):
             assert found[field] == would[field]
         assert found["copied_files"] == would["copy_files"]
