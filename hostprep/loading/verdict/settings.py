@@ -117,7 +117,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     if current > max(allowed, 0):
         return chosen.workers, current != chosen.workers, f"{current} now"
     if any(current > bound.workers for bound in known.bounds_now):
-        now = f"{current} now, which at prefetch_factor={subject.prefetch_now} do not fit"
+        now = f"{current} now at prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, now
     if point is None:
         if not chosen.probes and current != chosen.workers:
