@@ -8,17 +8,18 @@ from __future__ import annotations
 import signal
 from typing import NoReturn
 
+from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt
+
 
 def main() -> NoReturn:
     """Run the command line; end with 130 also where that was interrupted before it was loaded."""
-    # Python's own handler of Ctrl-C, so that both come as KeyboardInterrupt.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from hostprep.cli.main import main as command_line
+        with as_keyboard_interrupt():
+            from hostprep.cli.main import main as command_line
 
-        command_line()
+            command_line()
     except KeyboardInterrupt:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in INTERRUPTIONS:
             signal.signal(number, signal.SIG_IGN)  # or a second one would end this
         from hostprep.cli.main import interrupted
 

@@ -69,7 +69,7 @@ class Refused(HostprepError):
 
 
 class Interrupted(HostprepError):
-    """Stopped by Ctrl-C or SIGTERM."""
+    """Stopped by Ctrl-C, SIGTERM or the end of its terminal."""
 
     exit_code = 130
     code = "interrupted"

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Self
 
-from hostprep.cli.output import printable, takes_escapes
+from hostprep.cli.output import draw, printable, takes_escapes
 
 
 class Line:
@@ -36,5 +36,4 @@ class Line:
 
     def _write(self, line: str) -> None:
         if self.shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+            draw(f"\r\x1b[K{line}")

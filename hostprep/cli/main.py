@@ -12,11 +12,11 @@ import os
 import signal
 import sys
 import threading
-from types import FrameType
 from typing import NoReturn
 
 from hostprep.cli.output import begin, emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError
+from hostprep.system.interruption import as_keyboard_interrupt
 from hostprep.system.python import pip_line
 
 _COLLECT_AFTER = 50_000
@@ -116,13 +116,13 @@ def _steady() -> None:
         os.umask(0o022)
 
 
+@as_keyboard_interrupt()
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; errors are printed here and nowhere else."""
     # A word to name the document by, should the run end before the commands are known.
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
     as_json = _wants_json(argv)
     begin()
-    previous = signal.signal(signal.SIGTERM, _raise_interrupt)
     try:
         # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.
         from hostprep.cli import completion
@@ -171,8 +171,6 @@ def run(argv: list[str]) -> int:
         )
         emit_error(command, unexpected, as_json=as_json)
         return unexpected.exit_code
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _lacking(error: Exception) -> HostprepError | None:
@@ -238,8 +236,3 @@ def _usage(command: str, error: Exception, *, as_json: bool) -> int:
         return UsageError.exit_code
     emit_error(command, UsageError(message, hint), as_json=as_json)
     return UsageError.exit_code
-
-
-def _raise_interrupt(signum: int, frame: FrameType | None) -> None:
-    """Let SIGTERM unwind like Ctrl-C, so that clean-up runs."""
-    raise KeyboardInterrupt

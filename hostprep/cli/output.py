@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from hostprep.errors import HostprepError, one_line
@@ -53,6 +55,22 @@ def json_text(command: str, fields: dict[str, Any], *, ok: bool = True) -> str:
     return json.dumps({"schema": f"hostprep.{command}/1", "ok": ok, **fields}, indent=2)
 
 
+def draw(text: str) -> None:
+    """Write on the terminal of stderr what will be written over; no work ends with its terminal."""
+    with unless_gone(sys.stderr):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+@contextmanager
+def unless_gone(stream: TextIO) -> Iterator[None]:
+    """Write into nothing from then on where ``stream`` takes no more: a terminal was closed."""
+    try:
+        yield
+    except OSError:
+        _lead_nowhere(stream)
+
+
 def unwritten() -> HostprepError | None:
     """Return why what others printed on stdout cannot be written, as the parser its help."""
     try:
@@ -71,11 +89,15 @@ def _print(text: str, stream: TextIO, end: str = "\n") -> None:
     try:
         print(text, file=stream, end=end, flush=True)
     except OSError as error:
-        elsewhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(elsewhere, stream.fileno())
-        os.close(elsewhere)
+        _lead_nowhere(stream)
         if stream is sys.stdout and not isinstance(error, BrokenPipeError):
             raise _not_written(error) from None
+
+
+def _lead_nowhere(stream: TextIO) -> None:
+    elsewhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(elsewhere, stream.fileno())
+    os.close(elsewhere)
 
 
 def _not_written(error: OSError) -> HostprepError:

@@ -10,6 +10,7 @@ import typer
 
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
 from hostprep.cli.output import (
+    draw,
     emit_json,
     emit_text,
     printable,
@@ -183,5 +184,4 @@ class Progress:
 
     def _write(self, line: str) -> None:
         if self._shown:
-            sys.stderr.write(f"\r\x1b[K{line}")
-            sys.stderr.flush()
+            draw(f"\r\x1b[K{line}")

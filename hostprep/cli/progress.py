@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from hostprep.cli.output import say, takes_escapes, wants_colour
+from hostprep.cli.output import say, takes_escapes, unless_gone, wants_colour
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class ProgressReporter:
         traceback: TracebackType | None,
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with unless_gone(sys.stderr):
+                self._bar.stop()
             self._bar = None
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
@@ -83,7 +84,8 @@ class ProgressReporter:
         now = time.monotonic()
         if self._terminal:
             if now - self._started > 0.3:  # what is over at once needs no bar
-                self._draw()
+                with unless_gone(sys.stderr):
+                    self._draw()
         elif now - self._said >= LINE_SECONDS:
             self._said = now
             say(f"{self._name}: {self._words()}")
@@ -91,7 +93,8 @@ class ProgressReporter:
     def note(self, message: str) -> None:
         """Say something in between."""
         if self._bar is not None:
-            self._bar.console.print(message, markup=False, highlight=False)
+            with unless_gone(sys.stderr):
+                self._bar.console.print(message, markup=False, highlight=False)
         else:
             say(message)
 

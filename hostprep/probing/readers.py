@@ -125,6 +125,7 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
     """In a child: read until the names or the time are over, then tell."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # and so does the end of the terminal
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hostprep.system.forking import NoProcess, fork
+from hostprep.system.interruption import INTERRUPTIONS
 
 
 class NoAnswerInTime(Exception):
@@ -75,8 +76,8 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
     """In the child: answer into the pipe and end without any clean-up of the parent's things."""
     try:
         hold_only(writer)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in INTERRUPTIONS:
+            signal.signal(number, signal.SIG_DFL)
         try:
             said = [True, question()]
         except BaseException as error:

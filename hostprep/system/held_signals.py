@@ -8,9 +8,11 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from hostprep.system.interruption import INTERRUPTIONS
+
 
 class HeldSignals:
-    """Puts Ctrl-C and SIGTERM off until they are released; then they do what they would have done.
+    """Puts Ctrl-C and its like off until they are released; then they do what they would have done.
 
     By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
     ``on_first`` is called when the first comes.
@@ -21,7 +23,7 @@ class HeldSignals:
         self._on_first = on_first
         self._before: list[tuple[int, Any]] = []
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in INTERRUPTIONS:
                 if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
                     self._before.append((number, handler))
                     signal.signal(number, self._take)

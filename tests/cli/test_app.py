@@ -18,6 +18,7 @@ from hostprep.cli import output
 from hostprep.cli.app import COMMANDS, load
 from hostprep.cli.main import run
 from hostprep.errors import UsageError
+from hostprep.system.interruption import INTERRUPTIONS
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -241,7 +242,7 @@ def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
 
 
 @pytest.mark.parametrize("module", ["json", "typer"])  # of what prints errors, and of the rest
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", INTERRUPTIONS)
 def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
     tmp_path: Path, number: signal.Signals, module: str
 ) -> None:
@@ -259,6 +260,7 @@ def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": path},
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     )
     assert done.returncode == 130, done.stderr
     assert done.stderr == "hostprep: interrupted.\n"

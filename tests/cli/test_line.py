@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import pty
@@ -14,6 +15,8 @@ from typing import TextIO
 import pytest
 
 from hostprep.cli.line import Line
+from hostprep.cli.probe import Progress
+from hostprep.cli.progress import ProgressReporter
 from hostprep.cli.recommend import _Narrator
 
 
@@ -71,3 +74,49 @@ def test_elsewhere_each_measurement_is_a_line(
         narrator.going_on()
     assert isinstance(stream, io.StringIO)
     assert stream.getvalue() == ("" if quiet else "timing mine without workers\n")
+
+
+class Closed(io.StringIO):
+    """A terminal that was closed after ``left`` writes: the kernel answers EIO."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+        self.nowhere = os.open(os.devnull, os.O_WRONLY)
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.nowhere
+
+    def write(self, text: str) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().write(text)
+
+
+@pytest.mark.parametrize("left", range(6))
+def test_the_work_goes_on_where_its_terminal_is_closed(
+    left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the background of a shell that was left: nobody ends the work, and nobody looks."""
+    stream = Closed(left)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("hostprep.cli.probe.Progress._EVERY_SECONDS", 0)
+    with Line() as line:
+        line.write("one")
+    with Progress() as progress:
+        progress.phase("reading", 10)
+        progress.progress("two")
+    with ProgressReporter() as reporter:
+        reporter.phase("copy", files=10)
+        reporter._started -= 1
+        for done in range(5):
+            reporter.progress(done, done)
+        reporter.note("three")
+        reporter.phase("publish")
+    os.close(stream.nowhere)
+    assert stream.left < 0

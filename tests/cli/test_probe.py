@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hostprep.probing.folder import PREFIX
+from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.state import state_dir
 
 SHORT = ("--seconds", "5", "--size", "64M")
@@ -222,7 +223,7 @@ def wait_for_fio(pid_file: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", INTERRUPTIONS)
 def test_an_interruption_leaves_nothing_behind(
     tmp_path: Path, fake_fio: Path, number: signal.Signals
 ) -> None:
@@ -236,8 +237,8 @@ def test_an_interruption_leaves_nothing_behind(
         stderr=subprocess.PIPE,
         text=True,
         env=env,
-        # Started in the background, the tests may have inherited that Ctrl-C is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        # In the background, or under nohup, the tests may have inherited that it is ignored.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as process:
         wait_for_fio(pid_file)
         assert list(data.glob(f"{PREFIX}*"))

@@ -19,6 +19,7 @@ import pytest
 from hostprep.cli.main import run as run_cli
 from hostprep.host import gpu_bounded, gpu_driver
 from hostprep.host.gpu import TIMEOUT, Nvml
+from hostprep.system.interruption import INTERRUPTIONS
 from tests.kit.recommending import (
     CONTRACT,
     MARK,
@@ -191,7 +192,7 @@ def test_a_file_instead_of_a_module_is_told_before_anything_is_timed(
     assert "timing" not in said and "Error" not in said
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, *INTERRUPTIONS])
 def test_no_worker_outlives_hostprep_however_it_ends(ending: signal.Signals) -> None:
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
@@ -200,6 +201,7 @@ def test_no_worker_outlives_hostprep_however_it_ends(ending: signal.Signals) -> 
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, MARK: mark},
+        preexec_fn=lambda: ending == signal.SIGKILL or signal.signal(ending, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 60

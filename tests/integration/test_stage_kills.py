@@ -51,6 +51,7 @@ def start(out: Path, *words: str | Path) -> int:
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what the command puts back at its end
+        signal.signal(signal.SIGHUP, lambda *_: None)  # likewise; ignored it would stay so
         descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -336,7 +337,7 @@ def test_an_unstage_killed_anywhere_leaves_all_or_nothing(
 
 
 @LONG
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
     name: str, safe_dir: Path, dice: random.Random, out: Path, state: Path
 ) -> None:
@@ -355,10 +356,12 @@ def test_an_interrupted_run_says_so_in_a_sentence_and_is_taken_up(
             time.sleep(0.0005)
         time.sleep(0.02)
         some_time(dice, seconds, target)
-        if number == signal.SIGINT:
-            os.killpg(child, number)  # as a terminal sends it: to the workers too
-        else:
+        if number == signal.SIGTERM:
             os.kill(child, number)
+        else:
+            os.killpg(child, number)  # as a terminal sends it: to the workers too
+        if number == signal.SIGHUP:
+            os.kill(child, number)  # as the shell has sent it before
         ended = end(child, out)
         assert ended.code in (0, 130), ended
         said = ended.said.splitlines()

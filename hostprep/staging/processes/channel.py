@@ -15,13 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from hostprep.system.forking import NoProcess, fork
+from hostprep.system.interruption import INTERRUPTIONS
 
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 1024 * 1024
 _SHORTEST_PAUSE_SECONDS = 0.0002
-
-# Blocked by the parent while it forks, until the child has its own answers to them.
-FORK_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Channel:
@@ -66,7 +64,7 @@ class Child:
         self._reader, their_writer = os.pipe()
         os.set_blocking(self._writer, False)
         # A signal must not meet the child while it still has our handlers, see serving.serve.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, FORK_SIGNALS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTIONS)
         try:
             self.pid = fork()
             if self.pid == 0:

@@ -14,20 +14,22 @@ import signal
 import threading
 from typing import Any
 
-from hostprep.staging.processes.channel import FORK_SIGNALS, Channel
+from hostprep.staging.processes.channel import Channel
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.worker import Job, Worker
 from hostprep.staging.record.journal import Journal
+from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent
 
 
 def serve(channel: Channel, job: Job, threads: int) -> None:
     """Answer tasks until the pipe closes: the main function of a worker process."""
     die_with_parent()
-    # Ctrl-C reaches the whole foreground group; the parent decides what is to happen then.
+    # Both reach the whole foreground group; the parent decides what is to happen then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, FORK_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTIONS)
     os.umask(0)
     # Entries come and go by the million and none refers to itself: the collector would only search.
     gc.disable()

@@ -1,0 +1,64 @@
+"""What ends a command as Ctrl-C does, and what does not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from hostprep.system.held_signals import HeldSignals
+from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Python's own handlers at first, and afterwards what was there."""
+    before = {number: signal.getsignal(number) for number in INTERRUPTIONS}
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", INTERRUPTIONS)
+def test_each_comes_as_ctrl_c_and_the_handlers_come_back(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
+        signal.raise_signal(number)
+    if number != signal.SIGHUP:
+        assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_what_nohup_asks_for_is_kept() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with as_keyboard_interrupt():
+        signal.raise_signal(signal.SIGHUP)
+        held = HeldSignals()
+        signal.raise_signal(signal.SIGHUP)
+        held.release()
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_second_hangup_cuts_no_clean_up_short() -> None:
+    cleaned_up = False
+    with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            cleaned_up = True
+    signal.raise_signal(signal.SIGHUP)
+    assert cleaned_up
+
+
+@pytest.mark.parametrize("number", INTERRUPTIONS)
+def test_each_waits_until_it_is_let_through(number: signal.Signals) -> None:
+    came: list[int] = []
+    with as_keyboard_interrupt():
+        held = HeldSignals(lambda: came.append(1))
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            held.release()
+    assert came == [1]
