@@ -5,13 +5,19 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from stat import S_IFDIR, S_IFLNK, S_IFREG
+from time import monotonic
 from typing import Any, NamedTuple
 
 from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
-from hostprep.staging.tree import DirCache, list_directory
+from hostprep.staging.tree import DirCache, Plain, list_if_few, look_up
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024
+# Of how many entries on a directory is looked at by several workers.
+LARGE_DIRECTORY = 1024
+
+# A directory, and either the names in it or what they are.
+Listed = tuple[str, list[str] | None, tuple[Any, ...] | None]
 
 
 class Batch(NamedTuple):
@@ -61,15 +67,40 @@ def pack_batches(
     return batches
 
 
-def list_batches(source: DirCache, directory: str, *, by_inode: bool) -> tuple[Any, ...]:
-    """List a directory of the source in batches; see ``scan.Listing`` for what is returned.
+def list_batches(source: DirCache, directory: str, *, by_inode: bool) -> Listed:
+    """List a directory of the source in batches: (directory, names, what is there).
 
-    Plain tuples, as a worker sends them: this runs once for each entry of a data set.
+    Of one with many entries only ``names`` are returned, for ``look_up_batches``; of any other
+    what is there. Plain tuples, as a worker sends them.
     """
     try:
-        entries = list_directory(source.fd(directory), by_inode=by_inode)
+        entries, names = list_if_few(source.fd(directory), LARGE_DIRECTORY, by_inode=by_inode)
     except OSError as error:
-        return directory, [], [], [], [], error.strerror or str(error)
+        return directory, None, _unreadable(error)
+    return directory, names, None if entries is None else _batches(entries)
+
+
+def look_up_batches(
+    source: DirCache, directory: str, names: list[str]
+) -> tuple[float, tuple[Any, ...]]:
+    """Return how many seconds a look at ``names`` took, and what ``list_batches`` has of them."""
+    started = monotonic()
+    try:
+        entries = look_up(source.fd(directory), names)
+    except OSError as error:
+        return monotonic() - started, _unreadable(error)
+    return monotonic() - started, _batches(entries)
+
+
+def _unreadable(error: OSError) -> tuple[Any, ...]:
+    return [], [], [], [], error.strerror or str(error)
+
+
+def _batches(entries: list[Plain]) -> tuple[Any, ...]:
+    """Return (subdirectories, specials, singles, batches, no error).
+
+    This runs once for each entry of a data set.
+    """
     subdirectories, specials, singles, batches = [], [], [], []
     batch: list[tuple[Any, ...]] = []
     size_bytes = space_bytes = 0
@@ -95,4 +126,4 @@ def list_batches(source: DirCache, directory: str, *, by_inode: bool) -> tuple[A
             batch, size_bytes, space_bytes = [], 0, 0
     if batch:
         batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
-    return directory, subdirectories, specials, singles, batches, None
+    return subdirectories, specials, singles, batches, None

@@ -11,7 +11,8 @@ import errno
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from types import TracebackType
 
 from hostprep.staging.model import Entry
@@ -154,45 +155,63 @@ def names_in(descriptor: int) -> list[str]:
     return os.listdir(descriptor)
 
 
-def list_directory(descriptor: int, *, by_inode: bool = False) -> list[Plain]:
+def list_directory(descriptor: int) -> list[Plain]:
     """Return the entries of a directory as plain tuples in the order of ``Entry``.
-
-    ``by_inode`` looks at them in the order of their inodes, which is that of the disk; ext4 lists
-    names in the order of their hashes.
 
     An entry that vanishes between the listing and its lstat was never there.
     """
-    entries = []
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
-        for item in sorted(listing, key=_inode) if by_inode else listing:
-            try:
-                st = item.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            entries.append(
-                (
-                    item.name,
-                    st.st_mode,
-                    st.st_size,
-                    st.st_mtime_ns,
-                    st.st_uid,
-                    st.st_gid,
-                    st.st_blocks,
-                    st.st_nlink,
-                    st.st_ino,
-                    st.st_dev,
-                )
-            )
+        return _look_at(listing)
+
+
+def list_if_few(
+    descriptor: int, most: int, *, by_inode: bool
+) -> tuple[list[Plain], None] | tuple[None, list[str]]:
+    """Return the entries of a directory, or the names alone where there are more than ``most``.
+
+    ``by_inode`` has them in the order of their inodes, which is that of the disk; ext4 lists names
+    in the order of their hashes.
+    """
+    rewind(descriptor)
+    with os.scandir(descriptor) as listing:
+        items: Iterator[os.DirEntry[str]] = listing
+        if by_inode:
+            items = iter(sorted(listing, key=os.DirEntry.inode))
+        first = list(islice(items, most + 1))
+        if len(first) <= most:
+            return _look_at(first), None
+        return None, [item.name for item in chain(first, items)]
+
+
+def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
+    """Return what a directory has of ``names``, as ``list_directory`` does."""
+    entries = []
+    for name in names:
+        try:
+            entries.append(_plain(name, os.lstat(name, dir_fd=descriptor)))
+        except FileNotFoundError:
+            continue
     return entries
 
 
-_inode = os.DirEntry.inode
+def _look_at(items: Iterable[os.DirEntry[str]]) -> list[Plain]:
+    entries = []
+    for item in items:
+        try:
+            entries.append(_plain(item.name, item.stat(follow_symlinks=False)))
+        except FileNotFoundError:
+            continue
+    return entries
 
 
 def entry_of(name: str, st: os.stat_result) -> Entry:
     """Return the entry that an ``os.stat_result`` describes."""
-    return Entry(
+    return Entry._make(_plain(name, st))
+
+
+def _plain(name: str, st: os.stat_result) -> Plain:
+    return (
         name,
         st.st_mode,
         st.st_size,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import marshal
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from stat import S_IFDIR, S_IFLNK, S_IFREG
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from hostprep.staging.model import is_kept_time
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import encode_record, join_line
-from hostprep.staging.tree import DirCache, Plain, entry_of, rewind
+from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, Plain, entry_of, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000
@@ -29,6 +30,7 @@ def stands(
     packed: Iterable[bytes],
     singles: Sequence[Plain],
     lines: Sequence[bytes],
+    part: tuple[int, int],
     target: DirCache,
     *,
     verified: bool,
@@ -36,7 +38,8 @@ def stands(
     """Return what is known of a directory in which nothing has changed; None of any other.
 
     ``packed`` and ``singles`` are the source's files and symlinks, ``lines`` the manifest's. Where
-    all is to be ``verified``, what was copied without a hash does not stand.
+    all is to be ``verified``, what was copied without a hash does not stand. ``part`` (number, of
+    how many) is what to look at of a large directory, by names; (0, 1) is all of it.
 
     Returns (files, bytes, digest sum, whether some are without a hash, names of the target's
     subdirectories, records of directories, the directory's own entry, the line of what stands, or
@@ -45,9 +48,16 @@ def stands(
     known: dict[str, list[Any]] = {}
     folders = []
     count = 0
+    has_folders = False
+    number, parts = part
     try:
         for line in lines:
             for item in json.loads(line)[1]:
+                if item[1] == "d":
+                    has_folders = True
+                # All that look at parts were forked from one process: a name has one hash.
+                if parts > 1 and hash(item[0]) % parts != number:
+                    continue
                 if item[1] == "d":
                     folders.append(item)
                 else:
@@ -58,6 +68,8 @@ def stands(
     if len(known) != count:
         return None  # recorded more than once: an update was cut short, or ended
     for entry in chain(singles, *map(marshal.loads, packed)):
+        if parts > 1 and hash(entry[0]) % parts != number:
+            continue
         item = known.get(entry[0])
         if (
             item is None
@@ -71,7 +83,7 @@ def stands(
         count -= 1
     if count:
         return None
-    found = _in_target(directory, known, target)
+    found = _in_target(directory, known, part, target)
     if found is None:
         return None
     own, subdirectories = found
@@ -87,24 +99,25 @@ def stands(
         else:
             unverified = True
     kept: bytes | None = None
-    if folders:
+    if has_folders:
         kept = join_line(directory, (encode_record(*item) for item in known.values()))
     hashed = (total % (1 << 128)).to_bytes(16, "big")
     return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, kept
 
 
 def _in_target(
-    directory: str, known: dict[str, list[Any]], target: DirCache
+    directory: str, known: dict[str, list[Any]], part: tuple[int, int], target: DirCache
 ) -> tuple[Plain, list[str]] | None:
     """Return a target directory's own entry, and its subdirectories; None where it has changed."""
     subdirectories = []
     count = len(known)
+    number, parts = part
     try:
-        descriptor = target.fd(directory)
-        own: Plain = (*entry_of("", os.fstat(descriptor)),)
-        rewind(descriptor)
-        with os.scandir(descriptor) as listing:
+        own: Plain = (*entry_of("", os.fstat(target.fd(directory))),)
+        with _listing(directory, part, target) as listing:
             for found in listing:
+                if parts > 1 and hash(found.name) % parts != number:
+                    continue
                 status = found.stat(follow_symlinks=False)
                 kind = status.st_mode & _TYPE
                 if kind == S_IFDIR:
@@ -121,3 +134,26 @@ def _in_target(
     except OSError:
         return None
     return None if count else (own, subdirectories)
+
+
+@contextmanager
+def _listing(
+    directory: str, part: tuple[int, int], target: DirCache
+) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """List a target directory from its beginning.
+
+    Where several look at parts of it, the descriptor of the root may be one that all of them
+    inherited, with one position in the listing for all: then each opens the directory anew.
+    """
+    descriptor = target.fd(directory)
+    if part[1] == 1:
+        rewind(descriptor)
+        with os.scandir(descriptor) as listing:
+            yield listing
+        return
+    descriptor = os.open(".", DIRECTORY_FLAGS, dir_fd=descriptor)
+    try:
+        with os.scandir(descriptor) as listing:
+            yield listing
+    finally:
+        os.close(descriptor)

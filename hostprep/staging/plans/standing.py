@@ -61,22 +61,23 @@ def find_standing(
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}
-    found: dict[str, Standing] = {}
+    found: dict[str, tuple[list[bytes], list[tuple[Any, ...] | None]]] = {}
     first: float | None = None  # when the first answer came
     seen = 0
 
-    def task(group: list[tuple[Listing, list[bytes]]]) -> tuple[str, Any, OnResult]:
+    def task(
+        group: list[tuple[Listing, list[bytes]]], part: tuple[int, int] = (0, 1)
+    ) -> tuple[str, Any, OnResult]:
         def on_result(results: list[tuple[Any, ...] | None]) -> None:
             nonlocal first, seen
             if first is None:
                 first = monotonic()
             else:
-                seen += sum(map(_files, (listing for listing, _ in group)))
+                seen += sum(map(_files, (listing for listing, _ in group))) // part[1]
                 if is_slow(monotonic() - first, seen):
                     pool.readers = None  # all threads: it can answer many at once
             for (listing, lines), result in zip(group, results, strict=True):
-                if result is not None:
-                    found[listing.directory] = _standing(lines, *result)
+                found.setdefault(listing.directory, (lines, []))[1].append(result)
 
         payload = [
             (
@@ -84,6 +85,7 @@ def find_standing(
                 [batch.packed for batch in listing.batches],
                 [tuple(entry) for entry in listing.singles],
                 lines,
+                part,
             )
             for listing, lines in group
         ]
@@ -93,7 +95,13 @@ def find_standing(
         group: list[tuple[Listing, list[bytes]]] = []
         files = 0
         for listing in scan.listings:
-            group.append((listing, manifest.lines(listing.directory)))
+            known = listing, manifest.lines(listing.directory)
+            parts = min(lookers.processes, _files(listing) // _TASK_FILES)
+            if parts > 1:
+                for number in range(parts):
+                    yield task([known], (number, parts))
+                continue
+            group.append(known)
             files += _files(listing)
             if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
                 yield task(group)
@@ -105,32 +113,30 @@ def find_standing(
     with Pool(job, processes=lookers.processes, threads=lookers.threads) as pool:
         pool.readers = lookers.processes
         pool.run(tasks())
-    return found
+    return {
+        directory: _standing(lines, [part for part in parts if part is not None])
+        for directory, (lines, parts) in found.items()
+        if None not in parts
+    }
 
 
 def _files(listing: Listing) -> int:
     return sum(batch.files for batch in listing.batches) + len(listing.singles)
 
 
-def _standing(
-    lines: list[bytes],
-    files: int,
-    size_bytes: int,
-    total: bytes,
-    unverified: bool,
-    subdirectories: list[str],
-    directories: list[list[Any]],
-    own: tuple[Any, ...],
-    line: bytes | None,
-) -> Standing:
-    kept = lines if line is None else [line]
+def _standing(lines: list[bytes], parts: list[tuple[Any, ...]]) -> Standing:
+    """Return what is known of a directory of which all parts stand, see ``files.standing``."""
+    files = sum(part[0] for part in parts)
+    kept = lines
+    if parts[0][-1] is not None:
+        kept = [part[-1] for part in parts if part[0]]
     return Standing(
         kept if files else (),
         files,
-        size_bytes,
-        int.from_bytes(total, "big"),
-        unverified,
-        subdirectories,
-        tuple(Recorded(*item) for item in directories),
-        Entry._make(own),
+        sum(part[1] for part in parts),
+        sum(int.from_bytes(part[2], "big") for part in parts),
+        any(part[3] for part in parts),
+        [name for part in parts for name in part[4]],
+        tuple(Recorded(*item) for part in parts for item in part[5]),
+        Entry._make(parts[0][6]),
     )

@@ -14,7 +14,7 @@ from stat import S_IMODE, S_ISLNK
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.batches import list_batches
+from hostprep.staging.batches import Listed, list_batches, look_up_batches
 from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
@@ -105,6 +105,7 @@ class Worker:
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
+            "look up": self._look_up,
             "copy": self._copy,
             "range": self._range,
             "finish": self._finish,
@@ -140,12 +141,16 @@ class Worker:
 
     # -- scanning
 
-    def _scan(self, directories: list[str]) -> list[tuple[Any, ...]]:
-        """List directories; see ``scan.Listing`` for the fields of each result."""
+    def _scan(self, directories: list[str]) -> list[Listed]:
+        """Return of each directory what ``list_batches`` does."""
         by_inode = self._job.by_inode
         return [
             list_batches(self._source, directory, by_inode=by_inode) for directory in directories
         ]
+
+    def _look_up(self, payload: tuple[str, list[str]]) -> tuple[float, tuple[Any, ...]]:
+        """Return of some names in a directory what ``look_up_batches`` does."""
+        return look_up_batches(self._source, *payload)
 
     # -- copying
 
@@ -320,9 +325,12 @@ class Worker:
     # -- looking at what is there already
 
     def _standing(
-        self, payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]]
+        self,
+        payload: tuple[
+            bool, list[tuple[str, list[bytes], list[Plain], list[bytes], tuple[int, int]]]
+        ],
     ) -> list[tuple[Any, ...] | None]:
-        """Return of each directory what ``standing.stands`` does."""
+        """Return of each directory, or part of one, what ``standing.stands`` does."""
         verified, asked = payload
         target = self._target
         assert target is not None

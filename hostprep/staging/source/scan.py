@@ -10,11 +10,13 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import field
+from functools import partial
+from itertools import chain
 from time import monotonic
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.batches import Batch
+from hostprep.staging.batches import Batch, Listed
 from hostprep.staging.model import (
     Entry,
     Skipped,
@@ -33,6 +35,9 @@ _INLINE_ENTRIES = 1000
 _SLOW_SECONDS = 20e-6
 _GRACE_SECONDS = 5e-3
 _MOST_DIRECTORIES_A_TASK = 64
+# Of a large directory: so many at a time where memory answers, and where that is not known (yet).
+_NAMES_A_TASK = 512
+_NAMES_A_SLOW_TASK = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,53 +82,155 @@ def scan_tree(
     process one is at work as long as memory answers: more would only wait for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    scan = Scan()
     job = Job(source_fd, by_inode=by_inode, gentle=gentle)
-    scan.directories[""] = entry_of("", os.fstat(source_fd))
-    pending = deque([""])
-
-    def take(results: list[tuple[Any, ...]]) -> None:
-        for result in results:
-            pending.extend(_add(scan, result))
-
+    found = _Found(Scan())
+    found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     local, started = Worker(job, None), monotonic()
     slow = False
     try:
         for _ in range(_INLINE_DIRECTORIES):
-            if not pending or scan.totals.entries > _INLINE_ENTRIES or slow:
+            if not found.pending or found.seen > _INLINE_ENTRIES or slow:
                 break
-            take(local.do("scan", [pending.popleft()]))
-            slow = is_slow(monotonic() - started, scan.totals.entries)
+            found.take(local.do("scan", [found.pending.popleft()]))
+            slow = is_slow(monotonic() - started, found.seen)
     finally:
         local.close()
-    if not pending:
-        return scan
+    if not found.pending and not found.large:
+        return found.scan
 
     with Pool(job, processes=processes, threads=threads) as pool:
         pool.readers = None if slow else processes
-        first: tuple[float, int] | None = None  # when the first answer came, entries by then
+        first: tuple[float, int] | None = None  # when the first answer came, what was seen by then
+        names_a_task = _NAMES_A_SLOW_TASK
+        tasks = 0  # that look at a large directory
 
         def submit() -> None:
+            nonlocal tasks
+            pending, large = found.pending, found.large
+            workers = max(1, pool.readers or processes * threads)
             while pending:
-                workers = max(1, pool.readers or processes * threads)
                 count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
                 group = [pending.popleft() for _ in range(min(count, len(pending)))]
-                pool.submit("scan", group, go_on)
+                pool.submit("scan", group, on_listed)
+            while large and tasks < 2 * workers:
+                tasks += 1
+                number, names = large[0].give(names_a_task)
+                on_result = partial(on_looked_up, large[0], number)
+                pool.submit("look up", (large[0].directory, names), on_result)
+                if not large[0].left:
+                    large.popleft()
 
-        def go_on(results: list[tuple[Any, ...]]) -> None:
+        def on_listed(results: list[Listed]) -> None:
             nonlocal first
-            take(results)
-            now, entries = monotonic(), scan.totals.entries
-            first = first or (now, entries)
-            if is_slow(now - first[0], entries - first[1]):
+            found.take(results)
+            now = monotonic()
+            first = first or (now, found.seen)
+            if is_slow(now - first[0], found.seen - first[1]):
                 pool.readers = None
             submit()
 
+        def on_looked_up(
+            folder: _Large, number: int, result: tuple[float, tuple[Any, ...]]
+        ) -> None:
+            nonlocal tasks, names_a_task
+            seconds, there = result
+            tasks -= 1
+            if is_slow(seconds, found.take_part(folder, number, there)):
+                pool.readers = None
+            names_a_task = _NAMES_A_SLOW_TASK if pool.readers is None else _NAMES_A_TASK
+            submit()
+
         submit()
-        pool.run(
-            on_tick=lambda: on_tick(scan.totals.entries) if on_tick else None, meanwhile=meanwhile
-        )
-    return scan
+        pool.run(on_tick=lambda: on_tick(found.entries) if on_tick else None, meanwhile=meanwhile)
+    return found.scan
+
+
+class _Found:
+    """What was found so far, and what is to be looked at.
+
+    That is directories ``pending`` and names in ``large`` ones. ``seen`` counts names listed and
+    entries looked at.
+    """
+
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        self.pending = deque([""])
+        self.large: deque[_Large] = deque()
+        self.seen = 0
+        self._in_parts = 0  # entries of large directories that are not complete
+
+    @property
+    def entries(self) -> int:
+        """How many entries were looked at."""
+        return self.scan.totals.entries + self._in_parts
+
+    def take(self, results: list[Listed]) -> None:
+        """Take what a worker found in directories."""
+        for directory, names, there in results:
+            if names is not None:
+                self.seen += len(names)
+                self.large.append(_Large(directory, names))
+            elif there is not None:
+                self.seen += _count(there)
+                self.pending.extend(_add(self.scan, directory, there))
+
+    def take_part(self, folder: _Large, number: int, there: tuple[Any, ...]) -> int:
+        """Take what a worker found of some names, and return how many entries that are."""
+        count = _count(there)
+        self.seen += count
+        self._in_parts += count
+        folder.take(number, there)
+        if folder.is_complete:
+            there = folder.there()
+            self._in_parts -= _count(there)
+            self.pending.extend(_add(self.scan, folder.directory, there))
+        return count
+
+
+def _count(there: tuple[Any, ...]) -> int:
+    subdirectories, specials, singles, batches, _ = there
+    batched: int = sum(batch[0] for batch in batches)
+    return len(subdirectories) + len(specials) + len(singles) + batched
+
+
+class _Large:
+    """A directory at whose entries several workers look, each at some ``names`` at a time."""
+
+    def __init__(self, directory: str, names: list[str]) -> None:
+        self.directory = directory
+        names.reverse()  # given out from the end, and kept no longer
+        self._names = names
+        self._parts: list[tuple[Any, ...] | None] = []
+        self._out = 0  # of the parts, those that were given and not taken
+
+    @property
+    def left(self) -> bool:
+        """Whether there are names that nobody has been given."""
+        return bool(self._names)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all has been looked at."""
+        return not self._names and not self._out
+
+    def give(self, most: int) -> tuple[int, list[str]]:
+        """Return the next names, and by which number to ``take`` what was found of them."""
+        names = self._names[: -most - 1 : -1]
+        del self._names[-most:]
+        self._parts.append(None)
+        self._out += 1
+        return len(self._parts) - 1, names
+
+    def take(self, number: int, there: tuple[Any, ...]) -> None:
+        """Take what was found of the names with that number."""
+        self._parts[number] = there
+        self._out -= 1
+
+    def there(self) -> tuple[Any, ...]:
+        """Return what was found of all names, in their order."""
+        parts = [part for part in self._parts if part is not None]
+        kinds = (list(chain.from_iterable(part[kind] for part in parts)) for kind in range(4))
+        return *kinds, next((part[4] for part in parts if part[4] is not None), None)
 
 
 def is_slow(seconds: float, entries: int) -> bool:
@@ -131,9 +238,9 @@ def is_slow(seconds: float, entries: int) -> bool:
     return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
 
 
-def _add(scan: Scan, result: tuple[Any, ...]) -> list[str]:
-    """Add what a worker found in one directory, and return the paths of its subdirectories."""
-    directory, subdirectories, specials, singles, batches, error = result
+def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
+    """Add what workers found in one directory, and return the paths of its subdirectories."""
+    subdirectories, specials, singles, batches, error = there
     if error is not None:
         scan.skipped.append(Skipped(directory or ".", error, failed=True))
         scan.unreadable.add(directory)

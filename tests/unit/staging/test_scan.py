@@ -1,0 +1,128 @@
+"""A source as it is read: all of it, by whoever is free, also where one directory holds it all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging import batches
+from hostprep.staging.batches import LARGE_DIRECTORY
+from hostprep.staging.source.scan import Scan, scan_tree
+from hostprep.staging.tree import Plain, look_up
+
+_MANY = 3 * LARGE_DIRECTORY
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[int]:
+    """A flat data set with something of every kind in it, and below it an ordinary one."""
+    for number in range(_MANY):
+        (tmp_path / f"{number:05d}.jpg").write_bytes(b"x" * (number % 7))
+    for number in range(20):
+        os.link(tmp_path / f"{number:05d}.jpg", tmp_path / f"link-{number}")
+        (tmp_path / f"symlink-{number}").symlink_to(f"{number:05d}.jpg")
+        (tmp_path / f"below-{number}").mkdir()
+        (tmp_path / f"below-{number}" / "file").write_bytes(b"y")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / os.fsdecode(b"not utf-8 \xff")).write_bytes(b"z")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def found(scan: Scan) -> dict[str, tuple[int, int]]:
+    """Return (inode, size) of each file and symlink by its path."""
+    return {
+        os.path.join(listing.directory, entry.name): (entry.ino, entry.size)
+        for listing in scan.listings
+        for entry in listing.entries()
+    }
+
+
+def there(root: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(path.relative_to(root)): (status.st_ino, status.st_size)
+        for path in root.rglob("*")
+        if stat.S_ISREG((status := path.lstat()).st_mode) or stat.S_ISLNK(status.st_mode)
+    }
+
+
+@pytest.mark.parametrize(
+    ("processes", "threads", "by_inode"), [(0, 1, False), (1, 1, True), (2, 1, False), (2, 8, True)]
+)
+def test_a_large_directory_is_found_as_it_is(
+    source: int, tmp_path: Path, processes: int, threads: int, by_inode: bool
+) -> None:
+    told: list[int] = []
+    scan = scan_tree(
+        source, processes=processes, threads=threads, by_inode=by_inode, on_tick=told.append
+    )
+    assert found(scan) == there(tmp_path)
+    assert [item.path for item in scan.skipped] == ["fifo"] and not scan.unreadable
+    assert set(scan.directories) == {"", *(f"below-{number}" for number in range(20))}
+    assert len(scan.listings) == 21  # one for each directory, however many looked at it
+    assert scan.totals.files == len(there(tmp_path))
+    assert scan.totals.entries == scan.totals.files + 20
+    assert told == sorted(told) and max(told, default=0) <= scan.totals.entries + 1
+    if by_inode:
+        (root,) = (listing for listing in scan.listings if not listing.directory)
+        inodes = [entry.ino for batch in root.batches for entry in batch.entries()]
+        assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
+
+
+def test_many_look_at_once_at_a_directory_that_answers_late(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a server does that is asked for each file: one after the other it would be for hours."""
+    together = threading.Barrier(8)
+
+    def late(descriptor: int, names: list[str]) -> list[Plain]:
+        try:
+            together.wait(0.1)
+        except threading.BrokenBarrierError:
+            together.reset()
+        else:
+            os.write(met, b"x")
+        return look_up(descriptor, names)
+
+    met = os.memfd_create("met")
+    monkeypatch.setattr(batches, "look_up", late)
+    assert found(scan_tree(source, processes=1, threads=8)) == there(tmp_path)
+    assert os.fstat(met).st_size >= 8 * 2
+    os.close(met)
+
+
+def test_what_vanishes_meanwhile_was_never_there(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(descriptor: int, names: list[str]) -> list[Plain]:
+        for name in names:
+            if name.endswith("7.jpg"):
+                os.unlink(name, dir_fd=descriptor)
+        return look_up(descriptor, names)
+
+    monkeypatch.setattr(batches, "look_up", look)
+    scan = scan_tree(source, processes=2)
+    assert found(scan) == there(tmp_path)
+    assert scan.totals.files < _MANY
+
+
+def test_a_directory_of_which_a_part_cannot_be_read_counts_as_unread(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(descriptor: int, names: list[str]) -> list[Plain]:
+        if "00500.jpg" in names:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return look_up(descriptor, names)
+
+    monkeypatch.setattr(batches, "look_up", look)
+    scan = scan_tree(source, processes=2)
+    assert scan.unreadable == {""} and found(scan) == {}
+    (skipped,) = scan.skipped
+    assert (skipped.path, skipped.reason, skipped.failed) == (".", "Input/output error", True)
