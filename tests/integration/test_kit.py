@@ -193,7 +193,8 @@ from pathlib import Path
 from tests.kit.failing_fs import failing_fs
 with failing_fs(Path(sys.argv[1]), where=Path(sys.argv[2])) as fs:
     print(fs.mount, flush=True)
-    time.sleep(3600)
+    while True:  # no single long sleep: a signal just before it would be seen at its end
+        time.sleep(0.1)
 """
 
 

@@ -219,7 +219,8 @@ from benchmarks.rigs.arm import arm_disk
 with arm_disk(64 << 20, Path(sys.argv[1])) as disk:
     (disk.mount / "file").write_bytes(b"x")
     print("up", flush=True)
-    time.sleep(3600)
+    while True:  # no single long sleep: a signal just before it would be seen at its end
+        time.sleep(0.1)
 """
 
 
