@@ -98,20 +98,29 @@ def boot_dir() -> Path:
 def readable_state_dirs() -> tuple[Path, ...]:
     """Return the state directories that ``status`` shows: one's own, and the machine's.
 
+    The machine's is looked at by ordinary users who moved their own too, as in a batch job without
+    a home: what root staged is there for them as well. Root who moved it moved the machine's.
+
     Raises ``HostprepError`` for one that may not be looked into, as below the HOME of somebody else
-    (``sudo -E``): it may say what is on this machine, so "nothing" would be invented.
+    (``sudo -E``): it may say what is on this machine, so "nothing" would be invented. A moved one
+    is the way out of that, so beside it a machine's that is closed is passed over.
     """
     own = state_dir()
-    chosen = os.environ.get("HOSTPREP_STATE_DIR") or own == SYSTEM_STATE_DIR
-    directories = (own,) if chosen else (own, SYSTEM_STATE_DIR)
+    directories = [own]
+    if os.geteuid() != 0 and own != SYSTEM_STATE_DIR:
+        directories.append(SYSTEM_STATE_DIR)
+    found = []
     for directory in directories:
         try:
             os.scandir(directory).close()
         except (FileNotFoundError, NotADirectoryError):
-            continue  # nothing was ever remembered there
+            pass  # nothing was ever remembered there
         except OSError as error:
+            if directory != own and os.environ.get("HOSTPREP_STATE_DIR"):
+                continue
             raise _unreadable(directory, error) from None
-    return directories
+        found.append(directory)
+    return tuple(found)
 
 
 def remembered(folder: str) -> Iterator[Path]:

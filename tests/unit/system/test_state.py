@@ -111,6 +111,27 @@ def test_a_login_and_a_job_of_one_user_share_their_locks(
         assert run_dir() == beside
 
 
+def test_a_user_who_moved_the_records_still_sees_those_of_the_machine(
+    stranger: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a job does that has no home, and waits for what root staged."""
+    machine = tmp_path / "machine"
+    stranger.setattr("hostprep.system.state.SYSTEM_STATE_DIR", machine)
+    stranger.setenv("HOSTPREP_STATE_DIR", str(tmp_path / "job"))
+    assert state_dir() == tmp_path / "job"
+    assert readable_state_dirs() == (tmp_path / "job", machine)
+
+    def closed(path: Any) -> Any:
+        if Path(path) == machine:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        raise FileNotFoundError(path)
+
+    stranger.setattr("os.scandir", closed)
+    assert readable_state_dirs() == (tmp_path / "job",)
+    stranger.setattr("os.geteuid", lambda: 0)
+    assert readable_state_dirs() == (tmp_path / "job",)
+
+
 @pytest.mark.parametrize("chosen", ["/dev/null", "file", "file/below", "~", "~/state"])
 @pytest.mark.parametrize(
     ("variable", "directory"),
