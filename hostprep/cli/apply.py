@@ -70,6 +70,8 @@ def apply(
                 )
             if plan.refusals:
                 raise refused_exit(plan, "apply", as_json=as_json)
+            if plan.changes and not as_json:
+                emit_text("dry run: nothing was changed")
             return
         if not yes and (as_json or not sys.stdin.isatty()):
             raise UsageError(

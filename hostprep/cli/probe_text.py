@@ -41,6 +41,10 @@ _PARTS = {
 }
 
 
+# What was not there to be read leaves the other figures as good as they are.
+_NOT_READ = frozenset({"no_file", "no_small_files"})
+
+
 def render(
     measured: Measured,
     judgement: Judgement,
@@ -217,8 +221,15 @@ def _cache_words(epoch: Epoch) -> str:
 def _verdict(judgement: Judgement, need: Need | None) -> str:
     lines = []
     if judgement.verdict is Verdict.INVALID:
-        lines.append("INVALID: these numbers do not say what the storage gives")
+        doubt = any(reason.code not in _NOT_READ for reason in judgement.invalid)
+        what = "these numbers do not say" if doubt else "these are too few numbers to say"
+        lines.append(f"INVALID: {what} what the storage gives")
         lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
+        if not doubt and all(reason.of for reason in judgement.invalid) and need is None:
+            lines.append(
+                "  -> name a folder on the same storage that you may write to, or say what is"
+                " required of what is here: --need 1800 (samples/s), 400M (bytes/s)"
+            )
     if judged := judgement.judged:
         assert need is not None
         amount = format_rate if judged.unit == "bytes/s" else _samples

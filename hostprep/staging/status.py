@@ -178,7 +178,7 @@ def _freshness(record: Record, patience_seconds: float, observer: Observer) -> t
         count = format_count(answer["unreadable"], "folder")
         return "unknown", f"not readable of the source: {count}"
     parts = [
-        f"{answer[key]} {words}"
+        f"{answer[key]:,} {words}"
         for key, words in (
             ("copy", "to copy"),
             ("delete", "to delete"),

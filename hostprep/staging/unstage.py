@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -312,7 +314,10 @@ def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None,
     try:
         unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
     except HostprepError as error:
-        return False, error.message
+        # By now the copies are gone, which the plan of the volume alone does not know.
+        why = re.sub(r"[.;] nothing was changed\.$", "", error.message, flags=re.IGNORECASE)
+        later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
+        return False, f"{why}; once that is over: {later}"
     return True, None
 
 

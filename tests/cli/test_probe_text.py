@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hostprep.cli.probe_text import render
@@ -77,6 +78,18 @@ def test_invalid_gives_its_reasons_first() -> None:
     assert "INVALID: these numbers do not say what the storage gives" in said
     assert "40% of the small files stayed in memory" in said
     assert "PASS" not in said
+
+
+def test_what_was_not_there_to_be_read_is_no_word_against_the_rest() -> None:
+    """As of somebody's small files in a folder that one may only read."""
+    closed = measured(file_source=None, file_note="nothing can be written here", fio=())
+    said = text(closed)
+    assert "INVALID: these are too few numbers to say what the storage gives" in said
+    assert "-> name a folder on the same storage that you may write to" in said
+    assert "->" not in text(closed, "100000")
+    held_back = replace(closed, small=small_files(cached_share=0.4))
+    assert "INVALID: these numbers do not say what the storage gives" in text(held_back)
+    assert "->" not in text(held_back)
 
 
 def test_a_verdict_in_spite_of_a_doubt_tells_of_it() -> None:

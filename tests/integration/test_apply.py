@@ -83,6 +83,8 @@ def test_a_host_is_converged_and_the_second_run_changes_nothing(
 def test_words_for_people(spec: Path, volume: Path) -> None:
     planned = run_hostprep("plan", spec, *QUIET)
     assert f"would: volume {volume}: mount a tmpfs of 64.0 MiB" in planned.stdout
+    dry = run_hostprep("apply", spec, "--dry-run", *QUIET)
+    assert dry.stdout == f"{planned.stdout}dry run: nothing was changed\n"
     applied = run_hostprep("apply", spec, "--yes", *QUIET)
     assert applied.returncode == 0, applied.stderr
     assert planned.stdout in applied.stdout, "the plan is shown before it is carried out"

@@ -171,7 +171,9 @@ def test_a_volume_in_use_stays_and_the_data_set_goes(source: Path, volume: Path)
             found = hostprep("unstage", "data")
         finally:
             user.kill()
-    assert found["unmounted"] is False and "sleep" in found["volume_kept_because"]
+    why = found["volume_kept_because"]
+    assert found["unmounted"] is False and "sleep" in why
+    assert "othing was changed" not in why and why.endswith(f": hostprep unmount {volume}")
     assert os.path.ismount(volume) and os.listdir(volume) == []
 
 

@@ -23,6 +23,7 @@ from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote
 from hostprep.readiness.side_by_side import at_once
 from hostprep.staging.inspection import Inspected, inspect_source
+from hostprep.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,11 @@ def _from_elsewhere(dataset: DatasetLook, mount: str | None) -> Finding:
 def _judge_one(each: Compared, found: Inspected) -> Finding:
     differ = found.changed + found.missing + found.added
     name, source = each.dataset.name, each.dataset.source
-    message = f"{name} is what {source} holds: {extent(found)} compared."
+    failed = (
+        0 if each.dataset.record is None else sum(s.failed for s in each.dataset.record.skipped)
+    )
+    but = f", but for {format_count(failed, 'entry')} that could not be staged" if failed else ""
+    message = f"{name} is what {source} holds{but}: {extent(found)} compared."
     if differ:
         message = f"{source} was changed since {name} was staged: {difference(found)}."
     names = "the source: names, sizes, times, owners and modes"
