@@ -208,7 +208,7 @@ def _empty_refusal(
     request: StageRequest, scan: Scan, previous: Record | None, published: bool
 ) -> Refused | None:
     """Refuse a source that has nothing in it, or nothing left: likely it is not mounted now."""
-    if scan.totals.entries or len(scan.directories) > 1 or scan.skipped:
+    if not scan.holds_nothing:
         return None
     if previous is None or previous.files == 0 or not published:
         return Refused(

@@ -177,6 +177,8 @@ def _freshness(record: Record, patience_seconds: float, observer: Observer) -> t
     if answer["unreadable"]:
         count = format_count(answer["unreadable"], "folder")
         return "unknown", f"not readable of the source: {count}"
+    if answer["empty"] and record.files:  # which a run refuses to copy
+        return "unknown", "the source is empty: is its file system mounted?"
     parts = [
         f"{answer[key]:,} {words}"
         for key, words in (
@@ -221,4 +223,5 @@ def _compare(record: Record) -> dict[str, Any]:
         "foreign": len(plan.foreign),
         "by_hand": copy and not source,
         "unreadable": len(scan.unreadable),
+        "empty": scan.holds_nothing,
     }

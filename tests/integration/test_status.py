@@ -36,6 +36,21 @@ def test_nothing_is_a_sentence_too() -> None:
     assert "no volumes and no data sets" in run_hostprep("status").stdout
 
 
+def test_a_source_that_is_not_mounted_now_is_not_one_that_lost_its_files(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    away = source.with_name("away")
+    source.rename(away)
+    source.mkdir()
+    found = dataset()
+    assert (found["state"], found["freshness"]) == ("staged", "unknown")
+    assert found["reason"] == "the source is empty: is its file system mounted?"
+    source.rmdir()
+    away.rename(source)
+    assert dataset()["freshness"] == "fresh"
+
+
 def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     staged = hostprep("stage", source, "--to", target)
     found = dataset()

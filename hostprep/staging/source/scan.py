@@ -65,6 +65,11 @@ class Scan:
     unreadable: set[str] = field(default_factory=set)
     totals: Totals = field(default_factory=Totals)
 
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether there is nothing in it at all: likely it is a mount point, and not mounted."""
+        return not (self.totals.entries or len(self.directories) > 1 or self.skipped)
+
 
 def scan_tree(
     source_fd: int,
