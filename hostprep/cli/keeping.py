@@ -15,4 +15,8 @@ def keep(command: str, fields: dict[str, Any]) -> None:
     try:
         keep_last(command, fields)
     except (OSError, HostprepError) as error:
-        say(f"hostprep: the result could not be kept for `hostprep check`: {error}")
+        why = str(error)
+        if isinstance(error, OSError):
+            why = f"{error.strerror} ({error.filename})"
+        say(f"hostprep: the result could not be kept for `hostprep check`: {why}")
+        say("  -> HOSTPREP_STATE_DIR names another place for it")
