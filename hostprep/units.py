@@ -18,7 +18,10 @@ MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is 
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"(?P<number>[0-9]+)(?:(?P<unit>[kmgt])(?P<suffix>ib|b)?|(?P<percent>%))?", re.I)
-SIZE_FORMS = "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM)"
+SIZE_FORMS = (
+    "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM);"
+    " whole numbers, so 1536M for 1.5G"
+)
 
 
 def parse_size(text: str, *, ram_bytes: int | None = None) -> int:

@@ -103,7 +103,7 @@ def plan_unmount(
     changes = []
     if facts.live is not None:
         held = format_bytes(facts.live.used_bytes)
-        changes.append(Change(path, f"unmount ({held} in use)", "asked for"))
+        changes.append(Change(path, f"unmount (it holds {held} now)", "asked for"))
     if removes_line:
         changes.append(Change("fstab", "remove the volume's line", "asked for"))
     elif reloads:
