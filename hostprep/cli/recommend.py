@@ -217,16 +217,18 @@ def _point_lines(report: Report) -> list[str]:
 def _variant_lines(report: Report) -> list[str]:
     if not report.variants:
         return []
-    lines = ["side by side, samples/s          no workers     at the peak"]
-    for variant in report.variants:
+    names = [f"  {variant.group} {variant.name}" for variant in report.variants]
+    width = max(30, *map(len, names))
+    lines = [f"{'side by side, samples/s':<{width}}{'no workers':>13}{'at the peak':>16}"]
+    for name, variant in zip(names, report.variants, strict=True):
         if variant.problem is not None:
-            lines.append(f"  {variant.group} {variant.name}: {variant.problem}")
+            lines.append(f"{name}: {variant.problem}")
             continue
         cells = [
             "-" if rate is None else format_number(rate)
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
-        lines.append(f"  {variant.group + ' ' + variant.name:<30}{cells[0]:>11}{cells[1]:>16}")
+        lines.append(f"{name:<{width}}{cells[0]:>13}{cells[1]:>16}")
     lines += [
         f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak"
         for winner in report.winners

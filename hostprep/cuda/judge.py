@@ -27,6 +27,8 @@ EPOCHS = 5
 GROWTH_BYTES = 2 * MIB
 
 _OWN = "hostprep's own, see docs/prefetching.md"
+_STAGES = Threshold("every stage is carried out", "hostprep: what was not tested is no pass")
+_AGAIN = "run it again on a quiet machine; report it if it stays"
 _PHI = Threshold(f"phi >= {PHI_PASS}; below {PHI_FAIL} fails", _OWN)
 _REMEDY_OVERLAP = (
     "look for a profiler or debugger that serialises (CUDA_LAUNCH_BLOCKING=1,"
@@ -88,6 +90,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
                 subject,
                 Status.ERROR,
                 f"broke off: {why}",
+                threshold=_STAGES,
                 remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
             )
         )
@@ -96,7 +99,17 @@ def judge(trace: Trace) -> tuple[Check, ...]:
         if stage in missing or not found:
             why = missing.get(stage, "the trace has nothing of it")
             words = f"not (or not all) carried out: {why}"
-            checks.append(Check(f"stage.{stage}", subject, Status.SKIP, words))
+            again = "run it again" + (" without --quick" if trace.quick else ", on a quiet machine")
+            checks.append(
+                Check(
+                    f"stage.{stage}",
+                    subject,
+                    Status.SKIP,
+                    words,
+                    threshold=_STAGES,
+                    remedy=f"see what its reason asks for, and {again}",
+                )
+            )
     return tuple(checks)
 
 
@@ -116,7 +129,7 @@ def _overlaps(subject: str, overlaps: dict[str, OverlapTrace]) -> list[Check]:
 def _overlap(subject: str, trace: OverlapTrace, trusted: bool) -> Check:
     value = phi_of(trace)
     ratio = median(trace.compute_seconds) / median(trace.copy_seconds)
-    remedy = None
+    remedy: str | None = _AGAIN
     if not trusted:
         status, words = Status.ERROR, "its negative control does not hold, so this says nothing"
     elif len(trace.both_seconds) < REPEATS:
@@ -126,7 +139,7 @@ def _overlap(subject: str, trace: OverlapTrace, trusted: bool) -> Check:
         status = Status.INCONCLUSIVE
         words = f"compute took {ratio:.2f} of the copy, not {RATIO_LOW} to {RATIO_HIGH} of it"
     elif value >= PHI_PASS:
-        status, words = Status.PASS, "copies and compute overlap"
+        status, words, remedy = Status.PASS, "copies and compute overlap", None
     elif value >= PHI_FAIL:
         status, words, remedy = Status.INCONCLUSIVE, "they overlap in part", _REMEDY_OVERLAP
     else:
@@ -152,9 +165,8 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
     threshold = Threshold(f"phi < {PHI_SAME_STREAM}", f"{_OWN}: one stream cannot overlap")
     name = "overlap.control"
     if trace is None:
-        return Check(
-            name, subject, Status.ERROR, "the negative control is missing", threshold=threshold
-        )
+        words = "the negative control is missing"
+        return Check(name, subject, Status.ERROR, words, threshold=threshold, remedy=_AGAIN)
     value = phi_of(trace)
     holds = value < PHI_SAME_STREAM
     return Check(
@@ -166,7 +178,7 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
         measured=round(value, 4),
         unit="phi",
         threshold=threshold,
-        remedy=None if holds else "run it again on a quiet machine; report it if it stays",
+        remedy=None if holds else _AGAIN,
     )
 
 
@@ -263,7 +275,10 @@ def _flat(subject: str, epochs: tuple[EpochTrace, ...]) -> Check:
             subject,
             Status.INCONCLUSIVE,
             f"only {len(epochs)} of {EPOCHS} epochs were run",
+            measured=len(epochs),
+            unit="epochs",
             threshold=threshold,
+            remedy=_AGAIN,
         )
     second, last = epochs[1], epochs[-1]
     grown = last.reserved_bytes - second.reserved_bytes

@@ -12,6 +12,7 @@ BANDWIDTH_SHARE = 0.5
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
 _NVML = "NVML"
+_SETTING = "page-locked, contiguous, not the default stream"
 SOFT_REASONS = ("software thermal slowdown",)
 
 
@@ -82,7 +83,8 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
         "; ".join(wrong)
         or f"{device.name}, {format_bytes(device.total_bytes)}, compute capability"
         f" {device.capability}; page-locked source, a stream of its own",
-        threshold=Threshold("page-locked, contiguous, not the default stream", "CUDA's guide"),
+        measured="; ".join(wrong) or _SETTING,
+        threshold=Threshold(_SETTING, "CUDA's guide"),
         remedy="see that the host has memory free, and report it with --json" if wrong else None,
     )
 
@@ -186,6 +188,7 @@ def _kept(subject: str, device: DeviceTrace) -> list[Check]:
                 subject,
                 Status.PASS if device.persistence else Status.WARN,
                 f"persistence mode is {'on' if device.persistence else 'off'}",
+                measured="on" if device.persistence else "off",
                 threshold=Threshold("on", "NVIDIA: starting a job loads the driver otherwise"),
                 remedy=None if device.persistence else "systemctl enable --now nvidia-persistenced",
             )

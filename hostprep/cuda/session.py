@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from hostprep.cuda.child import MARK
 from hostprep.cuda.judge import judge
-from hostprep.cuda.results import Check, Status, verdict
+from hostprep.cuda.results import Check, Status, Threshold, verdict
 from hostprep.cuda.starting import Survey, judge_start
 from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
@@ -23,6 +23,7 @@ from hostprep.system.typed_json import from_json
 SECONDS, QUICK_SECONDS = 110.0, 17.0
 _GRACE_SECONDS = 60.0
 _MOST_DEVICES = 16
+_RUN = Threshold("the test's process comes to its end", "hostprep: what was not tested is no pass")
 
 
 class Observer(Protocol):
@@ -108,6 +109,7 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
             "hostprep",
             Status.ERROR,
             f"the test's process ended before it knew anything: {broken}",
+            threshold=_RUN,
             remedy=remedy,
         )
         return Report(Status.ERROR, (check,), None, (), time.monotonic() - began)
@@ -181,6 +183,7 @@ def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Ch
                 subject,
                 Status.ERROR,
                 f"the test's process broke off in the stage {stage!r}: {problem}",
+                threshold=_RUN,
                 remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
             )
         )
@@ -188,6 +191,13 @@ def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Ch
     for index in wanted:
         if f"cuda:{index}" not in heard.traces:
             checks.append(
-                Check("run.device", f"cuda:{index}", Status.SKIP, "this device was not reached")
+                Check(
+                    "run.device",
+                    f"cuda:{index}",
+                    Status.SKIP,
+                    "this device was not reached",
+                    threshold=_RUN,
+                    remedy=f"hostprep verify --device cuda:{index}",
+                )
             )
     return checks

@@ -77,7 +77,8 @@ def judge_start(survey: Survey) -> Check:
         return _skip(why, f"{pip_line('torch')}, or run hostprep in your training's environment")
     if torch.hip_version is not None:
         return _skip(
-            f"torch {torch.version} is built for ROCm, which this test does not know", None
+            f"torch {torch.version} is built for ROCm, which this test does not know",
+            "run it on an NVIDIA GPU, with a build of torch with CUDA",
         )
     if torch.cuda_version is None:
         return _skip(
@@ -85,7 +86,10 @@ def judge_start(survey: Survey) -> Check:
             "install a build of torch with CUDA: https://pytorch.org/get-started/locally",
         )
     if not _driver_or_device(survey):
-        return _skip("there is no NVIDIA GPU, and no driver", None)
+        return _skip(
+            "there is no NVIDIA GPU, and no driver",
+            "run it where the GPU is; in a container, start that with --gpus all",
+        )
     status = Status.FAIL
     if _taken(survey):
         status, message = Status.INCONCLUSIVE, f"others hold the GPU: {torch.problem}"
@@ -238,5 +242,5 @@ def _same(module: str, library: str) -> bool:
     return one[:parts] == other[:parts]
 
 
-def _skip(message: str, remedy: str | None) -> Check:
+def _skip(message: str, remedy: str) -> Check:
     return Check("cuda.start", "driver", Status.SKIP, message, threshold=_ISSUE, remedy=remedy)

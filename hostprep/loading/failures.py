@@ -16,7 +16,10 @@ from hostprep.units import format_count, format_number
 
 _CUDA_ABSENT = re.compile(
     r"not compiled with CUDA|No NVIDIA driver|no NVIDIA driver|No CUDA GPUs|CUDA driver version|"
-    r"torch\.cuda\.is_available\(\) is False"
+    r"torch\.cuda\.is_available\(\) is False|no CUDA-capable device|libcuda\.so|"
+    # What a torch without CUDA says where it does not say so itself.
+    r"has no attribute '_cuda_|requires CUDA support|without CUDA support|without ATen_cuda|"
+    r"dummy base class|Cannot access accelerator device when none"
 )
 _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)

@@ -65,10 +65,13 @@ def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]
         return (Variant(group, "prefetch_generator", None, None, "not installed"),)
     own = _timed(lambda: _rate(measurer, workers))
     thread = _timed(lambda: _rate(measurer, 0, background=True))
+    alone = Variant(group, "prefetch_generator, no workers", thread[0], thread[0], thread[1])
+    if not workers:
+        return (Variant(group, "DataLoader, no workers", own[0], own[0], own[1]), alone)
     both = _timed(lambda: _rate(measurer, workers, background=True))
     return (
         Variant(group, f"DataLoader, {format_count(workers, 'worker')}", None, own[0], own[1]),
-        Variant(group, "prefetch_generator, no workers", thread[0], thread[0], thread[1]),
+        alone,
         Variant(
             group, f"prefetch_generator, {format_count(workers, 'worker')}", None, both[0], both[1]
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from hostprep.loading.session import Run
 from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
-from hostprep.loading.verdict.unconfirmed import modelled
+from hostprep.loading.verdict.unconfirmed import handed_over, modelled
 
 
 def report_of(run: Run, mode: str) -> Report:
@@ -120,7 +121,7 @@ def _report_iterable(run: Run, mode: str) -> Report:
 
 def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
     """Return what the model says of this run, where nothing was measured with workers."""
-    assert run.curve is not None
+    assert run.cost is not None and run.curve is not None
     return modelled(
         run.curve,
         run.gpu_rate,
@@ -129,6 +130,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         failed=run.search.failures if run.search else (),
         ceiling=run.ceiling,
         is_stream=run.is_stream(),
+        handed_over=handed_over(run.cost) if run.transport is None else math.inf,
     )
 
 

@@ -41,6 +41,7 @@ def test_a_good_run_passes_with_every_check_passed() -> None:
     assert verdict(found) is Status.PASS
     assert len({check.name for check in found}) == len(found) >= 15
     for check in found:
+        assert check.measured is not None, check.name
         assert check.threshold is not None and check.threshold.source, check.name
         assert check.remedy is None
 
@@ -296,6 +297,47 @@ def test_a_stage_that_broke_off_is_an_error() -> None:
     found = judge(made.trace(training=None, failed=(("training", "CUDA error: 700"),)))
     assert [check.status for check in found if check.name == "stage.training"] == [Status.ERROR]
     assert verdict(found) is Status.ERROR
+
+
+SPOILT = [
+    *(with_overlap(made.overlap("spin", value)) for value in (0.4, 0.1)),
+    with_overlap(made.overlap("spin", 0.95, repeats=6)),
+    with_overlap(made.overlap("spin", 0.95, compute=0.003)),
+    with_overlap(made.overlap("same_stream", 0.3)),
+    with_overlap(made.overlap("pageable", 0.5, call=0.001)),
+    made.trace(overlaps=tuple(made.OVERLAPS[kind] for kind in ("spin", "matmul"))),
+    *(
+        made.trace(device=made.device(**{field: value}))
+        for field, value in {
+            "utilisation_percent": None,
+            "others": 2,
+            "link_generation": None,
+            "link_width": 4,
+            "clock_reasons": None,
+            "persistence": False,
+            "ecc_uncorrected": 3,
+            "pinned": False,
+        }.items()
+    ),
+    made.trace(device=made.device(clock_reasons=("power brake",))),
+    made.trace(copies=(CopyPoint(64 * MIB, 1.0, 0.3),)),
+    made.trace(deliveries=(DeliveryTrace("tensors", 54, 54, 1000, 1),)),
+    made.trace(controls=(ControlTrace("NoWaitBack", 0),)),
+    made.trace(epochs=made.trace().epochs[:3]),
+    made.trace(training=made.training(samples_per_s=1.0, gaps_seconds=0.9)),
+    made.trace(training=None, missing=(("training", "there was no time left"),), quick=True),
+    made.trace(training=None, failed=(("training", "CUDA error: 700"),)),
+    Trace("cuda:0", made.ORIGIN, False),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_whatever_is_no_pass_says_by_whose_threshold_and_what_to_do(spoilt: Trace) -> None:
+    found = judge(spoilt)
+    assert any(check.status is not Status.PASS for check in found)
+    for check in found:
+        assert check.threshold is not None and check.threshold.source, check.name
+        assert (check.remedy is None) == (check.status is Status.PASS), check.name
 
 
 def test_all_stages_are_among_those_that_can_be_missing() -> None:

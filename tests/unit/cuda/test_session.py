@@ -63,6 +63,7 @@ def test_a_process_that_dies_leaves_an_error_and_devices_that_were_skipped(
     ]
     assert report.verdict is Status.ERROR
     assert "signal 9" in report.checks[1].message
+    assert all(check.threshold and check.remedy for check in report.checks[1:])
 
 
 def test_a_process_that_fails_says_with_what(fake_torch: Path) -> None:

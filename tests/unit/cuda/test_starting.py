@@ -60,7 +60,9 @@ def test_a_torch_that_starts_cuda_passes() -> None:
     ],
 )
 def test_nothing_to_start_is_a_skip(survey: Survey) -> None:
-    assert judge_start(survey).status is Status.SKIP
+    check = judge_start(survey)
+    assert check.status is Status.SKIP
+    assert check.threshold is not None and check.remedy
 
 
 def nvml(code: int, words: str = "NVML does not start") -> Nvml:

@@ -27,6 +27,29 @@ def failure(
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "Torch not compiled with CUDA enabled",
+        "Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU",
+        "No CUDA GPUs are available",
+        "CUDA error: no CUDA-capable device is detected",
+        "module 'torch._C' has no attribute '_cuda_setDevice'",  # of torch.cuda.set_device
+        "Cannot get CUDA generator without ATen_cuda library. PyTorch splits its backend into two",
+        "torch.cuda.Stream requires CUDA support",
+        "Tried to instantiate dummy base class Event",
+        "PyTorch was compiled without CUDA support",  # of `with torch.cuda.device`
+        "Cannot access accelerator device when none is available.",  # of pin_memory
+        "libcuda.so.1: cannot open shared object file: No such file or directory",
+    ],
+)
+@pytest.mark.parametrize("where", ["open", "iterate"])
+def test_a_gpu_that_is_not_there_is_no_fault_of_the_loader(message: str, where: str) -> None:
+    error = failure(message, where=where)
+    assert isinstance(error, Inconclusive)
+    assert "needs a GPU" in error.message and message.rstrip(".") in error.message
+
+
+@pytest.mark.parametrize(
     ("message", "binding"),
     [
         (

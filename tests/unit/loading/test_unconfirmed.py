@@ -10,6 +10,7 @@ import pytest
 
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measuring.measure import Measurer
+from hostprep.loading.model import SampleCost
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import Run
 from hostprep.loading.verdict.judging import report_of
@@ -23,13 +24,18 @@ def recommended(kind: str = "dataset", **host: Any) -> int | None:
     return reported(kind, **host).recommendation.num_workers
 
 
-def reported(kind: str = "dataset", current_workers: int | None = None, **host: Any) -> Report:
-    """Return the report on a loader that only waits, 10 ms a sample."""
+def reported(
+    kind: str = "dataset",
+    current_workers: int | None = None,
+    cost: SampleCost | None = None,
+    **host: Any,
+) -> Report:
+    """Return the report on a loader; unless ``cost`` is given it only waits, 10 ms a sample."""
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
     measurer.subject = dataclasses.replace(subject(current_workers), kind=kind)
     run = Run(measurer, WISH, time.monotonic())
-    run.cost = making.cost(
+    run.cost = cost or making.cost(
         seconds=0.01,
         worker_seconds=0.01,
         cpu_seconds=0.0001,
@@ -79,3 +85,33 @@ def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
 def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:
     found = reported(current_workers=12, shm_free_bytes=512, shm_size_bytes=512).recommendation
     assert found.change_needed is True
+
+
+@pytest.mark.parametrize(
+    ("sample_us", "sample_bytes", "workers"),
+    [
+        (1.5, 4_000, 0),  # measured: 700,000 a second without workers, 56,000 with any
+        (15, 50_000, 0),  # 65,000 and 15,000
+        (55, 150_000, 0),  # arrays in RAM: 18,000 and 10,000
+        (1_400, 150_000, 4),  # pictures that are decoded
+    ],
+)
+def test_what_is_ready_sooner_than_a_worker_hands_it_over_gets_none(
+    sample_us: float, sample_bytes: int, workers: int
+) -> None:
+    seconds = sample_us / 1e6
+    found = reported(
+        cost=making.cost(
+            seconds=seconds,
+            worker_seconds=seconds,
+            cpu_seconds=seconds,
+            waiting_seconds=0.0,
+            collate_seconds=0.0,
+            collate_cpu_seconds=0.0,
+            sample_bytes=sample_bytes,
+        ),
+        capacity_cpus=2.0,
+        affinity_cpus=2,
+    ).recommendation
+    assert found.num_workers == workers
+    assert not found.confirmed
