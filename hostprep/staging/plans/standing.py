@@ -11,7 +11,8 @@ from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.processes.worker import Job
 from hostprep.staging.record.manifest import ManifestIndex
-from hostprep.staging.source.scan import Listing, Scan, is_slow
+from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.tree import is_slow
 
 # Fewer are compared before worker processes have started.
 _LEAST_FILES = 2000

@@ -43,7 +43,8 @@ class Job:
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
     which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
-    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes.
+    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
+    and ``from_server`` as they are listed (both see ``tree.list_if_few``).
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     """
 
@@ -54,6 +55,7 @@ class Job:
     drop_behind: bool = False
     look_ahead: bool = False
     by_inode: bool = False
+    from_server: bool = False
     gentle: bool = False
     looks_only: bool = False
 
@@ -143,9 +145,10 @@ class Worker:
 
     def _scan(self, directories: list[str]) -> list[Listed]:
         """Return of each directory what ``list_batches`` does."""
-        by_inode = self._job.by_inode
+        by_inode, from_server = self._job.by_inode, self._job.from_server
         return [
-            list_batches(self._source, directory, by_inode=by_inode) for directory in directories
+            list_batches(self._source, directory, by_inode=by_inode, from_server=from_server)
+            for directory in directories
         ]
 
     def _look_up(self, payload: tuple[str, list[str]]) -> tuple[float, tuple[Any, ...]]:

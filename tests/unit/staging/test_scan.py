@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.staging import batches
+from hostprep.staging import batches, tree
 from hostprep.staging.batches import LARGE_DIRECTORY
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.tree import Plain, look_up
@@ -74,6 +74,28 @@ def test_a_large_directory_is_found_as_it_is(
         (root,) = (listing for listing in scan.listings if not listing.directory)
         inodes = [entry.ino for batch in root.batches for entry in batch.entries()]
         assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
+
+
+@pytest.mark.parametrize("prompt", [0, 500, LARGE_DIRECTORY + 1, 2 * _MANY])
+def test_a_server_is_asked_name_by_name_only_for_what_its_listing_does_not_bring(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: int
+) -> None:
+    """The first looks are answered promptly, up to all of them."""
+    asked = os.memfd_create("asked")
+
+    def look(descriptor: int, names: list[str]) -> list[Plain]:
+        os.write(asked, b"x" * len(names))
+        return look_up(descriptor, names)
+
+    monkeypatch.setattr(batches, "look_up", look)
+    monkeypatch.setattr(tree, "is_slow", lambda seconds, entries: entries > prompt)
+    told: list[int] = []
+    scan = scan_tree(source, processes=2, threads=4, from_server=True, on_tick=told.append)
+    assert found(scan) == there(tmp_path)
+    assert scan.totals.entries == scan.totals.files + 20 and len(scan.listings) == 21
+    assert max(told, default=0) <= scan.totals.entries + 1
+    assert os.fstat(asked).st_size == max(0, len(os.listdir(source)) - prompt - 1)
+    os.close(asked)
 
 
 def test_many_look_at_once_at_a_directory_that_answers_late(
