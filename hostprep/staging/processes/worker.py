@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from stat import S_IMODE, S_ISLNK
 from typing import Any
 
@@ -46,6 +46,8 @@ class Job:
     files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
     and ``from_server`` as they are listed (both see ``tree.list_if_few``).
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
+    ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
+    all have them by the fork, where sent to each of them they would be in memory as often.
     """
 
     source_fd: int
@@ -58,6 +60,7 @@ class Job:
     from_server: bool = False
     gentle: bool = False
     looks_only: bool = False
+    large: Sequence[tuple[str, list[bytes], Sequence[Plain], list[bytes]]] = ()
 
 
 class Stopped(OSError):
@@ -114,6 +117,7 @@ class Worker:
             "directories": self._directories,
             "check": self._check,
             "standing": self._standing,
+            "standing part": self._standing_part,
             "lstat": self._lstat,
             "discard": self._discard,
         }
@@ -329,15 +333,22 @@ class Worker:
 
     def _standing(
         self,
-        payload: tuple[
-            bool, list[tuple[str, list[bytes], list[Plain], list[bytes], tuple[int, int]]]
-        ],
+        payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]],
     ) -> list[tuple[Any, ...] | None]:
-        """Return of each directory, or part of one, what ``standing.stands`` does."""
+        """Return of each directory what ``standing.stands`` does."""
         verified, asked = payload
         target = self._target
         assert target is not None
-        return [stands(*each, target, verified=verified) for each in asked]
+        return [stands(*each, (0, 1), target, verified=verified) for each in asked]
+
+    def _standing_part(
+        self, payload: tuple[bool, int, tuple[int, int]]
+    ) -> list[tuple[Any, ...] | None]:
+        """Return of a part of one of the job's ``large`` directories what ``stands`` does."""
+        verified, number, part = payload
+        target = self._target
+        assert target is not None
+        return [stands(*self._job.large[number], part, target, verified=verified)]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]
