@@ -35,6 +35,8 @@ _MOST_DIRECTORIES_A_TASK = 64
 # Of a large directory: so many at a time where memory answers, and where that is not known (yet).
 _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
+# Only what was waited for that long in all is no matter of a busy processor.
+_LEAST_WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def scan_tree(
         first: tuple[float, int] | None = None  # when the first answer came, what was seen by then
         names_a_task = _NAMES_A_SLOW_TASK
         tasks = 0  # that look at a large directory
+        look_seconds, looks = 0.0, 0
 
         def submit() -> None:
             nonlocal tasks
@@ -130,12 +133,17 @@ def scan_tree(
         def on_looked_up(
             folder: _Large, number: int, result: tuple[float, tuple[Any, ...]]
         ) -> None:
-            nonlocal tasks, names_a_task
+            nonlocal tasks, names_a_task, look_seconds, looks
             seconds, there = result
             tasks -= 1
-            if is_slow(seconds, found.take_part(folder, number, there)):
-                pool.readers = None
-            names_a_task = _NAMES_A_SLOW_TASK if pool.readers is None else _NAMES_A_TASK
+            look_seconds += seconds
+            looks += found.take_part(folder, number, there)
+            # Of all looks so far: one that waited for a busy processor is no slow source.
+            names_a_task = _NAMES_A_TASK
+            if is_slow(look_seconds, looks):
+                names_a_task = _NAMES_A_SLOW_TASK
+                if look_seconds > _LEAST_WAIT_SECONDS:
+                    pool.readers = None
             submit()
 
         submit()

@@ -8,13 +8,14 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.staging import batches, tree
-from hostprep.staging.batches import LARGE_DIRECTORY
+from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
 from hostprep.staging.source.scan import Scan, scan_tree
-from hostprep.staging.tree import Plain, look_up
+from hostprep.staging.tree import DirCache, Plain, look_up
 
 _MANY = 3 * LARGE_DIRECTORY
 
@@ -118,6 +119,25 @@ def test_many_look_at_once_at_a_directory_that_answers_late(
     assert found(scan_tree(source, processes=1, threads=8)) == there(tmp_path)
     assert os.fstat(met).st_size >= 8 * 2
     os.close(met)
+
+
+def test_a_look_that_waits_for_a_busy_processor_makes_no_slow_source(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of that few names would be asked at a time, by all threads, to the end of the directory."""
+    asked = os.memfd_create("asked")
+
+    def look(cache: DirCache, directory: str, names: list[str]) -> tuple[float, tuple[Any, ...]]:
+        os.write(asked, b"x")
+        _, found_there = look_up_batches(cache, directory, names)
+        return 0.01 if names[0] == first else len(names) * 2e-6, found_there
+
+    with os.scandir(source) as listing:
+        first = next(listing).name
+    monkeypatch.setattr("hostprep.staging.processes.worker.look_up_batches", look)
+    assert found(scan_tree(source, processes=2)) == there(tmp_path)
+    assert os.fstat(asked).st_size < _MANY // 32 // 2
+    os.close(asked)
 
 
 def test_what_vanishes_meanwhile_was_never_there(
