@@ -22,6 +22,7 @@ from hostprep.staging.processes.channel import Child
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, manifest_path
 from hostprep.staging.record.records import folder_of, load_record
 from hostprep.staging.source.opening import open_source
+from tests.kit.appended import appended_by_all
 from tests.kit.stagecraft import hostprep, rewrite
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -185,7 +186,7 @@ def test_a_directory_is_split_no_more_than_it_helps(
     processes: int, parts: int, staged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For each part all records are taken apart, and held in memory meanwhile."""
-    asked = os.memfd_create("asked")
+    asked = appended_by_all()
     sent = 0
     post = Child.post
 

@@ -16,6 +16,7 @@ from hostprep.staging import batches, tree
 from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.tree import DirCache, Plain, look_up
+from tests.kit.appended import appended_by_all
 
 _MANY = 3 * LARGE_DIRECTORY
 
@@ -82,7 +83,7 @@ def test_a_server_is_asked_name_by_name_only_for_what_its_listing_does_not_bring
     source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: int
 ) -> None:
     """The first looks are answered promptly, up to all of them."""
-    asked = os.memfd_create("asked")
+    asked = appended_by_all()
 
     def look(descriptor: int, names: list[str]) -> list[Plain]:
         os.write(asked, b"x" * len(names))
@@ -114,7 +115,7 @@ def test_many_look_at_once_at_a_directory_that_answers_late(
             os.write(met, b"x")
         return look_up(descriptor, names)
 
-    met = os.memfd_create("met")
+    met = appended_by_all()
     monkeypatch.setattr(batches, "look_up", late)
     assert found(scan_tree(source, processes=1, threads=8)) == there(tmp_path)
     assert os.fstat(met).st_size >= 8 * 2
@@ -125,7 +126,7 @@ def test_a_look_that_waits_for_a_busy_processor_makes_no_slow_source(
     source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of that few names would be asked at a time, by all threads, to the end of the directory."""
-    asked = os.memfd_create("asked")
+    asked = appended_by_all()
 
     def look(cache: DirCache, directory: str, names: list[str]) -> tuple[float, tuple[Any, ...]]:
         os.write(asked, b"x")
