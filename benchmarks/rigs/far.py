@@ -61,11 +61,13 @@ def far_source(
     at_once: int = 128,
     readahead_bytes: int = 1 << 20,
     keep_cache: bool = False,
+    plus: bool = False,
 ) -> Iterator[FarSource]:
     """Show ``source`` far away, at a mount point made below ``where``.
 
     ``at_once`` requests are served concurrently, further ones wait. The kernel asks for at most
     ``readahead_bytes`` at a time, so a file up to that size is one request for who reads it whole.
+    With ``plus`` a listing brings the attributes of what it names, if the kernel asks for them.
     """
     with tempfile.TemporaryDirectory(prefix="far-", dir=where) as name:
         home = Path(name)
@@ -80,6 +82,7 @@ def far_source(
             "metadata_seconds": metadata_seconds,
             "at_once": at_once,
             "keep_cache": keep_cache,
+            "plus": plus,
         }
         with serving.served("benchmarks.rigs.far_server", config, mount):
             device = os.stat(mount).st_dev

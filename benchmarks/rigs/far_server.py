@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -9,10 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mfusepy
+
 from benchmarks.rigs import far
 from benchmarks.rigs.common import Counters
 from tests.kit import serving
-from tests.kit.passthrough import ReadOnly, many_threads
+from tests.kit.passthrough import ReadOnly, attributes, many_threads
+
+_READDIR_PLUS, _FILL_DIR_PLUS = 1 << 0, 1 << 1  # of libfuse 3
 
 
 class Far(ReadOnly):
@@ -26,6 +31,7 @@ class Far(ReadOnly):
         self._counters = counters
         self._lock = threading.Lock()
         self._under_way = 0
+        self._names: dict[str, list[bytes]] = {}
 
     @contextmanager
     def _taking(self, seconds: float, counter: str) -> Iterator[None]:
@@ -65,12 +71,42 @@ class Far(ReadOnly):
         with self._taking(self._metadata_seconds, "metadata"):
             return list(super().readdir(path, fh))
 
+    def readdir_page(self, path: str, offset: int, fill: Any) -> None:
+        """Fill one answer with names and attributes; unlike ``readdir``, each of them takes long.
+
+        mfusepy has no way to say attributes of what it lists, see ``_list_with_attributes``.
+        """
+        with self._taking(self._metadata_seconds, "metadata"):
+            if not offset:
+                self._names[path] = [b".", b"..", *sorted(os.listdir(self.real(path)))]
+            for number, name in enumerate(self._names[path][offset:], offset + 1):
+                if fill(name, os.lstat(os.path.join(self.real(path), name)), number):
+                    return
+
     def readlink(self, path: str) -> str:
         with self._taking(self._metadata_seconds, "metadata"):
             return super().readlink(path)
 
 
+def _list_with_attributes(
+    self: Any, path: bytes, buffer: Any, filler: Any, offset: int, fip: Any, flags: int
+) -> int:
+    """Stand for ``mfusepy.FUSE.readdir_fuse_3``."""
+
+    def fill(name: bytes, found: os.stat_result, following: int) -> int:
+        status = mfusepy.c_stat()
+        mfusepy.set_st_attrs(status, attributes(found), use_ns=True)
+        plus = _FILL_DIR_PLUS if flags & _READDIR_PLUS else 0
+        full: int = filler(buffer, name, status, following, plus)
+        return full
+
+    self.operations.readdir_page(path.decode(self.encoding, "surrogateescape"), offset, fill)
+    return 0
+
+
 def _make(config: serving.Config) -> tuple[Any, dict[str, Any]]:
+    if config["plus"]:
+        mfusepy.FUSE.readdir_fuse_3 = _list_with_attributes
     counters = Counters(Path(config["counters"]), far.COUNTER_NAMES)
     options = {
         "ro": True,

@@ -16,8 +16,8 @@ BATCH_BYTES = 16 * 1024 * 1024
 # Of how many entries on a directory is looked at by several workers.
 LARGE_DIRECTORY = 1024
 
-# A directory, and either the names in it or what they are.
-Listed = tuple[str, list[str] | None, tuple[Any, ...] | None]
+# A directory, what is in it, and of a large one names that nobody has looked at.
+Listed = tuple[str, tuple[Any, ...], list[str]]
 
 
 class Batch(NamedTuple):
@@ -67,17 +67,19 @@ def pack_batches(
     return batches
 
 
-def list_batches(source: DirCache, directory: str, *, by_inode: bool) -> Listed:
-    """List a directory of the source in batches: (directory, names, what is there).
+def list_batches(source: DirCache, directory: str, *, by_inode: bool, from_server: bool) -> Listed:
+    """List a directory of the source in batches: (directory, what is there, names).
 
-    Of one with many entries only ``names`` are returned, for ``look_up_batches``; of any other
-    what is there. Plain tuples, as a worker sends them.
+    Of one with many entries there are ``names`` for ``look_up_batches``, see ``list_if_few``.
+    Plain tuples, as a worker sends them.
     """
     try:
-        entries, names = list_if_few(source.fd(directory), LARGE_DIRECTORY, by_inode=by_inode)
+        entries, names = list_if_few(
+            source.fd(directory), LARGE_DIRECTORY, by_inode=by_inode, from_server=from_server
+        )
     except OSError as error:
-        return directory, None, _unreadable(error)
-    return directory, names, None if entries is None else _batches(entries)
+        return directory, _unreadable(error), []
+    return directory, _batches(entries), names
 
 
 def look_up_batches(

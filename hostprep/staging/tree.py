@@ -13,6 +13,7 @@ import stat
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from time import monotonic
 from types import TracebackType
 
 from hostprep.staging.model import Entry
@@ -20,6 +21,9 @@ from hostprep.staging.model import Entry
 # Directories that are kept open, where nothing says otherwise.
 MOST_OPEN = 64
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Memory has answered for an entry in 3 us, and something else has where it took so much longer.
+_SLOW_SECONDS = 20e-6
+_GRACE_SECONDS = 5e-3
 
 
 class DirCache:
@@ -166,22 +170,26 @@ def list_directory(descriptor: int) -> list[Plain]:
 
 
 def list_if_few(
-    descriptor: int, most: int, *, by_inode: bool
-) -> tuple[list[Plain], None] | tuple[None, list[str]]:
-    """Return the entries of a directory, or the names alone where there are more than ``most``.
+    descriptor: int, most: int, *, by_inode: bool, from_server: bool
+) -> tuple[list[Plain], list[str]]:
+    """Return the entries of a directory, but the names alone where there are more than ``most``.
 
     ``by_inode`` has them in the order of their inodes, which is that of the disk; ext4 lists names
-    in the order of their hashes.
+    in the order of their hashes. A listing that comes ``from_server`` may bring what the entries
+    are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long as somebody looks at
+    them meanwhile: then they are looked at as they come, however many there are, until a look has
+    taken long, and names are what is left by then.
     """
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
         items: Iterator[os.DirEntry[str]] = listing
         if by_inode:
             items = iter(sorted(listing, key=os.DirEntry.inode))
-        first = list(islice(items, most + 1))
-        if len(first) <= most:
-            return _look_at(first), None
-        return None, [item.name for item in chain(first, items)]
+        entries = _look_while_prompt(items) if from_server else []
+        rest = list(islice(items, max(0, most - len(entries)) + 1))
+        if not rest or len(entries) + len(rest) <= most:
+            return entries + _look_at(rest), []
+        return entries, [item.name for item in chain(rest, items)]
 
 
 def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
@@ -192,6 +200,24 @@ def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
             entries.append(_plain(name, os.lstat(name, dir_fd=descriptor)))
         except FileNotFoundError:
             continue
+    return entries
+
+
+def is_slow(seconds: float, entries: int) -> bool:
+    """Return whether it is not memory that answered for so many entries."""
+    return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
+
+
+def _look_while_prompt(items: Iterator[os.DirEntry[str]]) -> list[Plain]:
+    """Return the entries of ``items`` up to the one at which the looks have become slow."""
+    entries = []
+    seconds = 0.0  # of the looks: those at the next part of the listing say nothing
+    for item in items:
+        started = monotonic()
+        entries += _look_at([item])
+        seconds += monotonic() - started
+        if is_slow(seconds, len(entries)):
+            break
     return entries
 
 

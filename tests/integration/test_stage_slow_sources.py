@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from benchmarks.rigs import arm, far
 from hostprep.host.block import StorageClass
+from hostprep.staging.batches import LARGE_DIRECTORY
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import scan_source
 from hostprep.staging.publishing.structure import finish_directories
@@ -114,6 +116,26 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert 300 <= stats.opens <= 300 + 40
     # Passthrough file systems have directories of other sizes and holes that they do not tell of.
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+def test_what_a_listing_brings_is_not_asked_for_again(safe_dir: Path) -> None:
+    """The kernel lets a server send it (READDIRPLUS) only while somebody looks at what came."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    if not ctypes.util.find_library("fuse3"):
+        pytest.skip("libfuse 2 knows no READDIRPLUS")
+    source = safe_dir / "flat"
+    source.mkdir()
+    for number in range(3 * LARGE_DIRECTORY):
+        (source / f"{number:05d}.jpg").write_bytes(b"x")
+    with (
+        far.far_source(source, safe_dir, metadata_seconds=0.003, plus=True) as slow,
+        open_source(str(slow.mount)) as source_fd,
+    ):
+        scan = scan_source(source_fd, StorageClass.FUSE)
+        asked = slow.stats().metadata
+    assert scan.totals.files == 3 * LARGE_DIRECTORY
+    assert asked < LARGE_DIRECTORY
 
 
 @pytest.fixture

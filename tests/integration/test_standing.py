@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.host.block import StorageClass
+from hostprep.staging.files.standing import stands
 from hostprep.staging.planning import scan_source
 from hostprep.staging.plans import standing
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.standing import Lookers
 from hostprep.staging.plans.update import plan_update
+from hostprep.staging.processes.channel import Child
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, manifest_path
 from hostprep.staging.record.records import folder_of, load_record
 from hostprep.staging.source.opening import open_source
+from tests.kit.appended import appended_by_all
 from tests.kit.stagecraft import hostprep, rewrite
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -146,8 +151,8 @@ def test_what_is_passed_by_has_not_changed(change: str, staged: tuple[Path, Path
     there = {
         str(path.relative_to(source)) for path in source.rglob("*") if stat.S_ISDIR(path.lstat()[0])
     }
-    for task_files in (1000, 2):  # some directories at a time; each in two parts
-        lookers = Lookers(processes=2, threads=2)
+    for processes, task_files in ((2, 1000), (10, 2)):  # some at a time; each in two parts
+        lookers = Lookers(processes, threads=2)
         quick, passed = plan(source, copy, lookers, task_files=task_files)
         assert told(quick) == told(careful)
         assert passed == ({"", *there} - touched)
@@ -174,3 +179,32 @@ def test_after_an_update_the_next_one_passes_by_what_it_wrote(staged: tuple[Path
     (source / "a/new").touch()
     assert hostprep("stage", source, "--to", copy.parent)["copied_files"] == 2
     assert plan(source, copy, Lookers(1))[1] == _ALL
+
+
+@pytest.mark.parametrize(("processes", "parts"), [(2, 1), (10, 2), (30, 4)])
+def test_a_directory_is_split_no_more_than_it_helps(
+    processes: int, parts: int, staged: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each part all records are taken apart, and held in memory meanwhile."""
+    asked = appended_by_all()
+    sent = 0
+    post = Child.post
+
+    def look(directory: str, *args: Any, **options: Any) -> tuple[Any, ...] | None:
+        os.write(asked, f"{directory}\n".encode())
+        return stands(directory, *args, **options)
+
+    def counted(child: Child, message: bytes) -> None:
+        nonlocal sent
+        sent += len(message)
+        post(child, message)
+
+    monkeypatch.setattr("hostprep.staging.processes.worker.stands", look)
+    monkeypatch.setattr(Child, "post", counted)
+    _, passed = plan(*staged, Lookers(processes), task_files=1)
+    assert passed == _ALL
+    times = Counter(os.pread(asked, 10_000, 0).decode().splitlines())
+    os.close(asked)
+    assert times == {name: 1 if name == "empty" else parts for name in _ALL}
+    if parts > 1:
+        assert sent < 25 * 100  # not what is known of the 25 files, which all have already

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -11,12 +13,16 @@ from hostprep.staging.model import Entry, Recorded
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.processes.worker import Job
 from hostprep.staging.record.manifest import ManifestIndex
-from hostprep.staging.source.scan import Listing, Scan, is_slow
+from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.tree import Plain, is_slow
 
 # Fewer are compared before worker processes have started.
 _LEAST_FILES = 2000
 _TASK_FILES = 1000
 _TASK_DIRECTORIES = 64
+# Of a directory that is more than one worker's share. For each of them all that is known of it is
+# taken apart, to find what is its own: that is a good part of the time, and most of the memory.
+_MOST_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,51 +71,57 @@ def find_standing(
     first: float | None = None  # when the first answer came
     seen = 0
 
-    def task(
-        group: list[tuple[Listing, list[bytes]]], part: tuple[int, int] = (0, 1)
-    ) -> tuple[str, Any, OnResult]:
-        def on_result(results: list[tuple[Any, ...] | None]) -> None:
-            nonlocal first, seen
-            if first is None:
-                first = monotonic()
-            else:
-                seen += sum(map(_files, (listing for listing, _ in group))) // part[1]
-                if is_slow(monotonic() - first, seen):
-                    pool.readers = None  # all threads: it can answer many at once
-            for (listing, lines), result in zip(group, results, strict=True):
-                found.setdefault(listing.directory, (lines, []))[1].append(result)
-
-        payload = [
-            (
-                listing.directory,
-                [batch.packed for batch in listing.batches],
-                [tuple(entry) for entry in listing.singles],
-                lines,
-                part,
-            )
-            for listing, lines in group
-        ]
-        return "standing", (verified, payload), on_result
+    def take(
+        asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[Any, ...] | None]
+    ) -> None:
+        nonlocal first, seen
+        if first is None:
+            first = monotonic()
+        else:
+            seen += files
+            if is_slow(monotonic() - first, seen):
+                pool.readers = None  # all threads: it can answer many at once
+        for (directory, *_, lines), result in zip(asked, results, strict=True):
+            found.setdefault(directory, (lines, []))[1].append(result)
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
-        group: list[tuple[Listing, list[bytes]]] = []
+        for number, (known, files, parts) in enumerate(large):
+            for part in range(parts):
+                on_result = partial(take, [known], files // parts)
+                yield "standing part", (verified, number, (part, parts)), on_result
+        group: list[tuple[Any, ...]] = []
         files = 0
-        for listing in scan.listings:
-            known = listing, manifest.lines(listing.directory)
-            parts = min(lookers.processes, _files(listing) // _TASK_FILES)
-            if parts > 1:
-                for number in range(parts):
-                    yield task([known], (number, parts))
-                continue
-            group.append(known)
+        for listing in few:
+            group.append(known_of(listing))
             files += _files(listing)
             if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
-                yield task(group)
+                yield "standing", (verified, group), partial(take, group, files)
                 group, files = [], 0
         if group:
-            yield task(group)
+            yield "standing", (verified, group), partial(take, group, files)
 
-    job = Job(published_fd, published_fd, gentle=lookers.gentle, looks_only=True)
+    def known_of(listing: Listing) -> tuple[str, list[bytes], list[Plain], list[bytes]]:
+        packed = [batch.packed for batch in listing.batches]
+        singles: list[Plain] = [(*entry,) for entry in listing.singles]
+        return listing.directory, packed, singles, manifest.lines(listing.directory)
+
+    few: list[Listing] = []
+    large: list[tuple[tuple[str, list[bytes], list[Plain], list[bytes]], int, int]] = []
+    for listing in scan.listings:
+        files = _files(listing)
+        share = math.ceil(files * lookers.processes / scan.totals.files)
+        parts = min(share, _MOST_PARTS, files // _TASK_FILES)
+        if parts > 1:
+            large.append((known_of(listing), files, parts))
+        else:
+            few.append(listing)
+    job = Job(
+        published_fd,
+        published_fd,
+        gentle=lookers.gentle,
+        looks_only=True,
+        large=[known for known, _, _ in large],
+    )
     with Pool(job, processes=lookers.processes, threads=lookers.threads) as pool:
         pool.readers = lookers.processes
         pool.run(tasks())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from stat import S_IMODE, S_ISLNK
 from typing import Any
 
@@ -43,8 +43,11 @@ class Job:
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
     which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
-    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes.
+    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
+    and ``from_server`` as they are listed (both see ``tree.list_if_few``).
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
+    ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
+    all have them by the fork, where sent to each of them they would be in memory as often.
     """
 
     source_fd: int
@@ -54,8 +57,10 @@ class Job:
     drop_behind: bool = False
     look_ahead: bool = False
     by_inode: bool = False
+    from_server: bool = False
     gentle: bool = False
     looks_only: bool = False
+    large: Sequence[tuple[str, list[bytes], Sequence[Plain], list[bytes]]] = ()
 
 
 class Stopped(OSError):
@@ -112,6 +117,7 @@ class Worker:
             "directories": self._directories,
             "check": self._check,
             "standing": self._standing,
+            "standing part": self._standing_part,
             "lstat": self._lstat,
             "discard": self._discard,
         }
@@ -143,9 +149,10 @@ class Worker:
 
     def _scan(self, directories: list[str]) -> list[Listed]:
         """Return of each directory what ``list_batches`` does."""
-        by_inode = self._job.by_inode
+        by_inode, from_server = self._job.by_inode, self._job.from_server
         return [
-            list_batches(self._source, directory, by_inode=by_inode) for directory in directories
+            list_batches(self._source, directory, by_inode=by_inode, from_server=from_server)
+            for directory in directories
         ]
 
     def _look_up(self, payload: tuple[str, list[str]]) -> tuple[float, tuple[Any, ...]]:
@@ -326,15 +333,22 @@ class Worker:
 
     def _standing(
         self,
-        payload: tuple[
-            bool, list[tuple[str, list[bytes], list[Plain], list[bytes], tuple[int, int]]]
-        ],
+        payload: tuple[bool, list[tuple[str, list[bytes], list[Plain], list[bytes]]]],
     ) -> list[tuple[Any, ...] | None]:
-        """Return of each directory, or part of one, what ``standing.stands`` does."""
+        """Return of each directory what ``standing.stands`` does."""
         verified, asked = payload
         target = self._target
         assert target is not None
-        return [stands(*each, target, verified=verified) for each in asked]
+        return [stands(*each, (0, 1), target, verified=verified) for each in asked]
+
+    def _standing_part(
+        self, payload: tuple[bool, int, tuple[int, int]]
+    ) -> list[tuple[Any, ...] | None]:
+        """Return of a part of one of the job's ``large`` directories what ``stands`` does."""
+        verified, number, part = payload
+        target = self._target
+        assert target is not None
+        return [stands(*self._job.large[number], part, target, verified=verified)]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]

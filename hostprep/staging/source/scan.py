@@ -26,18 +26,17 @@ from hostprep.staging.model import (
 )
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Job, Worker
-from hostprep.staging.tree import entry_of, join
+from hostprep.staging.tree import entry_of, is_slow, join
 
 # What is below both is scanned before worker processes have started.
 _INLINE_DIRECTORIES = 16
 _INLINE_ENTRIES = 1000
-# Memory has answered for an entry in 3 us, and something else has where it took so much longer.
-_SLOW_SECONDS = 20e-6
-_GRACE_SECONDS = 5e-3
 _MOST_DIRECTORIES_A_TASK = 64
 # Of a large directory: so many at a time where memory answers, and where that is not known (yet).
 _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
+# Only what was waited for that long in all is no matter of a busy processor.
+_LEAST_WAIT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,7 @@ def scan_tree(
     processes: int,
     threads: int = 1,
     by_inode: bool = False,
+    from_server: bool = False,
     gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
     meanwhile: Iterator[object] | None = None,
@@ -87,7 +87,7 @@ def scan_tree(
     process one is at work as long as memory answers: more would only wait for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    job = Job(source_fd, by_inode=by_inode, gentle=gentle)
+    job = Job(source_fd, by_inode=by_inode, from_server=from_server, gentle=gentle)
     found = _Found(Scan())
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     local, started = Worker(job, None), monotonic()
@@ -108,6 +108,7 @@ def scan_tree(
         first: tuple[float, int] | None = None  # when the first answer came, what was seen by then
         names_a_task = _NAMES_A_SLOW_TASK
         tasks = 0  # that look at a large directory
+        look_seconds, looks = 0.0, 0
 
         def submit() -> None:
             nonlocal tasks
@@ -137,12 +138,17 @@ def scan_tree(
         def on_looked_up(
             folder: _Large, number: int, result: tuple[float, tuple[Any, ...]]
         ) -> None:
-            nonlocal tasks, names_a_task
+            nonlocal tasks, names_a_task, look_seconds, looks
             seconds, there = result
             tasks -= 1
-            if is_slow(seconds, found.take_part(folder, number, there)):
-                pool.readers = None
-            names_a_task = _NAMES_A_SLOW_TASK if pool.readers is None else _NAMES_A_TASK
+            look_seconds += seconds
+            looks += found.take_part(folder, number, there)
+            # Of all looks so far: one that waited for a busy processor is no slow source.
+            names_a_task = _NAMES_A_TASK
+            if is_slow(look_seconds, looks):
+                names_a_task = _NAMES_A_SLOW_TASK
+                if look_seconds > _LEAST_WAIT_SECONDS:
+                    pool.readers = None
             submit()
 
         submit()
@@ -171,12 +177,13 @@ class _Found:
 
     def take(self, results: list[Listed]) -> None:
         """Take what a worker found in directories."""
-        for directory, names, there in results:
-            if names is not None:
-                self.seen += len(names)
-                self.large.append(_Large(directory, names))
-            elif there is not None:
-                self.seen += _count(there)
+        for directory, there, names in results:
+            count = _count(there)
+            self.seen += count + len(names)
+            if names:
+                self._in_parts += count
+                self.large.append(_Large(directory, there, names))
+            else:
                 self.pending.extend(_add(self.scan, directory, there))
 
     def take_part(self, folder: _Large, number: int, there: tuple[Any, ...]) -> int:
@@ -201,11 +208,11 @@ def _count(there: tuple[Any, ...]) -> int:
 class _Large:
     """A directory at whose entries several workers look, each at some ``names`` at a time."""
 
-    def __init__(self, directory: str, names: list[str]) -> None:
+    def __init__(self, directory: str, first: tuple[Any, ...], names: list[str]) -> None:
         self.directory = directory
         names.reverse()  # given out from the end, and kept no longer
         self._names = names
-        self._parts: list[tuple[Any, ...] | None] = []
+        self._parts: list[tuple[Any, ...] | None] = [first]
         self._out = 0  # of the parts, those that were given and not taken
 
     @property
@@ -232,15 +239,10 @@ class _Large:
         self._out -= 1
 
     def there(self) -> tuple[Any, ...]:
-        """Return what was found of all names, in their order."""
+        """Return what was found at first and of all names, in their order."""
         parts = [part for part in self._parts if part is not None]
         kinds = (list(chain.from_iterable(part[kind] for part in parts)) for kind in range(4))
         return *kinds, next((part[4] for part in parts if part[4] is not None), None)
-
-
-def is_slow(seconds: float, entries: int) -> bool:
-    """Return whether it is not memory that answered for so many entries."""
-    return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
 
 
 def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:

@@ -8,13 +8,15 @@ import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hostprep.staging import batches
-from hostprep.staging.batches import LARGE_DIRECTORY
+from hostprep.staging import batches, tree
+from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
 from hostprep.staging.source.scan import Scan, scan_tree
-from hostprep.staging.tree import Plain, look_up
+from hostprep.staging.tree import DirCache, Plain, look_up
+from tests.kit.appended import appended_by_all
 
 _MANY = 3 * LARGE_DIRECTORY
 
@@ -76,6 +78,28 @@ def test_a_large_directory_is_found_as_it_is(
         assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
 
 
+@pytest.mark.parametrize("prompt", [0, 500, LARGE_DIRECTORY + 1, 2 * _MANY])
+def test_a_server_is_asked_name_by_name_only_for_what_its_listing_does_not_bring(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: int
+) -> None:
+    """The first looks are answered promptly, up to all of them."""
+    asked = appended_by_all()
+
+    def look(descriptor: int, names: list[str]) -> list[Plain]:
+        os.write(asked, b"x" * len(names))
+        return look_up(descriptor, names)
+
+    monkeypatch.setattr(batches, "look_up", look)
+    monkeypatch.setattr(tree, "is_slow", lambda seconds, entries: entries > prompt)
+    told: list[int] = []
+    scan = scan_tree(source, processes=2, threads=4, from_server=True, on_tick=told.append)
+    assert found(scan) == there(tmp_path)
+    assert scan.totals.entries == scan.totals.files + 20 and len(scan.listings) == 21
+    assert max(told, default=0) <= scan.totals.entries + 1
+    assert os.fstat(asked).st_size == max(0, len(os.listdir(source)) - prompt - 1)
+    os.close(asked)
+
+
 def test_many_look_at_once_at_a_directory_that_answers_late(
     source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,11 +115,30 @@ def test_many_look_at_once_at_a_directory_that_answers_late(
             os.write(met, b"x")
         return look_up(descriptor, names)
 
-    met = os.memfd_create("met")
+    met = appended_by_all()
     monkeypatch.setattr(batches, "look_up", late)
     assert found(scan_tree(source, processes=1, threads=8)) == there(tmp_path)
     assert os.fstat(met).st_size >= 8 * 2
     os.close(met)
+
+
+def test_a_look_that_waits_for_a_busy_processor_makes_no_slow_source(
+    source: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of that few names would be asked at a time, by all threads, to the end of the directory."""
+    asked = appended_by_all()
+
+    def look(cache: DirCache, directory: str, names: list[str]) -> tuple[float, tuple[Any, ...]]:
+        os.write(asked, b"x")
+        _, found_there = look_up_batches(cache, directory, names)
+        return 0.01 if names[0] == first else len(names) * 2e-6, found_there
+
+    with os.scandir(source) as listing:
+        first = next(listing).name
+    monkeypatch.setattr("hostprep.staging.processes.worker.look_up_batches", look)
+    assert found(scan_tree(source, processes=2)) == there(tmp_path)
+    assert os.fstat(asked).st_size < _MANY // 32 // 2
+    os.close(asked)
 
 
 def test_what_vanishes_meanwhile_was_never_there(
