@@ -45,6 +45,9 @@ _WHOLE_PROBE = 1.7
 # By the model: what more workers must give for each of them to prepare but one batch ahead, with
 # which a worker that is done before its turn waits for it.
 _WORTH_FEWER_AHEAD = 1.25
+# By the model, which bends more softly than most loaders where processors bind: half the workers
+# that give so much of the rate may well give all of it.
+_HARDLY_LESS = 0.8
 
 
 @dataclass(slots=True)
@@ -115,6 +118,7 @@ class Run:
             # Processes differ by their luck with memory: what is promised should rest on several.
             self.search.settle()
             self._note_untried()
+            self._note_fewer_untried()
         else:
             most = "one worker a processor"
             if self.is_stream():
@@ -139,6 +143,20 @@ class Run:
             self.notes.append(
                 f"there was no time to try {format_count(more, 'worker')}, which give"
                 f" {format_number(rate)} samples/s by the model: --seconds gives more"
+            )
+
+    def _note_fewer_untried(self) -> None:
+        """Note that fewer workers may do as well, where there was no time to try any."""
+        assert self.search is not None and self.curve is not None
+        chosen = self.search.chosen().workers
+        fewer = chosen // 2
+        tried = {*(point.workers for point in self.search.points()), *self.came_to_nothing}
+        if not fewer or any(0 < workers < chosen for workers in tried):
+            return
+        if self.curve.rate(fewer) > _HARDLY_LESS * self.curve.rate(chosen):
+            self.notes.append(
+                f"there was no time to try fewer than {chosen} workers, and {fewer} may do as well:"
+                " --seconds gives more"
             )
 
     def _take(self, rate: GpuRate) -> None:

@@ -112,34 +112,35 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     current = None if subject is None else subject.current_workers
     if subject is None or current is None:
         return chosen.workers, None, ""
+    now = f"num_workers={current} now"
     point = next((p for p in known.points if p.workers == current), None)
     allowed = min((bound.workers for bound in known.bounds), default=current)
     if current > max(allowed, 0):
-        return chosen.workers, current != chosen.workers, f"{current} now"
+        return chosen.workers, current != chosen.workers, now
     if any(current > bound.workers for bound in known.bounds_now):
-        now = f"{current} now at prefetch_factor={subject.prefetch_now}, more than fits"
-        return chosen.workers, True, now
+        too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"
+        return chosen.workers, True, too_much
     if point is None:
         if not chosen.probes and current != chosen.workers:
-            return chosen.workers, None, f"{current} now, which there was no time to try"
-        return chosen.workers, current != chosen.workers, f"{current} now"
+            return chosen.workers, None, f"{now}, which there was no time to try"
+        return chosen.workers, current != chosen.workers, now
     # The best that was measured is no word on what there was no time for.
     unneeded = None if known.untried else False
     if current == chosen.workers:
-        return current, unneeded, f"{current} now"
+        return current, unneeded, now
     # What is chosen by the model, as nothing was measured with workers, is none of these points.
     borne = [chosen, *(p for p in known.points if p.workers <= allowed)]
     best = max(delivered(p, known.gpu_rate) for p in borne)
     good = delivered(point, known.gpu_rate) >= (1 - STOP_GAIN) * best
     if good and current == 0 and known.gpu_rate is None and chosen.probes:
-        return chosen.workers, True, "0 now, when the GPU waits while a batch is made"
+        return chosen.workers, True, f"{now}, when the GPU waits while a batch is made"
     if good or feeds(point, known.gpu_rate):
         fewer = f"; {chosen.workers} would do as well" if chosen.workers < current else ""
-        return current, unneeded, f"{current} now{fewer}"
+        return current, unneeded, f"{now}{fewer}"
     if not chosen.probes:
-        return chosen.workers, True, f"{current} now"
+        return chosen.workers, True, now
     gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
-    return chosen.workers, True, f"{current} now, {gain:.0%} faster so"
+    return chosen.workers, True, f"{now}, {gain:.0%} faster so"
 
 
 def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:

@@ -17,7 +17,7 @@ import pytest
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
 from hostprep.loading import recommend as recommending
-from hostprep.loading.curve import curve_of
+from hostprep.loading.curve import Curve, curve_of
 from hostprep.loading.measuring import measure as measuring
 from hostprep.loading.measuring.following import GRACE_SECONDS, Following
 from hostprep.loading.measuring.measure import Measurer
@@ -336,6 +336,21 @@ def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, no
     run.search.untried = 32
     run._note_untried()
     assert any("no time to try 32 workers, which" in note for note in run.notes) is noted
+
+
+@pytest.mark.parametrize(
+    ("tried", "capacity", "noted"),
+    [([0, 4], 2, True), ([0, 2, 4], 2, False), ([0, 4], 64, False), ([0, 1], 2, False)],
+)
+def test_fewer_workers_that_there_was_no_time_for_are_noted(
+    tried: list[int], capacity: int, noted: bool
+) -> None:
+    run = searching(Slow)
+    assert run.search is not None
+    run.curve = Curve(100, 100, 100 * capacity, ceiling_cpus=True)
+    run.search.probes += [making.probe(workers, 100 * max(1, workers)) for workers in tried]
+    run._note_fewer_untried()
+    assert any("fewer than 4 workers, and 2 may do as well" in n for n in run.notes) is noted
 
 
 def test_where_there_is_time_the_first_probe_is_of_as_many_as_the_model_says() -> None:

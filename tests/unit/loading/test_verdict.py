@@ -233,14 +233,14 @@ def test_no_change_is_not_said_where_there_was_no_time_for_what_may_be_better(cu
     made = judged(probes, current=current, untried=32)
     assert (made.change_needed, made.num_workers) == (None, current)
     assert "the best that there was time to try" in made.verdict
-    assert f"({current} now" in made.verdict and "no change" not in made.verdict
+    assert f"(num_workers={current} now" in made.verdict and "no change" not in made.verdict
 
 
 def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:
     probes = [probe(0, 101, **IDLE), probe(2, 100, **IDLE)]
     made = judged(probes, current=0, sample=WAITING)
     assert (made.num_workers, made.change_needed) == (2, True)
-    assert "0 now, when the GPU waits" in made.verdict
+    assert "num_workers=0 now, when the GPU waits" in made.verdict
 
 
 def test_a_loader_whose_threads_take_all_processors_is_bound_by_them() -> None:
