@@ -11,8 +11,8 @@ from hostprep.staging.batches import pack_batches
 from hostprep.staging.model import Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import OnResult, Pool
-from hostprep.staging.processes.worker import Job
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.target.private import PrivateDir

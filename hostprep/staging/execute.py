@@ -16,8 +16,8 @@ from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
-from hostprep.staging.processes.worker import Job
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import OnResult, Pool
-from hostprep.staging.processes.worker import Job
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import Plain, is_slow

@@ -19,8 +19,9 @@ from typing import Any
 from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import Channel, Child
 from hostprep.staging.processes.descriptors import share_descriptors
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.serving import serve
-from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
 from hostprep.system.ending import how_it_ended
 from hostprep.system.forking import NoProcess

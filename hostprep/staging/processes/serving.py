@@ -16,7 +16,8 @@ from typing import Any
 
 from hostprep.staging.processes.channel import Channel
 from hostprep.staging.processes.descriptors import share_descriptors
-from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.processes.job import Job
+from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent

@@ -9,11 +9,10 @@ from __future__ import annotations
 import errno
 import marshal
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from stat import S_IMODE, S_ISLNK
 from typing import Any
 
-from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Listed, list_batches, look_up_batches
 from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.directories import finish_directory
@@ -25,6 +24,7 @@ from hostprep.staging.files.small import Unusual, copy_small
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Verify
 from hostprep.staging.processes.descriptors import Descriptors
+from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import Journal, record
 from hostprep.staging.record.manifest import encode_record
@@ -35,32 +35,6 @@ FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.
 _PLENTY = Descriptors()
 # Of what is told to people, who see the kind of it by a few.
 MOST_NAMED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What all workers of a run share: roots, journal and style; inherited at the fork.
-
-    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
-    which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
-    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
-    and ``from_server`` as they are listed (both see ``tree.list_if_few``).
-    ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
-    ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
-    all have them by the fork, where sent to each of them they would be in memory as often.
-    """
-
-    source_fd: int
-    target_fd: int | None = None
-    journal_fd: int | None = None
-    verify: Verify = Verify.READBACK
-    drop_behind: bool = False
-    look_ahead: bool = False
-    by_inode: bool = False
-    from_server: bool = False
-    gentle: bool = False
-    looks_only: bool = False
-    large: Sequence[tuple[str, list[bytes], Sequence[Plain], list[bytes]]] = ()
 
 
 class Stopped(OSError):

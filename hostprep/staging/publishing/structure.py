@@ -23,8 +23,9 @@ from hostprep.staging.files.holding import (
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
-from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line

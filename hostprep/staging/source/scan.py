@@ -24,8 +24,9 @@ from hostprep.staging.model import (
     describe_special,
     space_on_target,
 )
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool
-from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.processes.worker import Worker
 from hostprep.staging.tree import entry_of, is_slow, join
 
 # What is below both is scanned before worker processes have started.

@@ -15,8 +15,9 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.staging.processes.channel import Channel, Child
+from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
-from hostprep.staging.processes.worker import Job, Worker
+from hostprep.staging.processes.worker import Worker
 
 _THREADS, _FOLDERS = 6, 60
 

@@ -1,0 +1,35 @@
+"""What the workers of a run are given at their start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hostprep.dataclass import dataclass
+from hostprep.staging.model import Verify
+from hostprep.staging.tree import Plain
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all workers of a run share: roots, journal and style; inherited at the fork.
+
+    ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
+    which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
+    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
+    and ``from_server`` as they are listed (both see ``tree.list_if_few``).
+    ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
+    ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
+    all have them by the fork, where sent to each of them they would be in memory as often.
+    """
+
+    source_fd: int
+    target_fd: int | None = None
+    journal_fd: int | None = None
+    verify: Verify = Verify.READBACK
+    drop_behind: bool = False
+    look_ahead: bool = False
+    by_inode: bool = False
+    from_server: bool = False
+    gentle: bool = False
+    looks_only: bool = False
+    large: Sequence[tuple[str, list[bytes], Sequence[Plain], list[bytes]]] = ()
