@@ -23,9 +23,19 @@ class Numbers(Dataset[torch.Tensor]):
         return torch.full((4,), float(index))
 
 
+class SlowNumbers(Numbers):
+    """Of which a batch takes as long as what others here do in the main process."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(MAIN_SECONDS / BATCH)
+        return super().__getitem__(index)
+
+
 class _Own(DataLoader[Any]):
+    numbers = Numbers
+
     def __init__(self, **changed: Any) -> None:
-        super().__init__(Numbers(), **{"batch_size": BATCH, "shuffle": True, **changed})
+        super().__init__(self.numbers(), **{"batch_size": BATCH, "shuffle": True, **changed})
 
 
 class Augmenting(_Own):
@@ -121,6 +131,8 @@ class Preparing(_Own):
 
 class Threaded(_Own):
     """As MONAI's ThreadDataLoader: a thread takes batches, one ahead."""
+
+    numbers = SlowNumbers
 
     def __iter__(self) -> Any:
         ready: queue.Queue[Any] = queue.Queue(1)
