@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shlex
 from contextlib import ExitStack
 from dataclasses import replace
@@ -315,7 +314,9 @@ def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None,
         unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
     except HostprepError as error:
         # By now the copies are gone, which the plan of the volume alone does not know.
-        why = re.sub(r"[.;] nothing was changed\.$", "", error.message, flags=re.IGNORECASE)
+        why = error.message
+        for end in (". Nothing was changed.", "; nothing was changed."):
+            why = why.removesuffix(end)
         later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
         return False, f"{why}; once that is over: {later}"
     return True, None
