@@ -8,6 +8,7 @@ line. Waiting follows Little's law.
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 
 from hostprep.dataclass import dataclass
 from hostprep.loading.model import SampleCost, Stage, Stages, Transport
@@ -16,20 +17,31 @@ from hostprep.system.page_cache import lru_hit_rate
 KNEE = 3.5
 # Of the curve's ceiling: beyond it, further workers add less than the stop of the search.
 _NEARLY = 0.95
+# Of what one reader gets times their number: readers that get so much have shown no ceiling.
+_LINEAR = 0.8
+# Of one processor: threads that took so much had each other to wait for, and not the storage.
+_OWN_CPUS = 0.8
+
+
+class Ceiling(StrEnum):
+    """What sets the ceiling: the processors, the main process that takes batches in, or storage."""
+
+    CPUS = "cpus"
+    TRANSPORT = "transport"
+    STORAGE = "storage"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """Samples per second of one rank: ``alone`` without workers, ``worker`` for each, ``ceiling``.
 
-    ``ceiling_cpus`` tells that processors set the ceiling, and not the main process, which takes
-    batches in.
+    ``ceiling_from`` tells what sets the ceiling.
     """
 
     alone: float
     worker: float
     ceiling: float
-    ceiling_cpus: bool
+    ceiling_from: Ceiling
 
     def rate(self, workers: int) -> float:
         """Return the predicted samples per second; ``((w r)^-k + C^-k)^(-1/k)``."""
@@ -57,7 +69,13 @@ def saturating(linear: float, ceiling: float) -> float:
     return float((linear**-KNEE + ceiling**-KNEE) ** (-1 / KNEE))
 
 
-def curve_of(cost: SampleCost, transport: Transport | None, capacity_cpus: float) -> Curve:
+def curve_of(
+    cost: SampleCost,
+    transport: Transport | None,
+    capacity_cpus: float,
+    *,
+    storage_samples_per_s: float = math.inf,
+) -> Curve:
     """Return the curve of one rank that may use ``capacity_cpus``.
 
     In a worker a sample takes what it takes without workers, but batches are collated into shared
@@ -70,14 +88,20 @@ def curve_of(cost: SampleCost, transport: Transport | None, capacity_cpus: float
     by_transport = math.inf if transport is None else transport.samples_per_s
     if cost.main_seconds:  # before or after a batch has come, and meanwhile it takes no other
         by_transport = 1 / (1 / by_transport + cost.main_seconds)
+    ceilings = {
+        Ceiling.CPUS: by_cpus,
+        Ceiling.TRANSPORT: by_transport,
+        Ceiling.STORAGE: storage_samples_per_s,
+    }
+    lowest = min(ceilings, key=lambda each: ceilings[each])
     busy_seconds = (cost.cpu_seconds - cost.collate_cpu_seconds) + sent_cpu
     # Under a quota of less than a processor a worker runs only that part of the time.
     worker_seconds = cost.waiting_seconds + busy_seconds / min(1.0, capacity_cpus)
     return Curve(
         alone=1 / cost.seconds,
         worker=1 / max(worker_seconds, 1e-9),
-        ceiling=min(by_cpus, by_transport),
-        ceiling_cpus=by_cpus <= by_transport,
+        ceiling=ceilings[lowest],
+        ceiling_from=lowest,
     )
 
 
@@ -118,3 +142,12 @@ def cost_of_stages(stages: Stages, batch_size: int) -> SampleCost:
         tensors_per_batch=1,
         batch_p99_over_mean=1.0,
     )
+
+
+def storage_ceiling(stages: Stages) -> float:
+    """Return the files a second that storage gives to any number of readers; inf where unknown."""
+    seen = stages.side_by_side
+    if seen is None or seen.cpus >= _OWN_CPUS:
+        return math.inf
+    linear = seen.readers / stages.stage("read_as_is").seconds
+    return math.inf if seen.files_per_s >= _LINEAR * linear else seen.files_per_s

@@ -257,13 +257,27 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class SideBySide:
+    """What several ``readers`` at once got of the storage, and how many processors they used.
+
+    ``files`` is how many were read, or tried.
+    """
+
+    readers: int
+    files: int
+    files_per_s: float
+    cpus: float
+
+
+@dataclass(frozen=True, slots=True)
 class Stages:
     """What a sample of the user's files showed, stage by stage.
 
     ``stages`` are ``read_cold`` (after the file was taken out of the page cache), ``read_warm``,
     ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
     ``storage`` is the kernel's word on what the files lie on. ``problem`` names one of the
-    ``unreadable`` files, and what is wrong with it.
+    ``unreadable`` files, and what is wrong with it. ``side_by_side`` is None where one
+    reader is faster than the processors, and where too few files were left.
     """
 
     kind: str
@@ -276,6 +290,7 @@ class Stages:
     stages: tuple[Stage, ...]
     storage: str
     storage_reason: str
+    side_by_side: SideBySide | None = None
 
     def stage(self, name: str) -> Stage:
         """Return the stage of that name."""

@@ -14,13 +14,13 @@ from typing import Any
 
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
-from hostprep.loading.bounds import PROBE_PREFETCH, share_of_cpus, starting_point
+from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, share_of_cpus, starting_point
 from hostprep.loading.failures import Hung, LoaderFailed
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
-from hostprep.loading.model import HostShare, Recommendation, Stage, Stages
+from hostprep.loading.model import HostShare, Recommendation, SideBySide, Stage, Stages
 from hostprep.loading.naming import parts_of
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
@@ -203,17 +203,20 @@ def _time_stages(run: Run, files: str, batch_size: int, *, needed: bool) -> None
     """Time the stages; where that fails note it, unless they are ``needed`` as nothing else is."""
     seconds = max(3.0, _STAGES_SHARE * run.wish.seconds)
     try:
-        found = run.measurer.stages(files, batch_size, seconds)
+        found = run.measurer.stages(files, batch_size, seconds, MOST_UNCONFIRMED)
     except LoaderFailed as error:
         if needed:
             raise
         run.notes.append(f"the stages were not timed: {error.message}")
         return
     stages = tuple(Stage(**stage) for stage in found["stages"])
-    run.stages = Stages(**{**found, "stages": stages})
+    together = found["side_by_side"]
+    side_by_side = None if together is None else SideBySide(**together)
+    run.stages = Stages(**{**found, "stages": stages, "side_by_side": side_by_side})
     # Each sample takes two files there: one is read as it is, and one cold. So does each that
     # cannot be read.
     run.measurer.first = 2 * (run.stages.samples + run.stages.unreadable)
+    run.measurer.first += 0 if side_by_side is None else side_by_side.files
     if run.stages.unreadable:
         count = format_count(run.stages.unreadable, "file")
         run.notes.append(

@@ -125,7 +125,7 @@ def _model_fields(report: Report) -> dict[str, Any] | None:
         "agreed": report.model_agreed,
         "worker_samples_per_s": curve.worker,
         "ceiling_samples_per_s": curve.ceiling,
-        "ceiling_from": "cpus" if curve.ceiling_cpus else "transport",
+        "ceiling_from": curve.ceiling_from,
         "predicted": [
             {"workers": number, "samples_per_s": curve.rate(number)} for number in sorted(workers)
         ],

@@ -18,7 +18,7 @@ from hostprep.loading.bounds import (
     main_memory,
 )
 from hostprep.loading.bounds import bounds as bounds_of
-from hostprep.loading.curve import Curve, cost_of_stages, curve_of
+from hostprep.loading.curve import Curve, cost_of_stages, curve_of, storage_ceiling
 from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
@@ -95,7 +95,7 @@ class Run:
         measurer = self.measurer
         measurer.prefetch_factor = self._batches_ahead(cost)
         self._measure_transport()
-        self.curve = curve_of(cost, self.transport, measurer.host.capacity_per_rank)
+        self.curve = self._curve_of(cost, self.transport)
         self.search = Search(
             self.curve,
             self.gpu_rate,
@@ -169,7 +169,7 @@ class Run:
 
         That is where they are large, in a container's /dev/shm of 64 MB above all.
         """
-        curve = curve_of(cost, None, self.measurer.host.capacity_per_rank)
+        curve = self._curve_of(cost, None)
         wanted = min(curve.proposal(self.gpu_rate), MOST_WORKERS)
         usual, least = (
             min(wanted, *(bound.workers for bound in self.bounds(ahead)))
@@ -207,7 +207,13 @@ class Run:
         assert self.stages is not None
         self._take(given_rate(self.wish.gpu_rate))
         self.cost = cost_of_stages(self.stages, batch_size)
-        self.curve = curve_of(self.cost, None, self.measurer.host.capacity_per_rank)
+        self.curve = self._curve_of(self.cost, None)
+
+    def _curve_of(self, cost: SampleCost, transport: Transport | None) -> Curve:
+        """Return the curve of a rank here, as far as what it depends on is known by now."""
+        storage = math.inf if self.stages is None else storage_ceiling(self.stages)
+        capacity = self.measurer.host.capacity_per_rank
+        return curve_of(cost, transport, capacity, storage_samples_per_s=storage)
 
     def _probe(self, workers: int) -> Probe | FailedProbe | None:
         pace = self._pace()

@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from hostprep.errors import HostprepError, Inconclusive
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hostprep.loading.child.opening import Opened
 
 _MOST_CAUSES = 10
+# Of the time for the stages, and after it.
+_SIDE_BY_SIDE_SHARE = 0.25
 # Of what an error says, which may quote all of a sample.
 _ENDS = 50_000
 
@@ -168,6 +170,7 @@ def _long_enough(opened: Opened) -> None:
 def _stages(job: dict[str, Any], events: _Events) -> None:
     from hostprep.loading.files import decoders
     from hostprep.loading.files.samples import FileSamples
+    from hostprep.loading.files.side_by_side import may_bind, read_side_by_side
     from hostprep.loading.files.stages import time_stages
 
     decoders.quiet_threads()
@@ -176,6 +179,12 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
     samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
     events.tell("opened")
     stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
+    if may_bind(stages, len(os.sched_getaffinity(0))):
+        # Each sample takes two files, as does each that cannot be read: those after them are new.
+        first = 2 * (job["first"] + stages.samples + stages.unreadable)
+        unseen = samples.names[first:]
+        together = read_side_by_side(unseen, job["readers"], _SIDE_BY_SIDE_SHARE * job["seconds"])
+        stages = replace(stages, side_by_side=together)
     events.tell("result", result=asdict(stages))
 
 

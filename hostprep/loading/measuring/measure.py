@@ -180,14 +180,16 @@ class Measurer:
         job = {"job": "gpu", "device": "cuda:0", "batch_size": batch_size, "side": side}
         return self._ask({**job, "seconds": 2.0}, _GPU_SECONDS, 0)
 
-    def stages(self, files: str, batch_size: int, seconds: float) -> dict[str, Any]:
+    def stages(self, files: str, batch_size: int, seconds: float, readers: int) -> dict[str, Any]:
         """Time the stages of loading the files that the list in ``files`` names.
 
         Takes about ``seconds``; where a single file takes longer, half of the time left at most.
+        Where storage may bind, ``readers`` read at once after that, for a quarter of the time.
         """
         self.observer.note(f"timing the stages of {self.what}")
         job = {"job": "stages", "files": files, "batch_size": batch_size, "first": 0}
-        return self._ask({**job, "seconds": seconds}, max(seconds, _FIRST_SHARE * self.left()), 0)
+        job |= {"seconds": seconds, "readers": readers}
+        return self._ask(job, max(seconds, _FIRST_SHARE * self.left()), 0)
 
     def _ask_probe(
         self,

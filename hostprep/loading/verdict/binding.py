@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostprep.loading.curve import hit_rates
+from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.model import Binding, Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
@@ -36,7 +36,10 @@ def what_binds(known: Known, point: Point) -> Binding:
         waits = known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds
         if waits and point.rate < _BUSY_SHARE * known.curve.ceiling:
             return Binding.READ if known.stages else Binding.WAITING
-        return _stage_or_cpu(known) if known.curve.ceiling_cpus else Binding.TRANSPORT
+        if known.curve.ceiling_from is Ceiling.STORAGE:
+            return Binding.READ
+        by_cpus = known.curve.ceiling_from is Ceiling.CPUS
+        return _stage_or_cpu(known) if by_cpus else Binding.TRANSPORT
     own = sum(probe.own_cpus for probe in probes) / len(probes)
     main = sum(probe.main_cpus for probe in probes) / len(probes)
     kept = sum(map(kept_from, probes)) / len(probes)

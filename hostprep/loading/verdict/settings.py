@@ -220,6 +220,7 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
         f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
         f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
     ]
+    reasons += _side_by_side(known)
     reasons += _own_way(known)
     if point.workers and known.ahead < PROBE_PREFETCH:
         reasons.append(
@@ -231,6 +232,16 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     if pin:
         reasons.append("pin_memory: there is a GPU, and memory for it")
     return tuple(reasons)
+
+
+def _side_by_side(known: Known) -> list[str]:
+    """Return a sentence on what several readers got of the storage, where that was measured."""
+    seen = None if known.stages is None else known.stages.side_by_side
+    if known.stages is None or seen is None:
+        return []
+    alone = format_number(1 / known.stages.stage("read_as_is").seconds)
+    got = format_number(seen.files_per_s)
+    return [f"{seen.readers} readers at once got {got} files/s of the storage, one got {alone}"]
 
 
 def _own_way(known: Known) -> list[str]:

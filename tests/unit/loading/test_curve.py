@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.loading.curve import Curve, curve_of, hit_rates, prefetch_factor, saturating
-from hostprep.loading.model import Transport
+from hostprep.loading.curve import (
+    Ceiling,
+    Curve,
+    curve_of,
+    hit_rates,
+    prefetch_factor,
+    saturating,
+    storage_ceiling,
+)
+from hostprep.loading.model import SideBySide, Stage, Stages, Transport
 from hostprep.system.page_cache import lru_hit_rate
 from tests.unit.loading.making import cost
 
@@ -18,7 +28,7 @@ RATES = st.floats(1.0, 1e6)
 def test_workers_for_is_the_inverse_of_the_rate(
     worker: float, ceiling: float, share: float
 ) -> None:
-    curve = Curve(worker, worker, ceiling, True)
+    curve = Curve(worker, worker, ceiling, Ceiling.CPUS)
     wanted = share * ceiling
     workers = curve.workers_for(wanted)
     assert workers is not None
@@ -28,7 +38,7 @@ def test_workers_for_is_the_inverse_of_the_rate(
 
 
 def test_no_number_of_workers_passes_the_ceiling() -> None:
-    curve = Curve(100, 100, 1000, True)
+    curve = Curve(100, 100, 1000, Ceiling.CPUS)
     assert curve.workers_for(1000) is None
     assert curve.rate(10_000) <= 1000
 
@@ -72,7 +82,7 @@ def test_littles_law_for_a_gpu_of_known_rate() -> None:
 def test_transport_can_be_the_ceiling_and_then_it_is_named() -> None:
     ready = cost(seconds=0.00006, cpu_seconds=0.00006, collate_cpu_seconds=0.00002)
     curve = curve_of(ready, Transport(4, 9000.0, 0.0001), 32.0)
-    assert not curve.ceiling_cpus
+    assert curve.ceiling_from is Ceiling.TRANSPORT
     assert curve.ceiling == 9000
     assert curve.rate(32) < curve.alone
 
@@ -103,3 +113,29 @@ def test_prefetch_grows_with_unevenness_and_not_where_the_gpu_is_far_slower() ->
     assert prefetch_factor(2.0, None, 500) == 3
     assert prefetch_factor(9.0, None, 500) == 4
     assert prefetch_factor(2.0, 100, 500) == 2
+
+
+def read(files_per_s: float, cpus: float) -> Stages:
+    """Return stages of which one reader takes 10 ms a file, and 16 at once get so many."""
+    stages = tuple(
+        Stage(name, seconds, 1e-4)
+        for name, seconds in (("read_as_is", 0.01), ("decode", 1e-3), ("resize", 1e-3))
+    )
+    together = SideBySide(16, 100, files_per_s, cpus)
+    return Stages("image", "pillow", 100, 0, "", 1e5, 600_000, stages, "arm", "", together)
+
+
+def test_what_many_readers_get_is_a_ceiling_unless_it_grew_with_their_number() -> None:
+    assert storage_ceiling(read(107, 0.02)) == 107
+    assert storage_ceiling(read(800, 0.1)) == 800
+    assert storage_ceiling(read(1500, 0.2)) == math.inf
+    # Threads that wait for each other show nothing of the storage.
+    assert storage_ceiling(read(800, 0.97)) == math.inf
+
+
+def test_storage_that_gives_no_more_to_many_keeps_workers_few() -> None:
+    waiting = cost(seconds=0.0102, waiting_seconds=0.01, cpu_seconds=2e-4)
+    arm = curve_of(waiting, None, 2.0, storage_samples_per_s=107)
+    assert arm.ceiling_from is Ceiling.STORAGE
+    assert arm.rate(2) == pytest.approx(107, rel=0.05)
+    assert arm.proposal(None) <= 2 < 16 <= curve_of(waiting, None, 2.0).proposal(None)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from hostprep.loading.child.building import ProbeJob
 from hostprep.loading.child.opening import Opened, describe, open_source
 from hostprep.loading.child.timing import time_loader
-from hostprep.loading.curve import curve_of
+from hostprep.loading.curve import Ceiling, curve_of
 from hostprep.loading.model import Batching, Binding, SampleCost, Transport
 from hostprep.loading.search import Point
 from hostprep.loading.verdict.binding import what_binds
@@ -120,7 +120,7 @@ def known(**changed: Any) -> Known:
 def test_the_main_process_is_what_binds_and_the_model_knows() -> None:
     found = known()
     assert found.curve.ceiling == pytest.approx(400, rel=0.02)
-    assert not found.curve.ceiling_cpus
+    assert found.curve.ceiling_from is Ceiling.TRANSPORT
     assert what_binds(found, found.points[1]) is Binding.MAIN_PROCESS
     assert what_binds(found, found.points[0]) is Binding.MAIN_PROCESS
     said = recommend(found, found.points[1])

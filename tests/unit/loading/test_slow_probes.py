@@ -17,7 +17,7 @@ import pytest
 from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
 from hostprep.loading import recommend as recommending
-from hostprep.loading.curve import Curve, curve_of
+from hostprep.loading.curve import Ceiling, Curve, curve_of
 from hostprep.loading.measuring import measure as measuring
 from hostprep.loading.measuring.following import GRACE_SECONDS, Following
 from hostprep.loading.measuring.measure import Measurer
@@ -347,7 +347,7 @@ def test_fewer_workers_that_there_was_no_time_for_are_noted(
 ) -> None:
     run = searching(Slow)
     assert run.search is not None
-    run.curve = Curve(100, 100, 100 * capacity, ceiling_cpus=True)
+    run.curve = Curve(100, 100, 100 * capacity, Ceiling.CPUS)
     run.search.probes += [making.probe(workers, 100 * max(1, workers)) for workers in tried]
     run._note_fewer_untried()
     assert any("fewer than 4 workers, and 2 may do as well" in n for n in run.notes) is noted

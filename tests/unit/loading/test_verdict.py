@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hostprep.loading.bounds import bounds, distinct_workers
-from hostprep.loading.curve import curve_of
+from hostprep.loading.curve import curve_of, storage_ceiling
 from hostprep.loading.model import (
     Binding,
     HostShare,
     Probe,
     Recommendation,
     SampleCost,
+    SideBySide,
     Stage,
     Stages,
     Subject,
@@ -384,3 +386,24 @@ def test_what_none_gave_is_told_where_that_is_close(
 
 def test_what_none_gave_is_no_matter_where_it_is_far_off() -> None:
     assert not any("none gave" in reason for reason in judged([probe(0, 9), probe(2, 90)]).reasons)
+
+
+def test_storage_that_gives_no_more_to_many_binds_where_the_model_stands_alone() -> None:
+    arm = replace(stages(read_as_is=0.01), side_by_side=SideBySide(16, 200, 107, 0.02))
+    known = Known(
+        host=share(),
+        subject=None,
+        length=100_000,
+        cost=WAITING,
+        curve=curve_of(WAITING, None, 8.0, storage_samples_per_s=storage_ceiling(arm)),
+        points=(),
+        probes=(),
+        bounds=(),
+        stages=arm,
+        gpu_rate=None,
+        cuda=False,
+        data_bytes=None,
+    )
+    made = recommend(known, Point(2, known.curve.rate(2), 0.08, 0))
+    assert made.binding is Binding.READ
+    assert any("16 readers at once got 107 files/s" in reason for reason in made.reasons)
