@@ -12,7 +12,7 @@ from hostprep.host.boot import boot_id
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
-from hostprep.volumes.fstab import FstabEntry, entries, volume_id_for
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, LiveVolume
@@ -54,6 +54,11 @@ class VolumeFacts:
     def fstab_entry(self) -> FstabEntry | None:
         """Our own line for this volume in fstab, if there is one."""
         return our_line(self.path, self.fstab or b"")
+
+    @property
+    def foreign_fstab_entry(self) -> FstabEntry | None:
+        """Somebody else's line in fstab that mounts something on the same path."""
+        return foreign_entry(self.fstab or b"", volume_id=self.volume_id, path=self.path)
 
     @property
     def is_ours(self) -> bool:

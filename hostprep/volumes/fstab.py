@@ -52,6 +52,12 @@ class FstabEntry:
                 return value
         return None
 
+    @property
+    def described(self) -> str:
+        """What is mounted, in words; bytes that are no text are escaped."""
+        source = _shown(self.source)
+        return source if self.source == self.fstype else f"{source} ({_shown(self.fstype)})"
+
 
 @dataclass(frozen=True, slots=True)
 class _Line:
@@ -111,15 +117,12 @@ def set_volume(content: bytes, *, volume_id: str, path: str, options: Sequence[s
     """
     line = volume_line(volume_id=volume_id, path=path, options=options)
     own = _own_entry(content, volume_id)
-    for entry in entries(content):
-        if own is not None and entry.line_number == own.line_number:
-            continue
-        if _simplified(entry.target) == path:
-            raise Refused(
-                f"line {entry.line_number} of fstab already mounts {_described(entry)} on {path},"
-                " and it is not this volume's line; nothing was changed.",
-                "choose another path, or remove that line yourself",
-            )
+    if foreign := foreign_entry(content, volume_id=volume_id, path=path):
+        raise Refused(
+            f"line {foreign.line_number} of fstab already mounts {foreign.described} on {path},"
+            " and it is not this volume's line; nothing was changed.",
+            "choose another path, or remove that line yourself",
+        )
     lines = _lines(content)
     if own is None:
         return _appended(content, lines, line)
@@ -131,6 +134,14 @@ def set_volume(content: bytes, *, volume_id: str, path: str, options: Sequence[s
     index = own.line_number - 1
     lines[index] = _Line(line, lines[index].ending)
     return _joined(lines)
+
+
+def foreign_entry(content: bytes, *, volume_id: str, path: str) -> FstabEntry | None:
+    """Return somebody else's entry that has a volume's path as its target, if there is one."""
+    for entry in entries(content):
+        if entry.owner_id != volume_id and _simplified(entry.target) == path:
+            return entry
+    return None
 
 
 def remove_volume(content: bytes, *, volume_id: str, path: str | None = None) -> bytes:
@@ -226,7 +237,7 @@ def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
     if own[0].fstype != "tmpfs":
         raise Refused(
             f"line {own[0].line_number} of fstab carries {OWNER_OPTION}={volume_id}, but somebody"
-            f" made it mount {_described(own[0])}; nothing was changed.",
+            f" made it mount {own[0].described}; nothing was changed.",
             f"take the {OWNER_OPTION} option out of that line if it is yours",
         )
     return own[0]
@@ -239,11 +250,6 @@ def _check_still_at(own: FstabEntry, path: str) -> None:
             f" {_shown(own.target)}; nothing was changed.",
             f"take the {OWNER_OPTION} option out of that line if it is yours, or remove it",
         )
-
-
-def _described(entry: FstabEntry) -> str:
-    source = _shown(entry.source)
-    return source if entry.source == entry.fstype else f"{source} ({_shown(entry.fstype)})"
 
 
 def _shown(text: str) -> str:

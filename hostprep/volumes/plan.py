@@ -285,7 +285,13 @@ def _plan_fstab(
 def _fstab_warnings(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Warn where a line of ours stays behind what is mounted now."""
+    """Warn where the next boot mounts something else on the path than what is mounted now."""
+    if not request.fstab and (foreign := facts.foreign_fstab_entry):
+        return (
+            f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
+            f" {foreign.described} on {facts.path} at the next boot: choose another path, or remove"
+            " that line",
+        )
     entry = facts.fstab_entry
     if entry is None or request.fstab or parse_options(entry.options) == parse_options(options):
         return ()

@@ -328,6 +328,14 @@ def test_somebody_else_s_entry_for_the_target_refuses_before_anything_is_mounted
     assert plan_volume(REQUEST, taken).refusal is None
 
 
+@pytest.mark.parametrize("facts", [FRESH, MOUNTED])
+def test_somebody_else_s_entry_is_told_of_where_fstab_is_not_asked_for(facts: VolumeFacts) -> None:
+    taken = replace(facts, fstab=b"# disks\n/dev/sdb1 /mnt//data/ ext4 defaults 0 2\n")
+    (warning,) = plan_volume(REQUEST, taken).warnings
+    assert "line 2 of fstab" in warning
+    assert "/dev/sdb1 (ext4) on /mnt/data at the next boot" in warning
+
+
 def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> None:
     linked = replace(FRESH, fstab=None, fstab_refusal=Refused("it is a symlink"))
     assert plan_volume(REQUEST, linked).refusal is None
