@@ -8,6 +8,7 @@ from stat import S_IFDIR, S_IFLNK, S_IFREG
 from time import monotonic
 from typing import Any, NamedTuple
 
+from hostprep.staging.files.holes import with_data_blocks
 from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
 from hostprep.staging.tree import DirCache, Plain, list_if_few, look_up
 
@@ -74,31 +75,34 @@ def list_batches(source: DirCache, directory: str, *, by_inode: bool, from_serve
     Plain tuples, as a worker sends them.
     """
     try:
+        descriptor = source.fd(directory)
         entries, names = list_if_few(
-            source.fd(directory), LARGE_DIRECTORY, by_inode=by_inode, from_server=from_server
+            descriptor, LARGE_DIRECTORY, by_inode=by_inode, from_server=from_server
         )
     except OSError as error:
         return directory, _unreadable(error), []
-    return directory, _batches(entries), names
+    return directory, _batches(descriptor, entries, from_server=from_server), names
 
 
 def look_up_batches(
-    source: DirCache, directory: str, names: list[str]
+    source: DirCache, directory: str, names: list[str], *, from_server: bool
 ) -> tuple[float, tuple[Any, ...]]:
     """Return how many seconds a look at ``names`` took, and what ``list_batches`` has of them."""
     started = monotonic()
     try:
-        entries = look_up(source.fd(directory), names)
+        descriptor = source.fd(directory)
+        entries = look_up(descriptor, names)
     except OSError as error:
         return monotonic() - started, _unreadable(error)
-    return monotonic() - started, _batches(entries)
+    seconds = monotonic() - started
+    return seconds, _batches(descriptor, entries, from_server=from_server)
 
 
 def _unreadable(error: OSError) -> tuple[Any, ...]:
     return [], [], [], [], error.strerror or str(error)
 
 
-def _batches(entries: list[Plain]) -> tuple[Any, ...]:
+def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tuple[Any, ...]:
     """Return (subdirectories, specials, singles, batches, no error).
 
     This runs once for each entry of a data set.
@@ -113,10 +117,13 @@ def _batches(entries: list[Plain]) -> tuple[Any, ...]:
             subdirectories.append(entry)
             continue
         if kind == S_IFREG:
+            allocated = entry[6] * 512
+            if allocated < size:
+                entry = with_data_blocks(descriptor, entry, from_server=from_server)
+                allocated = entry[6] * 512
             if entry[7] > 1 or size > RANGE_BYTES:
                 singles.append(entry)
                 continue
-            allocated = entry[6] * 512
             space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
         elif kind != S_IFLNK:
             specials.append((entry[0], mode))

@@ -35,7 +35,8 @@ class Verify(StrEnum):
 class Entry(NamedTuple):
     """One directory entry as ``lstat`` saw it: sizes in bytes, times in ns since the epoch.
 
-    ``blocks`` counts the allocated 512-byte units. Between processes entries travel as plain
+    ``blocks`` counts the allocated 512-byte units; of the source those that its data takes, however
+    it is kept there (``files.holes``). Between processes entries travel as plain
     tuples in this order, which is what ``marshal`` can carry.
     """
 

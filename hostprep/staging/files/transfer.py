@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, mmap
 
 import xxhash
 
+from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 
@@ -165,7 +165,7 @@ def _copy_sparse_range(
     hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
     position, end = offset, offset + length
     while position < end:
-        data_start, data_end = _next_data(source, position, end)
+        data_start, data_end = next_data(source, position, end)
         if hasher is not None:
             _hash_zeros(hasher, data_start - position)
         for start, size in _pieces(data_start, data_end - data_start):
@@ -187,7 +187,7 @@ def hash_range(
     hasher = xxhash.xxh3_128()
     position, end = offset, offset + length
     while position < end:
-        start, data_end = _next_data(descriptor, position, end) if sparse else (position, end)
+        start, data_end = next_data(descriptor, position, end) if sparse else (position, end)
         _hash_zeros(hasher, start - position)
         position = start
         while position < data_end:
@@ -225,19 +225,6 @@ def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
     done = os.pwrite(descriptor, data, offset)
     while done < len(data):
         done += os.pwrite(descriptor, data[done:], offset + done)
-
-
-def _next_data(source: int, position: int, end: int) -> tuple[int, int]:
-    """Return the next stretch of data in [position, end) of a sparse file, clipped to it."""
-    try:
-        start = os.lseek(source, position, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:  # a hole to the end of the file
-            return end, end
-        raise
-    if start >= end:
-        return end, end
-    return start, min(end, os.lseek(source, start, os.SEEK_HOLE))
 
 
 _ZEROS = bytes(BUFFER_BYTES)

@@ -131,7 +131,7 @@ class Worker:
 
     def _look_up(self, payload: tuple[str, list[str]]) -> tuple[float, tuple[Any, ...]]:
         """Return of some names in a directory what ``look_up_batches`` does."""
-        return look_up_batches(self._source, *payload)
+        return look_up_batches(self._source, *payload, from_server=self._job.from_server)
 
     # -- copying
 

@@ -128,9 +128,11 @@ def test_a_look_that_waits_for_a_busy_processor_makes_no_slow_source(
     """Of that few names would be asked at a time, by all threads, to the end of the directory."""
     asked = appended_by_all()
 
-    def look(cache: DirCache, directory: str, names: list[str]) -> tuple[float, tuple[Any, ...]]:
+    def look(
+        cache: DirCache, directory: str, names: list[str], *, from_server: bool
+    ) -> tuple[float, tuple[Any, ...]]:
         os.write(asked, b"x")
-        _, found_there = look_up_batches(cache, directory, names)
+        _, found_there = look_up_batches(cache, directory, names, from_server=from_server)
         return 0.01 if names[0] == first else len(names) * 2e-6, found_there
 
     with os.scandir(source) as listing:

@@ -1,0 +1,61 @@
+"""Holes of sparse files: where they are, and whether there are any.
+
+Fewer blocks than the size needs are a hole on ext4, XFS, Btrfs and tmpfs. What compresses (ZFS,
+EROFS, what a server exports of them) counts the blocks that its own form takes, and some file
+systems over FUSE count none: such a file is whole, and its copy takes all of its size.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hostprep.staging.files.small import SMALL_BYTES
+from hostprep.staging.tree import Plain
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+# Of more stretches of data than this the rest counts whole, holes or not.
+_MOST_STRETCHES = 1024
+
+
+def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
+    """Return the next stretch of data in [position, end) of a sparse file, clipped to it."""
+    try:
+        start = os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a hole to the end of the file
+            return end, end
+        raise
+    if start >= end:
+        return end, end
+    return start, min(end, os.lseek(descriptor, start, os.SEEK_HOLE))
+
+
+def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Plain:
+    """Return the entry of a file with as many blocks as its data takes, where it shows fewer.
+
+    The file is asked, but for a small one that comes ``from_server``: that would double what its
+    copy asks for, and a hole in it is not worth that. Whatever cannot be asked counts whole.
+    """
+    name, size = item[0], item[2]
+    data_bytes = size
+    if size > SMALL_BYTES or not from_server:
+        try:
+            data_bytes = _data_bytes(directory_fd, name, size)
+        except OSError:
+            pass  # nor can it be copied, then; whoever tries says why
+    return (*item[:6], -(-data_bytes // 512), *item[7:])
+
+
+def _data_bytes(directory_fd: int, name: str, size: int) -> int:
+    descriptor = os.open(name, _FLAGS, dir_fd=directory_fd)
+    try:
+        position = data_bytes = 0
+        for _ in range(_MOST_STRETCHES):
+            start, position = next_data(descriptor, position, size)
+            data_bytes += position - start
+            if position >= size:
+                return data_bytes
+        return data_bytes + size - position
+    finally:
+        os.close(descriptor)
