@@ -42,7 +42,7 @@ def private_namespace() -> Path:
     if libc.unshare(_CLONE_NEWNS) != 0:
         pytest.skip(f"no private mount namespace here: {os.strerror(ctypes.get_errno())}")
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    options = "mode=0755,uid=0,gid=0,nosuid,nodev"
+    options = "mode=0755,uid=0,gid=0,nodev"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "hostprep-tests", "/mnt"], check=True)
     return Path("/mnt")
 

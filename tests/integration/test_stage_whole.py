@@ -200,3 +200,25 @@ def test_a_target_that_is_yet_to_be_made_is_named(safe_dir: Path, target: Path) 
     assert f"target: make directory {new} (it does not exist), on the tmpfs at" in done.stdout
     new.mkdir(parents=True)
     assert "make directory" not in run_hostprep("stage", source, "--to", new, "--dry-run").stdout
+
+
+@pytest.mark.parametrize("size", [20, 65 << 20], ids=["small", "in ranges"])
+def test_what_runs_as_nobody_there_runs_as_nobody_here(
+    size: int, safe_dir: Path, target: Path
+) -> None:
+    """A USB disk or a share is mounted nosuid so that what lies on it gives nobody root."""
+    source = safe_dir / "usb"
+    source.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nosuid", "usb", source], check=True)
+    for name, mode in (("runs", 0o6755), ("plain", 0o755)):
+        (source / name).write_bytes(bytes(size))
+        (source / name).chmod(mode)
+    (source / "folder").mkdir()
+    (source / "folder").chmod(0o2755)  # runs nothing: it hands its group down
+    words = ("stage", source, "--to", target)
+    hostprep(*words)
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in (target / "usb").iterdir()}
+    assert modes == {"runs": 0o755, "plain": 0o755, "folder": 0o2755}
+    again = hostprep(*words)
+    assert (again["changed"], again["copied_files"]) == (False, 0)
+    assert hostprep(*words, "--full-check")["changed"] is False

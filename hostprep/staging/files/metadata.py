@@ -18,6 +18,7 @@ ACCESS_ACL = "system.posix_acl_access"
 _ACL_HEADER, _ACL_ENTRY = struct.Struct("<I"), struct.Struct("<HHI")  # tag, permissions, id
 _NAMED_USER, _OWNING_GROUP, _NAMED_GROUP = 0x02, 0x04, 0x08
 
+_RUNS_AS = stat.S_ISUID | stat.S_ISGID
 _NO_XATTRS = (errno.EOPNOTSUPP, errno.EPERM, errno.EACCES)
 _NO_ROOM = (errno.ENOSPC, errno.E2BIG)
 
@@ -54,6 +55,8 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
     if not style.may_chown:  # a program that ran as somebody else would run as this user
         mode &= ~(stat.S_ISUID if st.st_uid != style.own_uid else 0)
         mode &= ~(stat.S_ISGID if st.st_gid != style.own_gid else 0)
+    elif mode & _RUNS_AS and os.fstatvfs(source).f_flag & os.ST_NOSUID:
+        mode &= ~_RUNS_AS  # where it lies nobody runs it as its owner; the copy may lie elsewhere
     narrowed = copy_xattrs(source, target, mode, style) if style.source_xattrs else mode
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:

@@ -112,6 +112,8 @@ def test_what_cannot_be_mapped_is_read_back(
 
 @pytest.mark.parametrize("mode", [0o000, 0o400, 0o666, 0o755, 0o4755, 0o2711, 0o1777])
 def test_modes_arrive_whatever_the_owner(mode: int, pair: Pair) -> None:
+    if mode & 0o6000 and os.statvfs(pair.source).f_flag & os.ST_NOSUID:
+        pytest.skip("the folder for temporary files is mounted nosuid")
     for name, size in (("small", 10), ("buffer", BUFFER_BYTES + 1)):
         (pair.source / name).write_bytes(bytes(size))
         if os.geteuid() == 0:
