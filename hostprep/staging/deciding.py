@@ -237,7 +237,9 @@ def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None
 
 def _room_refusal(request: StageRequest, space: Space, previous: Record | None) -> Refused | None:
     refusal = check_space(request, space)
-    unverified = previous is not None and previous.verified_at is None
+    unverified = (
+        previous is not None and previous.phase != "copying" and previous.verify == Verify.NONE
+    )
     if refusal is not None and unverified and request.verify is not Verify.NONE:
         refusal.hint = f"{refusal.hint}; or --verify none, which keeps what was staged so before"
     return refusal

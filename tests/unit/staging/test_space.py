@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from hostprep.staging.model import StageRequest, Totals, space_on_target
+from hostprep.staging.deciding import _room_refusal
+from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.space import (
     Space,
@@ -17,6 +18,7 @@ from hostprep.staging.plans.space import (
     volume_request,
     volume_space,
 )
+from hostprep.staging.record.records import Record
 from hostprep.staging.together import Share, room_for_all
 from hostprep.volumes.plan import VolumePlan
 from tests.unit.staging.test_diff import entry
@@ -106,3 +108,27 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
     assert found.free_inodes == 5 + 90
     assert reclaiming(space, 100, 3, files) == space, "never less than there is"
     assert reclaiming(Space(1, 1, 1, None), 8, 1, CopyPlan()).free_inodes is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "verify", "wanted", "told"),
+    [
+        ("staged", "none", Verify.READBACK, True),
+        ("updating", "none", Verify.INFLIGHT, True),
+        ("staged", "none", Verify.NONE, False),
+        ("staged", "readback", Verify.READBACK, False),
+        # Of a first run that was cut short nothing stands; with --verify none it would begin anew.
+        ("copying", "none", Verify.READBACK, False),
+        ("copying", "readback", Verify.READBACK, False),
+    ],
+)
+def test_only_what_was_staged_unverified_is_kept_by_verify_none(
+    phase: str, verify: str, wanted: Verify, told: bool
+) -> None:
+    times = {"verified_at": None, "staged_at": 0.0, "boot_id": "b"}
+    previous = Record(
+        "data", "/data", "/fast/data", None, 1, 1, 1, None, verify, **times, phase=phase
+    )
+    request = replace(INTO_A_DIRECTORY, verify=wanted)
+    refusal = _room_refusal(request, Space(2, 1, 1, None, where="it"), previous)
+    assert refusal is not None and ("--verify none" in (refusal.hint or "")) is told
