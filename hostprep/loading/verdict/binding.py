@@ -93,6 +93,8 @@ def remedy(known: Known, binding: Binding) -> str | None:
     """Return what would raise the rate, since more workers do not."""
     if binding is Binding.READ:
         return _staging(known)
+    if binding is Binding.COLLATE and known.stages is not None and known.stages.kind == "bytes":
+        return "nothing yet: your own code does more with the files, and --loader measures that"
     if binding is Binding.WAITING:
         # Nobody saw what the user's own code waits for.
         return f"if it waits for storage, {_staging(known)}"

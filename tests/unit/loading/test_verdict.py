@@ -110,6 +110,10 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert by_stage.binding is Binding.DECODE
     assert "--compare" in (by_stage.remedy or "")
     assert judged(probes, staged=stages(decode=0.001, resize=0.003)).binding is Binding.RESIZE
+    collated = judged(probes, staged=stages(collate=0.002))
+    assert (collated.binding, "uint8" in (collated.remedy or "")) == (Binding.COLLATE, True)
+    of_bytes = judged(probes, staged=replace(stages(collate=0.002), kind="bytes"))
+    assert (of_bytes.binding, "--loader" in (of_bytes.remedy or "")) == (Binding.COLLATE, True)
 
 
 def test_a_rank_is_judged_by_the_processors_that_it_was_measured_on() -> None:
