@@ -210,7 +210,7 @@ def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: s
 
 def _write(path: Path, text: str, verdict: str) -> None:
     """Write the report so that whoever reads the file finds the old one or the new one."""
-    from hostprep.system.files import write_named
+    from hostprep.system.named_files import write_named
 
     try:
         # A name that is no UTF-8 appears with its bytes as escapes.

@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 24
 
 def load_baseline(path: Path) -> dict[str, Any]:
     """Return a saved report; raise ``UsageError`` where the file is none."""
-    from hostprep.system.files import read_named
+    from hostprep.system.named_files import read_named
 
     try:
         content = read_named(path, _MOST_BYTES + 1)
@@ -93,7 +93,7 @@ def _is_measured(measured: Any) -> bool:
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
     """Write the report; raise ``HostprepError`` where that cannot be."""
-    from hostprep.system.files import write_named
+    from hostprep.system.named_files import write_named
 
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=2) + "\n"
     try:

@@ -185,48 +185,6 @@ def remove_unwritten(folder: Path) -> None:
         os.unlink(folder / name)
 
 
-def read_named(path: Path, most_bytes: int) -> bytes:
-    """Return the first bytes of a file that the user named. Raises ``OSError``.
-
-    A pipe is read until its writer ends, as of ``<(command)``; a named one that nobody writes to is
-    empty, where a plain open would wait for ever.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    os.set_blocking(descriptor, True)
-    with open(descriptor, "rb") as file:
-        return file.read(most_bytes)
-
-
-def write_named(path: Path, content: bytes, *, durable: bool) -> None:
-    """Write a file that the user named. Raises ``OSError``.
-
-    A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
-    not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
-    Those of others do not: in /tmp somebody could have root write over any file, where
-    fs.protected_symlinks is off. A named pipe must have its reader, which is not waited for.
-    """
-    try:
-        status = os.lstat(path)
-        if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
-            raise PermissionError(errno.EACCES, f"it is a symlink of uid {status.st_uid}")
-        replaceable = stat.S_ISREG(status.st_mode)
-    except FileNotFoundError:
-        replaceable = True
-    if replaceable:
-        write_atomically(path, [content], durable=durable)
-        return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    try:
-        descriptor = os.open(path, flags, 0o666)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            raise OSError(error.errno, "no program reads from it", str(path)) from None
-        raise
-    os.set_blocking(descriptor, True)
-    with open(descriptor, "wb") as file:
-        file.write(content)
-
-
 def remove_stale_temps(path: Path) -> tuple[str, ...]:
     """Remove the temporary files that killed runs left beside ``path``; return their names.
 

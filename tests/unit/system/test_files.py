@@ -9,18 +9,15 @@ import stat
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
 
 import pytest
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.system.files import (
     ChangedMeanwhile,
-    read_named,
     read_snapshot,
     remove_stale_temps,
     replace_file,
-    write_named,
 )
 
 
@@ -293,50 +290,3 @@ def test_stale_temps_go_and_others_stay(file: Path) -> None:
         assert remove_stale_temps(file) == (stale.name,)
     assert set(temps(file)) == {held.name, link.name, *(path.name for path in theirs)}
     assert remove_stale_temps(file) == (held.name,)
-
-
-def test_a_named_file_that_is_none_is_written_to_and_never_replaced(tmp_path: Path) -> None:
-    plain, link, pipe = tmp_path / "plain", tmp_path / "link", tmp_path / "pipe"
-    plain.write_bytes(b"old")
-    kept_open = plain.open("rb")
-    write_named(plain, b"new", durable=False)
-    assert plain.read_bytes() == b"new" and kept_open.read() == b"old"
-    kept_open.close()
-    link.symlink_to(plain)
-    write_named(link, b"newer", durable=True)
-    assert link.is_symlink() and plain.read_bytes() == b"newer"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    write_named(pipe, b"through", durable=False)
-    assert os.read(reader, 100) == b"through"
-    os.close(reader)
-    with pytest.raises(OSError, match="no program reads from it"):
-        write_named(pipe, b"to nobody", durable=False)
-    with pytest.raises(IsADirectoryError):
-        write_named(tmp_path, b"", durable=False)
-
-
-def test_a_named_file_is_read_as_far_as_asked_and_a_pipe_without_a_writer_not_waited_for(
-    tmp_path: Path,
-) -> None:
-    assert read_named(Path("/dev/zero"), 7) == bytes(7)
-    os.mkfifo(tmp_path / "pipe")
-    assert read_named(tmp_path / "pipe", 7) == b""
-    reader, writer = os.pipe()
-    late = Timer(0.2, lambda: (os.write(writer, b"late"), os.close(writer)))
-    late.start()  # as of `<(command)`, which takes its time to begin
-    assert read_named(Path(f"/dev/fd/{reader}"), 7) == b"late"
-    late.join()
-    os.close(reader)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
-def test_a_link_of_somebody_else_does_not_lead_what_is_written(tmp_path: Path) -> None:
-    """As in /tmp, where fs.protected_symlinks may be off: it would be any file of root's."""
-    (tmp_path / "kept").write_bytes(b"as it was")
-    link = tmp_path / "report.html"
-    link.symlink_to("kept")
-    os.chown(link, 65534, -1, follow_symlinks=False)
-    with pytest.raises(PermissionError, match="symlink of uid 65534"):
-        write_named(link, b"new", durable=False)
-    assert (tmp_path / "kept").read_bytes() == b"as it was"

@@ -1,0 +1,83 @@
+"""Files that the user named on the command line: read and written whatever they are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+from hostprep.system.files import write_atomically
+
+_MOST_LINKS = 40  # as many as the kernel follows
+_QUIET = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+def read_named(path: Path, most_bytes: int) -> bytes:
+    """Return the first bytes of a file that the user named. Raises ``OSError``.
+
+    A pipe is read until its writer ends, as of ``<(command)``; a named one that nobody writes to is
+    empty, where a plain open would wait for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | _QUIET)
+    os.set_blocking(descriptor, True)
+    with open(descriptor, "rb") as file:
+        return file.read(most_bytes)
+
+
+def write_named(path: Path, content: bytes, *, durable: bool) -> None:
+    """Write a file that the user named. Raises ``OSError``.
+
+    A regular or new one as a whole, as ``write_atomically`` does. Anything else is written to and
+    not replaced: ``/dev/null`` stays a device, ``/dev/stdout`` and the user's own symlinks lead on.
+    Those of others do not: in a directory of theirs they could have root write over any file. A
+    named pipe must have its reader, which is not waited for.
+    """
+    path, is_magic = _led_to(path)
+    try:
+        replaceable = not is_magic and stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        replaceable = True
+    if replaceable:
+        write_atomically(path, [content], durable=durable)
+        return
+    try:
+        # Of one's own descriptors: a file there begins anew, as for cp(1).
+        descriptor = os.open(
+            path, os.O_WRONLY | _QUIET | (os.O_TRUNC if is_magic else os.O_NOFOLLOW)
+        )
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(error.errno, "no program reads from it", str(path)) from None
+        raise
+    os.set_blocking(descriptor, True)
+    with open(descriptor, "wb") as file:
+        if not is_magic and stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise PermissionError(errno.EACCES, "it was exchanged meanwhile", str(path))
+        file.write(content)
+
+
+def _led_to(path: Path) -> tuple[Path, bool]:
+    """Follow symlinks of root's or of this user's to their end; raise ``OSError`` at any other.
+
+    Each is asked who owns it and where it leads while it is held open, so that nobody can exchange
+    it in between. Returns the path, and whether that is a link of /proc, which leads to what no
+    path leads to.
+    """
+    for _ in range(_MOST_LINKS):
+        try:
+            held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return path, False
+        try:
+            status = os.fstat(held)
+            if not stat.S_ISLNK(status.st_mode):
+                return path, False
+            if status.st_uid not in (0, os.geteuid()):
+                raise PermissionError(errno.EACCES, f"it is a symlink of uid {status.st_uid}")
+            if status.st_dev == os.stat("/proc/self").st_dev:
+                return Path(os.readlink(f"/proc/self/fd/{held}")), True
+            path = path.parent / os.readlink("", dir_fd=held)
+        finally:
+            os.close(held)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

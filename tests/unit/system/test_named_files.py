@@ -1,0 +1,138 @@
+"""Files that the user named: regular or not, and links of whoever made them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Timer
+from typing import Any
+
+import pytest
+
+from hostprep.system import named_files
+from hostprep.system.named_files import read_named, write_named
+
+
+def test_a_named_file_that_is_none_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    plain, link, pipe = tmp_path / "plain", tmp_path / "link", tmp_path / "pipe"
+    plain.write_bytes(b"old")
+    kept_open = plain.open("rb")
+    write_named(plain, b"new", durable=False)
+    assert plain.read_bytes() == b"new" and kept_open.read() == b"old"
+    kept_open.close()
+    link.symlink_to(plain)
+    write_named(link, b"newer", durable=True)
+    assert link.is_symlink() and plain.read_bytes() == b"newer"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_named(pipe, b"through", durable=False)
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    with pytest.raises(OSError, match="no program reads from it"):
+        write_named(pipe, b"to nobody", durable=False)
+    with pytest.raises(IsADirectoryError):
+        write_named(tmp_path, b"", durable=False)
+
+
+def test_a_named_file_is_read_as_far_as_asked_and_a_pipe_without_a_writer_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    assert read_named(Path("/dev/zero"), 7) == bytes(7)
+    os.mkfifo(tmp_path / "pipe")
+    assert read_named(tmp_path / "pipe", 7) == b""
+    reader, writer = os.pipe()
+    late = Timer(0.2, lambda: (os.write(writer, b"late"), os.close(writer)))
+    late.start()  # as of `<(command)`, which takes its time to begin
+    assert read_named(Path(f"/dev/fd/{reader}"), 7) == b"late"
+    late.join()
+    os.close(reader)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link away")
+def test_a_link_of_somebody_else_does_not_lead_what_is_written(tmp_path: Path) -> None:
+    """As in /tmp, where fs.protected_symlinks may be off: it would be any file of root's."""
+    (tmp_path / "kept").write_bytes(b"as it was")
+    link = tmp_path / "report.html"
+    link.symlink_to("kept")
+    os.chown(link, 65534, -1, follow_symlinks=False)
+    with pytest.raises(PermissionError, match="symlink of uid 65534"):
+        write_named(link, b"new", durable=False)
+    assert (tmp_path / "kept").read_bytes() == b"as it was"
+
+
+def test_links_of_ones_own_lead_on_over_each_other_and_to_what_is_not_there_yet(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "first").symlink_to("deep/second")
+    (tmp_path / "deep/second").symlink_to("../report")
+    write_named(tmp_path / "first", b"new", durable=False)
+    assert (tmp_path / "report").read_bytes() == b"new"
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        write_named(tmp_path / "round", b"", durable=False)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_what_the_shell_opened_is_written_to(name: str, tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from hostprep.system.named_files import *"
+    code += "; write_named(Path(sys.argv[1]), b'new', durable=False)"
+    line = [sys.executable, "-c", code, name]
+    assert subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout == b"new"
+    (tmp_path / "out").write_bytes(b"as it was")
+    with open(tmp_path / "out", "r+b") as out:
+        subprocess.run(line, stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == b"new"
+    assert not (tmp_path / "out").is_symlink()
+
+
+def after(monkeypatch: pytest.MonkeyPatch, name: str, then: Callable[[], object]) -> None:
+    """Have ``then`` happen once, right after the first call of a function of ``os``."""
+    call, done = getattr(named_files.os, name), []
+
+    def first(*words: Any, **more: Any) -> Any:
+        result = call(*words, **more)
+        if not done:
+            done.append(then())
+        return result
+
+    monkeypatch.setattr(named_files.os, name, first)
+
+
+@pytest.mark.parametrize("by", [Path.symlink_to, os.link], ids=["a symlink", "a hard link"])
+def test_what_is_exchanged_after_the_look_is_not_written_to(
+    by: Callable[[Path, Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As whoever owns the directory can: root would write over any file."""
+    kept, pipe = tmp_path / "kept", tmp_path / "pipe"
+    kept.write_bytes(b"as it was")
+    os.mkfifo(pipe)
+
+    def exchange() -> None:
+        pipe.unlink()
+        by(pipe, kept) if by is Path.symlink_to else by(kept, pipe)
+
+    after(monkeypatch, "lstat", exchange)
+    with pytest.raises(OSError):
+        write_named(pipe, b"new", durable=False)
+    assert kept.read_bytes() == b"as it was"
+
+
+def test_a_link_that_is_exchanged_after_the_look_does_not_lead_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_bytes(b"as it was")
+    link.symlink_to("report")
+
+    def exchange() -> None:
+        link.unlink()
+        link.symlink_to("kept")
+
+    after(monkeypatch, "fstat", exchange)
+    write_named(link, b"new", durable=False)
+    assert kept.read_bytes() == b"as it was"
+    assert (tmp_path / "report").read_bytes() == b"new"
