@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import math
 import os
 import shlex
 import stat
@@ -17,6 +18,8 @@ from hostprep.errors import HostprepError
 from hostprep.system.state import readable_run_dirs, run_dir, state_dir
 
 _POLL_SECONDS = 0.2
+# Who only looks whether it is held (``is_locked``) holds it for a moment: that is not at work.
+_LOOK_SECONDS, _LOOK_AGAIN_SECONDS = 0.05, 0.005
 # /run/lock is writable by everybody on Debian: neither links are followed nor pipes waited for.
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -51,7 +54,8 @@ def lock(
         raise _no_lock(path, error) from None
     descriptor = _open(path)
     try:
-        deadline = None if wait_seconds is None else time.monotonic() + wait_seconds
+        looked_until = time.monotonic() + _LOOK_SECONDS
+        deadline = math.inf if wait_seconds is None else looked_until + wait_seconds
         told = False
         while True:
             try:
@@ -61,8 +65,11 @@ def lock(
                 if error.errno not in (errno.EWOULDBLOCK, errno.EINTR):
                     # No locks on this file system, such as Lustre without `flock`.
                     raise _no_lock(path, error, "locked") from None
+            if time.monotonic() < looked_until:
+                time.sleep(_LOOK_AGAIN_SECONDS)
+                continue
             holder = _holder(descriptor)
-            if deadline is not None and time.monotonic() >= deadline:
+            if time.monotonic() >= deadline:
                 raise Locked(
                     f"{holder} is at work on the same thing; nothing was changed.",
                     "wait for it to end, or run again without --no-wait",

@@ -10,11 +10,12 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.system.locks import is_locked, lock
+from hostprep.system.locks import Locked, is_locked, lock
 
 
 def test_a_run_directory_that_cannot_be_made_is_no_bug(
@@ -86,6 +87,23 @@ def test_a_file_that_others_could_hold_is_refused_and_not_waited_for(
     path.unlink()
     with lock("volumes", purpose="test"):
         assert is_locked("volumes") is True
+
+
+def test_who_only_looks_is_not_at_work(own_state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lock("volumes", purpose="test"):
+        pass
+    looking = os.open(own_state / "run/hostprep-volumes.lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    timer = Timer(0.01, os.close, [looking])
+    timer.start()
+    monkeypatch.setattr("hostprep.system.locks._LOOK_SECONDS", 20.0)  # on a machine under load
+    with lock("volumes", purpose="test", wait_seconds=0):
+        pass
+    timer.join()
+    monkeypatch.setattr("hostprep.system.locks._LOOK_SECONDS", 0.01)
+    refused = pytest.raises(Locked, match=r"`test` .* is at work")
+    with lock("volumes", purpose="test"), refused, lock("volumes", purpose="x", wait_seconds=0):
+        pass
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
