@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import io
 from typing import Any
@@ -13,6 +14,11 @@ JPEG_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif"})
 IMAGE_SUFFIXES = JPEG_SUFFIXES | {
     ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".jp2", ".ppm", ".pgm", ".avif",
 }  # fmt: skip
+
+
+# By which of its decoders: of all that it knows the content would choose, and that of PostScript
+# runs a program on what is in the file.
+_PILLOW_FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF", "JPEG2000", "PPM", "AVIF")
 
 
 def installed() -> tuple[str, ...]:
@@ -51,7 +57,7 @@ def decode(data: bytes, decoder: str) -> Any:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(io.BytesIO(data)) as opened:
+        with Image.open(io.BytesIO(data), formats=_pillow_formats()) as opened:
             return np.asarray(opened.convert("RGB"))
     except UnidentifiedImageError:  # its text names the buffer
         raise ValueError("Pillow cannot identify it as an image") from None
@@ -59,6 +65,15 @@ def decode(data: bytes, decoder: str) -> Any:
         raise
     except Exception as error:  # of a broken file any: a SyntaxError, that of a bomb, struct.error
         raise ValueError(str(error) or type(error).__name__) from None
+
+
+@functools.cache
+def _pillow_formats() -> tuple[str, ...]:
+    """Return those formats that this Pillow has; it raises KeyError for any other."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in _PILLOW_FORMATS if name in Image.OPEN)
 
 
 def resize(image: Any, side: int, decoder: str) -> Any:

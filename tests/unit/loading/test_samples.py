@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -44,6 +45,32 @@ def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
 def test_what_is_no_image_is_an_error(decoder: str) -> None:
     with pytest.raises((ValueError, OSError)):
         decoders.decode(b"no image at all", decoder)
+
+
+def test_no_program_is_run_on_what_calls_itself_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow hands PostScript to Ghostscript, whatever the name of the file; root may measure."""
+    ran = tmp_path / "ran"
+    stub = tmp_path / "gs"
+    stub.write_text(f"#!/bin/sh\ntouch {ran}\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # to be looked for again
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\nshowpage\n%%EOF\n"
+    with pytest.raises(ValueError, match="Pillow cannot identify it"):
+        decoders.decode(data, "pillow")
+    assert not ran.exists()
+    with pytest.raises(OSError), Image.open(io.BytesIO(data)) as opened:
+        opened.load()  # as it would be
+    assert ran.exists()
+
+
+@pytest.mark.parametrize("form", ["jpeg", "png", "webp", "tiff", "bmp", "gif", "jpeg2000", "ppm"])
+def test_pictures_of_all_usual_forms_are_read(form: str) -> None:
+    target = io.BytesIO()
+    picture().save(target, form)
+    assert decoders.decode(target.getvalue(), "pillow").shape == np.asarray(picture()).shape
 
 
 @pytest.mark.parametrize("form", ["jpeg", "png", "npy"])
