@@ -230,7 +230,8 @@ def _variant_lines(report: Report) -> list[str]:
         ]
         lines.append(f"{name:<{width}}{cells[0]:>13}{cells[1]:>16}")
     lines += [
-        f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak"
+        f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
+        f" ±{winner.relative_error:.0%}"
         for winner in report.winners
     ]
     return lines

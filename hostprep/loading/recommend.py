@@ -20,11 +20,12 @@ from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
-from hostprep.loading.model import HostShare, Recommendation, SideBySide, Stage, Stages
+from hostprep.loading.model import Binding, HostShare, Recommendation, SideBySide, Stage, Stages
 from hostprep.loading.naming import parts_of
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.verdict import settings
+from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.judging import report_of
 from hostprep.system.python import pip_line
 from hostprep.system.temporary import temporary_text
@@ -35,6 +36,10 @@ _STAGES_SHARE = 0.12
 # many workers, short enough for eight probes.
 _WINDOW_SHARE = 0.05
 _WINDOW_SECONDS = (0.8, 2.5)
+_OTHER_PICTURE = (
+    "resizing by opencv (INTER_LINEAR) looks at four pixels for each, by pillow at all that become"
+    " one: the pictures differ, not the time alone"
+)
 
 
 def from_host(host: HostShare, wish: Wish, *, gpus: int) -> Report:
@@ -123,17 +128,28 @@ def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> R
 
 def _compared(run: Run, report: Report, *, image: bool) -> Report:
     """Return the report with the comparisons of what people try by hand."""
-    workers = report.recommendation.num_workers
-    if workers is None or not report.probes:
-        return replace(report, notes=(*report.notes, "nothing to compare without DataLoaders"))
-    run.measurer.deadline = time.monotonic() + 60 + run.wish.seconds
+    made, notes = report.recommendation, report.notes
     variants: tuple[Variant, ...] = ()
-    if image and run.listing is not None:
-        peak = workers or max(1, math.floor(report.host.capacity_per_rank))
-        variants = compare_files(run.measurer, peak, jpeg=run.listing.jpeg)
-    variants += compare_prefetching(run.measurer, workers)
-    seconds = time.monotonic() - run.began
-    return replace(report, variants=variants, winners=winners(variants), seconds=seconds)
+    if made.num_workers is None or not report.probes:
+        notes = (*notes, "nothing to compare without DataLoaders")
+    else:
+        run.measurer.deadline = time.monotonic() + 60 + run.wish.seconds
+        if image and run.listing is not None:
+            peak = made.num_workers or max(1, math.floor(report.host.capacity_per_rank))
+            variants = compare_files(run.measurer, peak, jpeg=run.listing.jpeg)
+        variants += compare_prefetching(run.measurer, made.num_workers)
+    if any(variant.group == "resize" for variant in variants):
+        notes = (*notes, _OTHER_PICTURE)
+    if made.binding is Binding.DECODE and run.stages is not None:
+        made = replace(made, remedy=remedy_compared(run.stages.decoder, variants))
+    return replace(
+        report,
+        recommendation=made,
+        notes=notes,
+        variants=variants,
+        winners=winners(variants),
+        seconds=time.monotonic() - run.began,
+    )
 
 
 def _measurer(

@@ -104,14 +104,15 @@ class Opened:
 def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
     """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``; torch must be there.
 
-    With ``form`` and ``decoder`` a few of the files are read into memory, in that form, first.
+    With ``form``, ``decoder`` and ``resizer`` a few of the files are read into memory, in that
+    form, first.
     """
     if "files" in source:
         with open(source["files"], encoding="ascii") as file:
             told = json.load(file)
         samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
         if "form" in source:
-            samples = in_memory(samples, source["form"], source["decoder"])
+            samples = in_memory(samples, source["form"], source["decoder"], source["resizer"])
         size, what = batch_size or 32, told["directory"]
         # In the order of the list the first ones are those that the stages were timed with.
         return Opened(samples, None, None, collate_tensors, size, "dataset", what, mixed=True)

@@ -25,7 +25,8 @@ def installed() -> tuple[str, ...]:
     """Return the decoders that can be used here; all of them give numpy arrays."""
     if importlib.util.find_spec("numpy") is None:
         return ()
-    return tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
+    found = tuple(name for name, module in MODULES.items() if importlib.util.find_spec(module))
+    return found if found != ("simplejpeg",) else ()  # which cannot resize
 
 
 def quiet_threads() -> None:
@@ -77,7 +78,10 @@ def _pillow_formats() -> tuple[str, ...]:
 
 
 def resize(image: Any, side: int, decoder: str) -> Any:
-    """Return the image as float32, 3 x side x side, between 0 and 1."""
+    """Return the image as float32, 3 x side x side, between 0 and 1.
+
+    It is resized by the library that has decoded it; by OpenCV, or else Pillow, where that cannot.
+    """
     import numpy as np
 
     if decoder == "pillow":

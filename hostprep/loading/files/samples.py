@@ -23,13 +23,22 @@ class FileSamples:
     """Files as a map-style data set, which a DataLoader takes as it is.
 
     An image becomes float32 of 3 x side x side, ``.npy`` its array, anything else its bytes.
+    ``resizer`` is whose resizing it is, where that is not the decoder's.
     """
 
-    def __init__(self, names: Sequence[str], kind: str, decoder: str | None, side: int) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        kind: str,
+        decoder: str | None,
+        side: int,
+        resizer: str | None = None,
+    ) -> None:
         self.names = names
         self.kind = kind
         self.decoder = decoder
         self.side = side
+        self.resizer = resizer or decoder
 
     def __len__(self) -> int:
         return len(self.names)
@@ -60,8 +69,8 @@ class FileSamples:
 
     def finish(self, sample: Any) -> Any:
         """Return a decoded sample as it goes into a batch."""
-        if self.kind == "image" and self.decoder is not None:
-            return decoders.resize(sample, self.side, self.decoder)
+        if self.kind == "image" and self.resizer is not None:
+            return decoders.resize(sample, self.side, self.resizer)
         return sample
 
 
@@ -80,9 +89,14 @@ class BytesSamples(FileSamples):
     """Files whose bytes were read before, for comparing decoders and forms without the storage."""
 
     def __init__(
-        self, contents: Sequence[bytes], kind: str, decoder: str | None, side: int
+        self,
+        contents: Sequence[bytes],
+        kind: str,
+        decoder: str | None,
+        side: int,
+        resizer: str | None = None,
     ) -> None:
-        super().__init__((), kind, decoder, side)
+        super().__init__((), kind, decoder, side, resizer)
         self.contents = contents
 
     def __len__(self) -> int:
@@ -92,7 +106,9 @@ class BytesSamples(FileSamples):
         return self.finish(self.unpack(self.contents[index]))
 
 
-def in_memory(samples: FileSamples, form: str, decoder: str) -> BytesSamples:
+def in_memory(
+    samples: FileSamples, form: str, decoder: str, resizer: str | None = None
+) -> BytesSamples:
     """Return a few of the samples with their bytes in memory, as they are or in another form.
 
     ``form`` is ``as_is`` or one that ``decoders.encode`` knows. Unreadable ones are left
@@ -108,7 +124,7 @@ def in_memory(samples: FileSamples, form: str, decoder: str) -> BytesSamples:
         except (OSError, ValueError):
             continue
         contents.append(data)
-    return BytesSamples(contents * _REPEATS, samples.kind, decoder, samples.side)
+    return BytesSamples(contents * _REPEATS, samples.kind, decoder, samples.side, resizer)
 
 
 def collate_arrays(samples: Sequence[Any]) -> Any:

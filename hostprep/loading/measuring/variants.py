@@ -1,12 +1,13 @@
 """What people try by hand, measured side by side on their own files: at one core and at the peak.
 
-Decoders and forms are timed with the files' bytes in memory, so that the storage plays no part.
+Decoders, resizing and forms are timed with the files' bytes in memory, so that the storage plays no
+part, and one thing differs at a time: decoders share the resizing, forms both.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +21,10 @@ from hostprep.units import format_count
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to do it. ``group`` is what it competes in: decoder, form or prefetching.
+    """One way to do it. ``group`` is what it competes in: decoder, resize, form or prefetching.
 
-    ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number;
-    None was not measured, and ``problem`` says why.
+    ``alone_samples_per_s`` is without workers, ``peak_samples_per_s`` with the recommended number,
+    give or take ``relative_error``; None was not measured, and ``problem`` says why.
     """
 
     group: str
@@ -31,51 +32,58 @@ class Variant:
     alone_samples_per_s: float | None
     peak_samples_per_s: float | None
     problem: str | None = None
+    relative_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """The best of a group at the peak, and by which factor over the next one."""
+    """The best of a group at the peak, and by which factor over the next one.
+
+    ``relative_error`` is that of the factor.
+    """
 
     group: str
     name: str
     factor: float
+    relative_error: float = 0.0
 
 
 def compare_files(measurer: Measurer, workers: int, *, jpeg: bool) -> tuple[Variant, ...]:
-    """Compare decoders and forms of the image files that ``measurer`` measures."""
+    """Compare decoders, resizing and forms of the image files that ``measurer`` measures."""
     usable = decoders.installed()
-    found = []
+    resizer = "opencv" if "opencv" in usable else "pillow"
+    found = {}
     for name in decoders.MODULES:
         if name not in usable:
-            found.append(Variant("decoder", name, None, None, "not installed"))
+            found[name] = Variant("decoder", name, None, None, "not installed")
         elif name == "simplejpeg" and not jpeg:
-            found.append(Variant("decoder", name, None, None, "reads JPEG alone"))
+            found[name] = Variant("decoder", name, None, None, "reads JPEG alone")
         else:
-            found.append(_decoder(measurer, name, workers))
-    if "pillow" in usable:
-        found += [_form(measurer, form, workers) for form in ("jpeg", "png", "npy")]
-    return tuple(found)
+            found[name] = _decoder(measurer, name, resizer, workers)
+    if "pillow" not in usable:
+        return tuple(found.values())
+    resizing: tuple[Variant, ...] = ()
+    if resizer != "pillow":
+        theirs = replace(_decoder(measurer, "pillow", "pillow", workers), group="resize")
+        resizing = (theirs, replace(found["pillow"], group="resize", name=resizer))
+    forms = [_form(measurer, form, resizer, workers) for form in ("jpeg", "png", "npy")]
+    return (*found.values(), *resizing, *forms)
 
 
 def compare_prefetching(measurer: Measurer, workers: int) -> tuple[Variant, ...]:
     """Compare the DataLoader's own prefetching with prefetch_generator's thread around it."""
-    group = "prefetching"
-    if importlib.util.find_spec("prefetch_generator") is None:
-        return (Variant(group, "prefetch_generator", None, None, "not installed"),)
-    own = _timed(lambda: _rate(measurer, workers))
-    thread = _timed(lambda: _rate(measurer, 0, background=True))
-    alone = Variant(group, "prefetch_generator, no workers", thread[0], thread[0], thread[1])
-    if not workers:
-        return (Variant(group, "DataLoader, no workers", own[0], own[0], own[1]), alone)
-    both = _timed(lambda: _rate(measurer, workers, background=True))
-    return (
-        Variant(group, f"DataLoader, {format_count(workers, 'worker')}", None, own[0], own[1]),
-        alone,
-        Variant(
-            group, f"prefetch_generator, {format_count(workers, 'worker')}", None, both[0], both[1]
-        ),
-    )
+    group, thread = "prefetching", "prefetch_generator"
+    if importlib.util.find_spec(thread) is None:
+        return (Variant(group, thread, None, None, "not installed"),)
+    with_workers = format_count(workers, "worker") if workers else "no workers"
+    own = _timed(measurer, workers)
+    alone = _timed(measurer, 0, background=True)
+    found = [own.variant(group, f"DataLoader, {with_workers}", own if not workers else None)]
+    found.append(alone.variant(group, f"{thread}, no workers", alone))
+    if workers:
+        both = _timed(measurer, workers, background=True)
+        found.append(both.variant(group, f"{thread}, {with_workers}"))
+    return tuple(found)
 
 
 def winners(variants: tuple[Variant, ...]) -> tuple[Winner, ...]:
@@ -84,47 +92,56 @@ def winners(variants: tuple[Variant, ...]) -> tuple[Winner, ...]:
     for group in dict.fromkeys(variant.group for variant in variants):
         rates = sorted(
             (
-                (variant.peak_samples_per_s, variant.name)
+                (variant.peak_samples_per_s, variant.name, variant.relative_error or 0.0)
                 for variant in variants
                 if variant.group == group and variant.peak_samples_per_s
             ),
             reverse=True,
         )
         if len(rates) > 1:
-            found.append(Winner(group, rates[0][1], rates[0][0] / rates[1][0]))
+            (best, name, error), (second, _, its_error) = rates[:2]
+            found.append(Winner(group, name, best / second, math.hypot(error, its_error)))
     return tuple(found)
 
 
-def _decoder(measurer: Measurer, name: str, workers: int) -> Variant:
-    with_it = _in_memory(measurer, "as_is", name)
-    alone, problem = _timed(lambda: _rate(with_it, 0))
-    peak = alone
-    if workers and problem is None:
-        peak, problem = _timed(lambda: _rate(with_it, workers))
-    return Variant("decoder", name, alone, peak, problem)
+def _decoder(measurer: Measurer, name: str, resizer: str, workers: int) -> Variant:
+    with_it = _in_memory(measurer, "as_is", name, resizer)
+    alone = peak = _timed(with_it, 0)
+    if workers and alone.problem is None:
+        peak = _timed(with_it, workers)
+    return peak.variant("decoder", name, alone)
 
 
-def _form(measurer: Measurer, form: str, workers: int) -> Variant:
-    with_it = _in_memory(measurer, form, "pillow")
-    peak, problem = _timed(lambda: _rate(with_it, workers))
-    return Variant("form", form, None, peak, problem)
+def _form(measurer: Measurer, form: str, resizer: str, workers: int) -> Variant:
+    return _timed(_in_memory(measurer, form, "pillow", resizer), workers).variant("form", form)
 
 
-def _in_memory(measurer: Measurer, form: str, decoder: str) -> Measurer:
+def _in_memory(measurer: Measurer, form: str, decoder: str, resizer: str) -> Measurer:
+    what = f"{decoder} on {form} in memory, resized by {resizer}"
     source: dict[str, Any] = {**measurer.source, "form": form, "decoder": decoder}
-    return replace(measurer, source=source, what=f"{decoder} on {form} in memory", first=0)
+    return replace(measurer, source={**source, "resizer": resizer}, what=what, first=0)
 
 
-def _rate(measurer: Measurer, workers: int, *, background: bool = False) -> float:
-    probe = measurer.with_workers(workers, background=background)
-    if isinstance(probe, FailedProbe):
-        raise HostprepError(probe.message)
-    return probe.undisturbed_samples_per_s
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """What a variant gave, or the ``problem`` for which it gave nothing."""
+
+    samples_per_s: float | None = None
+    relative_error: float | None = None
+    problem: str | None = None
+
+    def variant(self, group: str, name: str, alone: _Rate | None = None) -> Variant:
+        """Return the variant of which this is the peak, and ``alone`` what it gave by itself."""
+        before = None if alone is None else alone.samples_per_s
+        return Variant(group, name, before, self.samples_per_s, self.problem, self.relative_error)
 
 
-def _timed(measure: Callable[[], float]) -> tuple[float | None, str | None]:
-    """Return the rate, or None and why there is none: a comparison that fails fails alone."""
+def _timed(measurer: Measurer, workers: int, *, background: bool = False) -> _Rate:
+    """Time it with ``workers``: a comparison that fails fails alone."""
     try:
-        return measure(), None
+        probe = measurer.with_workers(workers, background=background)
     except HostprepError as error:
-        return None, error.message
+        return _Rate(problem=error.message)
+    if isinstance(probe, FailedProbe):
+        return _Rate(problem=probe.message)
+    return _Rate(probe.undisturbed_samples_per_s, probe.relative_error)

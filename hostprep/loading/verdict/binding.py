@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
+from hostprep.loading.measuring.variants import Variant
 from hostprep.loading.model import Binding, Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.known import Known
@@ -16,6 +19,7 @@ _MAIN_BUSY = 0.85
 # Of the time that a sample takes without workers: from here on the rest is less.
 _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
+_STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
 
 
 def what_binds(known: Known, point: Point) -> Binding:
@@ -100,8 +104,8 @@ def remedy(known: Known, binding: Binding) -> str | None:
         return f"if it waits for storage, {_staging(known)}"
     return {
         Binding.GPU: None,
-        Binding.DECODE: "store images at the size you train on (resize once, then JPEG again), or"
-        " decode with a faster library: --compare measures which",
+        Binding.DECODE: f"{_STORE_SMALL}, or decode with a faster library: --compare measures"
+        " which",
         Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
         Binding.COLLATE: "send uint8 and convert to float on the GPU: a quarter of the bytes",
         Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
@@ -118,6 +122,25 @@ def remedy(known: Known, binding: Binding) -> str | None:
         Binding.SHARDING: "have the data set share its samples out between its workers, by"
         " torch.utils.data.get_worker_info(), in at least as many shards",
     }.get(binding)
+
+
+def remedy_compared(decoder: str | None, variants: Iterable[Variant]) -> str:
+    """Return what would raise the rate where decoding binds, once decoders were compared.
+
+    ``decoder`` is the one that was used. Without its rate and another nothing is said of any.
+    """
+    rates = {
+        variant.name: variant.peak_samples_per_s
+        for variant in variants
+        if variant.group == "decoder" and variant.peak_samples_per_s
+    }
+    if decoder not in rates or len(rates) < 2:
+        return f"{_STORE_SMALL}, or decode with a faster library"
+    best = max(rates, key=lambda name: rates[name])
+    factor = rates[best] / rates[decoder]
+    if factor <= 1 + STOP_GAIN:
+        return f"{_STORE_SMALL}; none of the decoders here is clearly faster than {decoder}"
+    return f"{_STORE_SMALL}, or decode with {best}: {factor:.2f} times {decoder} at the peak"
 
 
 def _staging(known: Known) -> str:

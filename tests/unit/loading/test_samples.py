@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import itertools
 import json
@@ -20,6 +21,7 @@ from hostprep.loading.child.opening import open_source
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import list_samples
 from hostprep.loading.files.samples import (
+    BytesSamples,
     FileSamples,
     collate_arrays,
     collate_tensors,
@@ -120,6 +122,28 @@ def test_an_image_too_large_for_pillow_is_one_that_cannot_be_decoded(
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(ValueError, match="pixels"):
         decoders.decode((images / "class0" / "0.jpg").read_bytes(), "pillow")
+
+
+def test_simplejpeg_alone_is_no_way_to_read_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    hidden = ("PIL", "cv2")  # either of which would resize
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in hidden else found(name)
+    )
+    assert decoders.installed() == ()
+
+
+def test_each_decoder_resizes_in_its_own_way_unless_another_is_named() -> None:
+    target = io.BytesIO()
+    Image.effect_noise((80, 60), 80).convert("RGB").save(target, "jpeg")
+    data = target.getvalue()
+    by_pillow, own, by_opencv = (
+        BytesSamples([data], "image", "pillow", 20, resizer)[0]
+        for resizer in ("pillow", None, "opencv")
+    )
+    assert (own == by_pillow).all()
+    # OpenCV looks at four pixels for each, whatever lies between them.
+    assert by_opencv.std() > 1.3 * own.std()
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:

@@ -2,33 +2,66 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
+import importlib.util
+from dataclasses import field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hostprep.cli import recommend
-from hostprep.loading.measuring.variants import Variant, compare_prefetching, winners
-from tests.unit.loading.making import probe
+from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError
+from hostprep.loading.measuring.variants import (
+    Variant,
+    compare_files,
+    compare_prefetching,
+    winners,
+)
+from hostprep.loading.model import Binding
+from hostprep.loading.recommend import _compared, from_host
+from hostprep.loading.report import Report, Wish
+from hostprep.loading.verdict.binding import remedy
+from tests.unit.loading.making import probe, share
+
+WISH = Wish(None, None, 5.0, 224, measure=True, compare=True)
 
 
+@dataclass(slots=True)
 class Timed:
-    """A measurer that is asked for rates, and notes for which."""
+    """A measurer that is asked for rates, and notes for which; ``fails`` is what it cannot time."""
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, bool]] = []
+    source: dict[str, Any] = field(default_factory=dict)
+    what: str = "mine"
+    first: int = 0
+    deadline: float = 0.0
+    asked: list[tuple[int, bool]] = field(default_factory=list)
+    sources: list[tuple[Any, ...]] = field(default_factory=list)
+    fails: str = ""
 
     def with_workers(self, workers: int, *, background: bool = False) -> Any:
         self.asked.append((workers, background))
+        self.sources.append(tuple(self.source.values()))
+        if self.fails and self.fails in self.source.values():
+            raise HostprepError("it raised.")
         return probe(workers, 100.0 + 10 * workers + len(self.asked))
 
 
-@pytest.fixture(autouse=True)
-def has_prefetch_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("prefetch_generator")
-    module.__spec__ = sys.__spec__
-    monkeypatch.setitem(sys.modules, "prefetch_generator", module)
+def modelled() -> Report:
+    """A report of files, of which decoding is what binds."""
+    nothing: Any = None
+    report = from_host(share(), WISH, gpus=0)
+    told = remedy(nothing, Binding.DECODE)
+    made = replace(report.recommendation, binding=Binding.DECODE, remedy=told)
+    return replace(report, recommendation=made)
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+    """Make modules look as if they were not installed."""
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name in modules else found(name)
+    )
 
 
 def test_the_thread_is_timed_alone_and_around_workers() -> None:
@@ -52,6 +85,78 @@ def test_without_workers_nothing_is_timed_twice() -> None:
     ]
     assert found[0].alone_samples_per_s == found[0].peak_samples_per_s
     assert [winner.name for winner in winners(found)] == ["prefetch_generator, no workers"]
+
+
+def test_of_what_is_not_installed_only_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "prefetch_generator", "simplejpeg")
+    timed: Any = Timed()
+    (thread,) = compare_prefetching(timed, 2)
+    assert (thread.name, thread.problem) == ("prefetch_generator", "not installed")
+    assert not timed.asked
+    found = {(row.group, row.name): row for row in compare_files(timed, 2, jpeg=True)}
+    assert found["decoder", "simplejpeg"].problem == "not installed"
+    assert found["decoder", "opencv"].peak_samples_per_s
+
+
+def test_decoders_share_the_resizing_and_forms_share_both() -> None:
+    timed: Any = Timed()
+    found = compare_files(timed, 2, jpeg=True)
+    of_decoders = [("as_is", name, "opencv") for name in ("pillow", "opencv", "simplejpeg")]
+    of_forms = [(form, "pillow", "opencv") for form in ("jpeg", "png", "npy")]
+    each = [*of_decoders, ("as_is", "pillow", "pillow")]
+    assert timed.sources == [source for source in each for _ in (0, 2)] + of_forms
+    rows = {(row.group, row.name): row for row in found}
+    shared = rows["decoder", "pillow"], rows["resize", "opencv"]
+    assert shared[0].peak_samples_per_s == shared[1].peak_samples_per_s
+    assert rows["resize", "pillow"].peak_samples_per_s != shared[0].peak_samples_per_s
+
+
+def test_without_opencv_there_is_one_way_to_resize(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "cv2")
+    timed: Any = Timed()
+    found = compare_files(timed, 2, jpeg=False)
+    assert {row.group for row in found} == {"decoder", "form"}
+    assert {source[-1] for source in timed.sources} == {"pillow"}
+    problems = {row.name: row.problem for row in found if row.problem}
+    assert problems == {"opencv": "not installed", "simplejpeg": "reads JPEG alone"}
+
+
+def test_a_decoder_that_fails_fails_alone() -> None:
+    timed: Any = Timed(fails="simplejpeg")
+    found = compare_files(timed, 2, jpeg=True)
+    (failed,) = [row for row in found if row.name == "simplejpeg"]
+    assert (failed.problem, failed.peak_samples_per_s) == ("it raised.", None)
+    assert timed.sources.count(("as_is", "simplejpeg", "opencv")) == 1
+    assert {winner.group for winner in winners(found)} == {"decoder", "resize", "form"}
+
+
+def test_the_factor_is_as_uncertain_as_the_two_rates() -> None:
+    rows = (
+        Variant("form", "npy", None, 300.0, relative_error=0.03),
+        Variant("form", "jpeg", None, 200.0, relative_error=0.04),
+        Variant("form", "png", None, 100.0, relative_error=0.5),
+    )
+    (winner,) = winners(rows)
+    assert (winner.name, winner.factor) == ("npy", 1.5)
+    assert winner.relative_error == pytest.approx(0.05)
+    assert winners(rows[:1]) == ()
+
+
+@pytest.mark.parametrize("decoders_timed", [True, False])
+def test_whoever_compares_is_not_told_to_compare(decoders_timed: bool) -> None:
+    told = modelled()
+    assert "--compare" in (told.recommendation.remedy or "")
+    run: Any = SimpleNamespace(
+        measurer=Timed(),
+        wish=WISH,
+        listing=SimpleNamespace(jpeg=True),
+        stages=SimpleNamespace(decoder="pillow"),
+        began=0.0,
+    )
+    report = replace(told, probes=(probe(2, 500.0),) if decoders_timed else ())
+    made = _compared(run, report, image=True).recommendation
+    assert "--compare" not in (made.remedy or "")
+    assert ("pillow" in (made.remedy or "")) is decoders_timed
 
 
 def test_the_columns_of_the_table_stand_below_each_other() -> None:

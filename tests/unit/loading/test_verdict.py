@@ -9,6 +9,7 @@ import pytest
 
 from hostprep.loading.bounds import bounds, distinct_workers
 from hostprep.loading.curve import curve_of, storage_ceiling
+from hostprep.loading.measuring.variants import Variant
 from hostprep.loading.model import (
     Binding,
     HostShare,
@@ -22,6 +23,7 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.search import Point, choose, points_of
+from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.settings import code, of_iterable, recommend
 from hostprep.units import GIB, MIB
@@ -114,6 +116,38 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert (collated.binding, "uint8" in (collated.remedy or "")) == (Binding.COLLATE, True)
     of_bytes = judged(probes, staged=replace(stages(collate=0.002), kind="bytes"))
     assert (of_bytes.binding, "--loader" in (of_bytes.remedy or "")) == (Binding.COLLATE, True)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "rates", "words"),
+    [
+        (
+            "pillow",
+            {"pillow": 500.0, "simplejpeg": 700.0, "opencv": 600.0},
+            "simplejpeg: 1.40 times",
+        ),
+        (
+            "pillow",
+            {"pillow": 500.0, "opencv": 505.0},
+            "none of the decoders here is clearly faster",
+        ),
+        (
+            "opencv",
+            {"pillow": 400.0, "opencv": 505.0},
+            "none of the decoders here is clearly faster",
+        ),
+        ("pillow", {"pillow": None, "opencv": 505.0}, "decode with a faster library"),
+        ("pillow", {}, "decode with a faster library"),
+    ],
+)
+def test_once_decoders_were_compared_the_remedy_says_what_came_of_it(
+    decoder: str, rates: dict[str, float | None], words: str
+) -> None:
+    variants = [Variant("decoder", name, None, rate) for name, rate in rates.items()]
+    said = remedy_compared(decoder, [*variants, Variant("form", "npy", None, 9000.0)])
+    assert said.startswith("store images at the size you train on")
+    assert words in said
+    assert "--compare" not in said
 
 
 def test_a_rank_is_judged_by_the_processors_that_it_was_measured_on() -> None:
