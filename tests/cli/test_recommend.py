@@ -271,26 +271,3 @@ def test_files_without_a_measurement_are_modelled(arrays: Path) -> None:
     done = recommend("--dataset", str(arrays), "--no-measure")
     assert done.returncode == 0
     assert "by the model, not confirmed" in done.stdout
-
-
-def test_side_by_side(tmp_path: Path) -> None:
-    from PIL import Image
-
-    for number in range(140):
-        Image.new("RGB", (64, 64), (number, 0, 0)).save(tmp_path / f"{number}.jpg")
-    for number in range(20):  # as a broken download leaves them: left out, and named
-        (tmp_path / f"broken-{number}.jpg").write_bytes(b"\xff\xd8\xff\xe0 half of one")
-    done = recommend("--dataset", str(tmp_path), "--seconds", "5", "--compare", "--json")
-    assert done.returncode == 0
-    document = json.loads(done.stdout)
-    found, notes = document["evidence"], document["notes"]
-    assert any("cannot be read or decoded" in note and "broken-" in note for note in notes)
-    rows = {(row["group"], row["name"]): row for row in found["comparison"]}
-    assert rows["decoder", "pillow"]["peak_samples_per_s"] > 0
-    assert rows["decoder", "opencv"]["peak_samples_per_s"] > 0
-    assert {name for group, name in rows if group == "form"} == {"jpeg", "png", "npy"}
-    assert any(group == "prefetching" for group, _ in rows)
-    for row in rows.values():
-        assert (row["problem"] is None) is (row["peak_samples_per_s"] is not None)
-    assert {winner["group"] for winner in found["winners"]} >= {"decoder", "form"}
-    assert all(winner["factor"] >= 1 for winner in found["winners"])
