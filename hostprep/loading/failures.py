@@ -19,7 +19,8 @@ _CUDA_ABSENT = re.compile(
     r"torch\.cuda\.is_available\(\) is False|no CUDA-capable device|libcuda\.so|"
     # What a torch without CUDA says where it does not say so itself.
     r"has no attribute '_cuda_|requires CUDA support|without CUDA support|without ATen_cuda|"
-    r"dummy base class|Cannot access accelerator device when none"
+    r"dummy base class|Cannot access accelerator device when none|"
+    r"GPU DALI pipeline while CUDA is not available"
 )
 _CUDA_FORKED = re.compile(r"re-initialize CUDA in forked subprocess")
 _DESCRIPTORS = re.compile(r"Too many open files|received 0 items of ancdata", re.I)
@@ -54,6 +55,7 @@ _COLLATED_PLAINLY = (
     " collate_fn for them"
 )
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
+_NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
 
@@ -237,6 +239,9 @@ def _essence(kind: str, text: str) -> str:
     """Return an exception in one line: of one that a worker passed on, the worker's own."""
     lines = [line.strip() for line in _own_words(text).splitlines() if line.strip()]
     first = lines[0] if lines else ""
+    if first.endswith(":"):  # DALI's quote the pipeline below that, and end with what is wrong
+        last = max(number for number, line in enumerate(lines) if line.endswith(":"))
+        first = " ".join([first, *lines[last + 1 : last + 2]])
     if not _is_workers(text):
         first = f"{kind}: {first}" if first else kind
     return first[:300].rstrip(".")
@@ -260,12 +265,11 @@ def _own_words(text: str) -> str:
 
 
 def _where(trace: str) -> str | None:
-    """Return the place in the user's code: the last frame that is not torch's, Python's or ours."""
+    """Return the place in the user's code: the last frame that is no framework's, nor ours."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
     outside = [
         f"{path}:{line}"
         for path, line in frames
-        if not any(part in path for part in ("/torch/", "/hostprep/", _STANDARD_LIBRARY))
-        and not path.startswith("<")
+        if not any(part in path for part in _NOT_THEIRS) and not path.startswith("<")
     ]
     return f"see {outside[-1]}" if outside else None

@@ -40,6 +40,7 @@ def failure(
         "PyTorch was compiled without CUDA support",  # of `with torch.cuda.device`
         "Cannot access accelerator device when none is available.",  # of pin_memory
         "libcuda.so.1: cannot open shared object file: No such file or directory",
+        "You are trying to create a GPU DALI pipeline while CUDA is not available.",
     ],
 )
 @pytest.mark.parametrize("where", ["open", "iterate"])
@@ -269,3 +270,32 @@ def test_ends_without_a_word() -> None:
     assert "memory runs out" in died("mine:data", "opened", -9, "").message
     assert "with status 3" in died("mine:data", "opening", 3, "boom\n").message
     assert "no batch with 1 worker within 20 s" in hung("mine:data", "opened", 1, 20).message
+
+
+def test_what_is_wrong_stands_below_the_pipeline_that_dali_quotes() -> None:
+    message = (
+        "Critical error when building pipeline:\n"
+        "Error in CPU operator `nvidia.dali.fn.readers.file`,\n"
+        "which was used in the pipeline definition with the following traceback:\n\n"
+        '  File "/home/u/train.py", line 54, in images\n    files = fn.readers.file(file_root=ROOT)'
+        '\n\nencountered:\n\nAssert on "dir != nullptr" failed: Failed to open /data/none\n'
+        "C++ context: [discover_files.cc:47]\nCurrent pipeline object is no longer valid."
+    )
+    said = failure(message).message
+    assert "RuntimeError: Critical error when building pipeline: Assert on" in said
+    assert said.endswith("Failed to open /data/none.")
+    assert failure("one of:").message.endswith("RuntimeError: one of:.")
+
+
+def test_a_place_in_the_framework_is_no_place_in_the_users_code() -> None:
+    trace = 'Traceback:\n  File "/v/site-packages/tensorflow/python/ops.py", line 9, in iterate\n'
+    event = {
+        "where": "iterate",
+        "type": "NotFoundError",
+        "message": "a.jpg; No such file or directory",
+        "causes": [],
+        "trace": trace,
+    }
+    assert raised(event, "mine:data", 0).hint is None
+    event["trace"] = trace + '  File "/home/u/train.py", line 12, in load\n'
+    assert raised(event, "mine:data", 0).hint == "see /home/u/train.py:12"
