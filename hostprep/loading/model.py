@@ -198,6 +198,24 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Pipeline:
+    """An iterable that is no DataLoader, timed as it is.
+
+    ``counted`` says why an item counts as ``rows`` samples. ``maker`` is whose pipeline it is,
+    where that is known: tf.data, DALI. ``own_cpus`` are the processors that all its threads and
+    processes kept busy, ``others_cpus`` those that other programs did.
+    """
+
+    samples_per_s: float
+    relative_error: float
+    rows: int
+    counted: str
+    maker: str | None
+    own_cpus: float
+    others_cpus: float
+
+
+@dataclass(frozen=True, slots=True)
 class FailedProbe:
     """A probe whose workers could not do their work for a reason that the host sets."""
 

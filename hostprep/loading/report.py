@@ -14,6 +14,7 @@ from hostprep.loading.model import (
     FailedProbe,
     Hazard,
     HostShare,
+    Pipeline,
     Probe,
     Recommendation,
     SampleCost,
@@ -46,6 +47,7 @@ class Report:
     hazards: tuple[Hazard, ...] = ()
     bounds: tuple[Bound, ...] = ()
     subject: Subject | None = None
+    pipeline: Pipeline | None = None
     listing: Listing | None = None
     stages: Stages | None = None
     cost: SampleCost | None = None
@@ -93,6 +95,7 @@ def report_fields(report: Report) -> dict[str, Any]:
             "gpu_rate_samples_per_s": report.gpu_rate,
             "gpu_rate_from": report.gpu_rate_from,
             "loader": None if report.subject is None else asdict(report.subject),
+            "pipeline": None if report.pipeline is None else asdict(report.pipeline),
             "files": None
             if listing is None
             else {

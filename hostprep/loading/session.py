@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive
@@ -26,6 +25,7 @@ from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import (
     Bound,
     FailedProbe,
+    Pipeline,
     Probe,
     SampleCost,
     Stages,
@@ -65,7 +65,7 @@ class Run:
     search: Search | None = None
     gpu_rate: float | None = None
     gpu_rate_from: str | None = None
-    iterable: dict[str, Any] | None = None
+    pipeline: Pipeline | None = None
     failures: list[FailedProbe] = field(default_factory=list)
     came_to_nothing: set[int] = field(default_factory=set)
     hung: dict[int, Hung] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class Run:
         measurer = self.measurer
         found = measurer.alone()
         given = given_rate(self.wish.gpu_rate)
-        if isinstance(found, dict):
+        if isinstance(found, Pipeline):
             self._take(given)
-            self.iterable = found
+            self.pipeline = found
             return
         alone, self.cost = found
         self._take(given if given.samples_per_s else measured_rate(measurer, self.cost))

@@ -243,6 +243,28 @@ def test_without_torch_the_loader_mode_says_how_to_get_it(without_torch: dict[st
     assert f"{shlex.quote(sys.executable)} -m pip install torch" in done.stderr
 
 
+def test_without_torch_an_iterable_is_timed_all_the_same(
+    without_torch: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "torchless.py").write_text(
+        "import itertools, numpy, time\n"
+        "def batches():\n"
+        "    for number in itertools.count():\n"
+        "        time.sleep(0.001)\n"
+        "        yield numpy.zeros((16, 8)), numpy.zeros(16)\n"
+        "samples = list(range(100))\n"
+    )
+    env = {"PYTHONPATH": f"{without_torch['PYTHONPATH']}:{tmp_path}"}
+    done = recommend("--loader", "torchless:batches", "--seconds", "5", "--json", env=env)
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert 0 < found["expected_samples_per_s"] <= 16_000
+    assert found["evidence"]["loader"]["torch_version"] is None
+    assert found["evidence"]["pipeline"]["rows"] == 16
+    refused = recommend("--loader", "torchless:samples", env=env)
+    assert "torch is not installed" in refused.stderr  # a data set, and needs a DataLoader
+
+
 def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays: Path) -> None:
     assert recommend("--json", env=without_torch).returncode == 0
     done = recommend("--dataset", str(arrays), "--json", env=without_torch)

@@ -129,6 +129,8 @@ def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
         yield ()
     elif (shape := shape_of(item)) is not None:
         yield shape
+    elif shapes := _shapes_in(item):
+        yield (len(shapes), *shapes[0])
     elif isinstance(item, list) and item and isinstance(item[0], bool | int | float | str):
         yield (len(item),)
     elif isinstance(item, list | tuple | Mapping) and depth:
@@ -142,6 +144,14 @@ def shape_of(thing: Any) -> tuple[int, ...] | None:
         return tuple(thing.shape)
     except Exception:
         return None
+
+
+def _shapes_in(thing: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the samples in one of DALI's lists of tensors; none of anything else."""
+    try:
+        return [tuple(shape) for shape in thing.shape()]
+    except Exception:
+        return []
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:

@@ -21,9 +21,11 @@ def plain_kind(sampler: Any) -> str | None:
 
 def own_class(loader: Any) -> str | None:
     """Return the name of a DataLoader's class where that is not torch's own."""
+    if loader is None:
+        return None
     from torch.utils.data import DataLoader
 
-    return None if loader is None or type(loader) is DataLoader else type(loader).__name__
+    return None if type(loader) is DataLoader else type(loader).__name__
 
 
 def is_shuffled(loader: Any) -> bool:
@@ -64,10 +66,10 @@ def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
 
     What has no words of its own is named as the argument is: ``collate_fn=collate_fn``.
     """
-    from torch.utils.data import default_collate, default_convert
-
     if loader is None:
         return ()
+    from torch.utils.data import default_collate, default_convert
+
     words = []
     if batching in (Batching.SIZE, Batching.DATASET):
         words += _drawing(loader)

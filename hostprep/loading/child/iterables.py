@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive
+from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES
 from hostprep.loading.child.batches import count_samples
 from hostprep.loading.child.opening import Opened
 from hostprep.loading.child.starting import Batches
 from hostprep.loading.child.timing import relative_error
+from hostprep.loading.model import Pipeline
 from hostprep.units import format_count
 
 _WARM_UP = 4
+# By the packages that their classes, or what they give, come from.
+_MAKERS = {"tensorflow.": "tf.data", "nvidia.dali.": "DALI"}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The items that count: those after ``first``, up to ``last``; ``step`` of them are alike."""
+
+    first: int
+    last: int
+    step: int
 
 
 def time_iterable(
     opened: Opened, batch_size: int | None, seconds: float, limit_seconds: float
 ) -> dict[str, Any]:
-    """Time any iterable as it is: four items to warm up, then items a second.
+    """Time any iterable as it is, for about twice ``seconds``, and return a ``Pipeline``'s fields.
 
-    An item counts as ``batch_size`` samples; where that is None, as many as it seems to hold.
+    One that ends is iterated again, and by whole epochs where one is over soon. An item counts as
+    ``batch_size`` samples; where that is None, as many as it seems to hold. Raises ``Inconclusive``
+    where too few came.
     """
 
     def count(item: Any) -> tuple[int, str]:
@@ -30,25 +48,86 @@ def time_iterable(
         rows, words = count_samples(item)
         return rows, f"{words}; where that is wrong, say --batch-size"
 
-    items = Batches(iter(opened.iterable), opened.description)
     begin = time.perf_counter()
-    samples = 0
-    for _ in range(_WARM_UP):
-        rows, words = count(items.take())
-    start = time.perf_counter()
-    marks = [start]
-    while marks[-1] - start < seconds and marks[-1] - begin < limit_seconds:
+    items = Batches(iter(opened.iterable), opened.description, again=lambda: iter(opened.iterable))
+    item = items.take()
+    (rows, words), maker = count(item), _maker(opened.iterable, item)
+    before = processes.usage(())
+    marks, samples, ends = [time.perf_counter()], [rows], list[int]()
+    while _goes_on(marks, ends, seconds, begin + limit_seconds):
+        epochs = items.epochs
         try:
             item = items.take()
         except Inconclusive:
+            if len(marks) <= SLOW_BATCHES:
+                raise
             break
-        samples += count(item)[0]
+        if items.epochs > epochs:
+            ends.append(len(marks) - 1)
+        rows, words = count(item)
+        samples.append(rows)
         marks.append(time.perf_counter())
-    if len(marks) - 1 < SLOW_BATCHES:
-        raise Inconclusive(f"{opened.description} gave too few items in time to take a rate.")
-    return {
-        "samples_per_s": samples / (marks[-1] - start),
-        "relative_error": relative_error(marks, 1),
-        "rows": rows,
-        "counted": words,
-    }
+    if len(marks) <= SLOW_BATCHES:
+        raise Inconclusive(
+            f"{opened.description} gave {format_count(len(marks), 'item')} in"
+            f" {marks[-1] - begin:.0f} s, too few to take a rate.",
+            "give it more time (--seconds), or smaller batches",
+        )
+    used = processes.used_between(before, processes.usage(()))
+    window = window_of(marks, ends, seconds)
+    counted = marks[window.first : window.last + 1]
+    found = Pipeline(
+        samples_per_s=sum(samples[window.first + 1 : window.last + 1]) / (counted[-1] - counted[0]),
+        relative_error=relative_error(counted, window.step),
+        rows=rows,
+        counted=words,
+        maker=maker,
+        own_cpus=used["own_cpus"],
+        others_cpus=used["others_cpus"],
+    )
+    return asdict(found)
+
+
+def window_of(marks: Sequence[float], ends: Sequence[int], seconds: float) -> Window:
+    """Return which of the items that came at ``marks`` count, of which ``ends`` ended an epoch.
+
+    What was made ahead while it started is no rate, nor what it takes to learn its own pace. And
+    what shuffles whole samples gives those of its buffer at once when an epoch ends, having taken
+    all the time before its first: of such only whole epochs tell, each with its beginning.
+    """
+    last = len(marks) - 1
+    if len(ends) > 1:
+        return Window(ends[0], ends[-1], (ends[-1] - ends[0]) // (len(ends) - 1))
+    few = max(0, min(_WARM_UP - 1, last - SLOW_BATCHES))
+    if ends and last - ends[0] >= SLOW_BATCHES:
+        return Window(ends[0], last, 1)
+    warm = next((n for n, mark in enumerate(marks) if mark - marks[0] >= seconds), last)
+    enough = marks[last] - marks[warm] >= seconds / 2 and last - warm >= SLOW_BATCHES
+    return Window(max(few, warm) if enough else few, last, 1)
+
+
+def _goes_on(marks: Sequence[float], ends: Sequence[int], seconds: float, deadline: float) -> bool:
+    """Return whether another item is to be taken."""
+    now, came = marks[-1], len(marks)
+    if came > 1 and now + (now - marks[-2]) > deadline:
+        return False
+    if ends:  # of whole epochs one is to take so long, and be at its end
+        return len(ends) < 2 or marks[ends[-1]] - marks[ends[0]] < seconds
+    return now - marks[0] < 2 * seconds or came < _WARM_UP + SLOW_BATCHES
+
+
+def _maker(iterable: Any, item: Any) -> str | None:
+    """Return whose pipeline it is, by its class or by what it gives; None of any other."""
+    for thing in (iterable, *_parts(item)):
+        for package, maker in _MAKERS.items():
+            if type(thing).__module__.startswith(package):
+                return maker
+    return None
+
+
+def _parts(item: Any) -> Iterator[Any]:
+    if isinstance(item, list | tuple | Mapping):
+        for value in item.values() if isinstance(item, Mapping) else item:
+            yield from _parts(value)
+    else:
+        yield item

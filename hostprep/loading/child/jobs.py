@@ -117,10 +117,12 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     from hostprep.loading.child.opening import TorchMissing, describe, open_source
     from hostprep.loading.files import decoders
 
+    # Before the user's module: what that imports may not suffer torch after it.
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise TorchMissing from None
+        if "files" in job["source"]:
+            raise TorchMissing from None
     from hostprep.loading.child.building import ProbeJob
     from hostprep.loading.child.iterables import time_iterable
     from hostprep.loading.child.timing import time_loader

@@ -68,8 +68,9 @@ class Opened:
     def length(self) -> int | None:
         """Return the samples of an epoch, of all ranks together; None where nobody tells.
 
-        Of an iterable it is whatever that says of itself. Raises ``UsageError`` for a data set
-        without a length, as nobody knows then which samples there are.
+        Of an iterable it is whatever that says of itself, but for 0, which DALI's say where they
+        have no end. Raises ``UsageError`` for a data set without a length, as nobody knows then
+        which samples there are.
         """
         if self.kind == "stream":
             return None
@@ -77,7 +78,7 @@ class Opened:
             return _epoch(self.loader, self.batching)
         if self.dataset is None:
             try:
-                return _length(self.iterable)
+                return _length(self.iterable) or None
             except Exception:  # nothing hangs on it, and Lightning's CombinedLoader wants iter()
                 return None
         length = _length(self.dataset)
@@ -102,8 +103,9 @@ class Opened:
 
 
 def open_source(source: dict[str, Any], batch_size: int | None) -> Opened:
-    """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``; torch must be there.
+    """Open ``{"loader": "MODULE:NAME"}`` or ``{"files": PATH_OF_JSON}``.
 
+    Raises ``TorchMissing`` where torch is not there for what is no iterable by itself.
     With ``form``, ``decoder`` and ``resizer`` a few of the files are read into memory, in that
     form, first.
     """
@@ -126,6 +128,8 @@ def _named(spec: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if error.name == "torch":
+            raise TorchMissing from None
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
             raise UsageError(
                 f"there is no module {error.name} in {os.getcwd()} or the Python path.",
@@ -148,7 +152,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     try:
         from torch.utils.data import DataLoader, Dataset, IterableDataset, default_convert
     except ImportError:
-        raise TorchMissing from None
+        return _without_torch(found, spec, batch_size)
 
     def is_data(thing: Any) -> bool:
         return isinstance(thing, DataLoader | Dataset) or (
@@ -160,7 +164,7 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
 
     if isinstance(found, type) or (callable(found) and not is_source(found)):
         found = found()
-    what = f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
+    what = _described(found, spec)
     # fastai's DataLoaders are no tuple, and have theirs under this name.
     parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
     several = isinstance(parts, tuple | list) and (
@@ -190,7 +194,23 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     hint = "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one"
     if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
         hint = "name a function of your own that returns what its train_dataloader() gives"
+    if type(found).__module__.startswith("nvidia.dali."):
+        hint = "name a function of your own that returns a DALIGenericIterator, or yields its run()"
     raise UsageError(f"{what} is no loader.", hint)
+
+
+def _described(found: Any, spec: str) -> str:
+    return f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
+
+
+def _without_torch(found: Any, spec: str, batch_size: int | None) -> Opened:
+    """Open an iterable where there is no torch, which tf.data can do without; nothing else."""
+    if isinstance(found, type) or (callable(found) and not isinstance(found, Iterable)):
+        found = found()
+    if not isinstance(found, Iterable) or hasattr(found, "__getitem__"):
+        raise TorchMissing
+    what = _described(found, spec)
+    return Opened(None, None, found, None, batch_size or 1, "iterable", what)
 
 
 def _is_kerass(found: Any) -> bool:
@@ -239,8 +259,6 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
 
     Raises ``Inconclusive`` where it is empty.
     """
-    import torch
-
     length = opened.length
     if length == 0 or opened.batches == 0:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
@@ -261,7 +279,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         pickle_error=error,
         pickle_bytes=size,
         opencv_threads=_opencv_threads(),
-        torch_version=str(torch.__version__),
+        torch_version=_torch_version(),
         cuda=cuda,
         cuda_error=cuda_error,
         batching=opened.batching,
@@ -272,14 +290,24 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     )
 
 
+def _torch_version() -> str | None:
+    try:
+        import torch
+    except ImportError:
+        return None
+    return str(torch.__version__)
+
+
 def _cuda() -> tuple[bool, str | None]:
     """Return whether there is a GPU that torch sees; looking does not start CUDA in this process.
 
     Its fork-safe count goes through NVML: a child forked later must not find CUDA initialised.
     """
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    import torch
-
+    try:
+        import torch
+    except ImportError:
+        return False, "torch is not installed"
     if torch.version.cuda is None and torch.version.hip is None:
         return False, "this torch is built for the CPU alone"
     return (True, None) if torch.cuda.is_available() else (False, "torch sees no GPU here")

@@ -16,10 +16,10 @@ from hostprep.loading.child.delivery import Delivery, NotThisWay
 
 def has_own_way(loader: Any) -> bool:
     """Return whether a DataLoader's class changes how its batches are gone through."""
-    from torch.utils.data import DataLoader
-
     if loader is None:
         return False
+    from torch.utils.data import DataLoader
+
     kind = type(loader)
     return (
         kind.__iter__ is not DataLoader.__iter__

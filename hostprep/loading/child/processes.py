@@ -77,6 +77,19 @@ def usage(pids: Iterable[int]) -> Usage:
     return Usage(time.perf_counter(), time.process_time(), own_cpu, own_delay, _everybody())
 
 
+def used_between(before: Usage, after: Usage) -> dict[str, float]:
+    """Return the processors' worth of time that was used meanwhile, as fields of ``Probe``."""
+    elapsed = after.at - before.at
+    own = (after.own_cpu - before.own_cpu) / elapsed
+    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
+    return {
+        "own_cpus": own,
+        "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
+        "runnable_cpus": own + delayed / elapsed,
+        "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
+    }
+
+
 def others_now() -> float:
     """Return how many processors other programs take at the moment; takes a third of a second."""
     before = usage(())

@@ -15,6 +15,7 @@ from hostprep.loading.child.delivery import Delivery, NotThisWay
 from hostprep.loading.child.opening import Opened
 from hostprep.loading.child.own_way import InItsOwnWay, check_own_way, has_own_way
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
+from hostprep.units import format_count
 
 _NOTHING = object()
 
@@ -34,8 +35,9 @@ class Batches:
         *,
         again: Callable[[], Iterator[Any]] | None = None,
     ) -> None:
-        """``again`` starts the next epoch."""
+        """``again`` starts the next epoch, of which ``epochs`` were begun."""
         self.came = 0
+        self.epochs = 0
         self._held: Any = None
         self._iterator = iterator
         self._description = description
@@ -51,9 +53,13 @@ class Batches:
             self._epoch_began = self.came
             self._iterator = self._again()
             batch = next(self._iterator, _NOTHING)
+            self.epochs += batch is not _NOTHING
         if batch is _NOTHING:
+            if not self.came:
+                raise Inconclusive(f"{self._description} is empty: it has no samples to time.")
             raise Inconclusive(
-                f"{self._description} ended after {self.came} batches, too few to take a rate.",
+                f"{self._description} ended after {format_count(self.came, 'batch')}, too few to"
+                " take a rate.",
                 "give a loader with more samples, or a smaller --batch-size; one that can be"
                 " iterated again",
             )

@@ -84,7 +84,7 @@ def time_loader(
         "seconds": seconds,
         "discarded_batches": discarded,
         "first_batch_seconds": started.first_seconds,
-        **_processors(before, after),
+        **processes.used_between(before, after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
         **_worker(workers, memory_before, seconds),
@@ -143,19 +143,6 @@ def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int
             since,
         )
     return largest
-
-
-def _processors(before: processes.Usage, after: processes.Usage) -> dict[str, float]:
-    """Return the processors' worth of time that was used meanwhile, as fields of ``Probe``."""
-    elapsed = after.at - before.at
-    own = (after.own_cpu - before.own_cpu) / elapsed
-    delayed = max(0.0, after.own_delay - before.own_delay)  # threads that ended took theirs along
-    return {
-        "own_cpus": own,
-        "main_cpus": (after.main_cpu - before.main_cpu) / elapsed,
-        "runnable_cpus": own + delayed / elapsed,
-        "others_cpus": max(0.0, (after.everybody_cpu - before.everybody_cpu) / elapsed - own),
-    }
 
 
 def _worker(workers: list[int], memory_before: int | None, seconds: float) -> dict[str, Any]:

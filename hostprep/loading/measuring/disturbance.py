@@ -5,7 +5,7 @@ from __future__ import annotations
 from hostprep.loading.model import Probe
 
 # Other programs that take less than this share of the processors do not count as a disturbance.
-_OTHERS_SHARE = 0.05
+OTHERS_SHARE = 0.05
 
 
 def undisturbed(
@@ -22,7 +22,7 @@ def undisturbed(
     Alone, no process that makes samples would have waited for a processor; but all of them together
     can have no more than there are, as they wait for each other, too. Both bound what was lost.
     """
-    if others_cpus < _OTHERS_SHARE * cpus or own_cpus <= 0:
+    if others_cpus < OTHERS_SHARE * cpus or own_cpus <= 0:
         return samples_per_s
     makers = max(1, workers)
     waited = min(runnable_cpus - own_cpus, 0.99 * makers)

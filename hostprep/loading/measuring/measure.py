@@ -21,6 +21,7 @@ from hostprep.loading.model import (
     Batching,
     FailedProbe,
     HostShare,
+    Pipeline,
     Probe,
     SampleCost,
     Subject,
@@ -103,14 +104,13 @@ class Measurer:
         """Return whether workers are forked, and need not import anything anew."""
         return self.subject is None or self.subject.start_method == "fork"
 
-    def alone(self) -> tuple[Probe, SampleCost] | dict[str, Any]:
+    def alone(self) -> tuple[Probe, SampleCost] | Pipeline:
         """Time the loader without workers; of an iterable return what was timed instead."""
         self.observer.note(f"timing {self.what} without workers")
         longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
         result = self._ask_probe(0, limit_seconds=longest)
         if "iterable" in result:
-            found: dict[str, Any] = result["iterable"]
-            return found
+            return Pipeline(**result["iterable"])
         cost = SampleCost(**result["cost"])
         self._learn(cost.batch_size, result["own_way_problem"])
         self.own_way = result["probe"]["own_way"]

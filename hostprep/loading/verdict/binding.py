@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.measuring.variants import Variant
-from hostprep.loading.model import Binding, Bound
+from hostprep.loading.model import Binding, Bound, HostShare
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.known import Known
 from hostprep.units import format_bytes
 
 # Of the processors that may be used: from here on they are what is short.
-_BUSY_SHARE = 0.85
+BUSY_SHARE = 0.85
 # Of one processor: from here on the main process, which takes batches in, is what is short.
 _MAIN_BUSY = 0.85
 # Of the time that a sample takes without workers: from here on the rest is less.
@@ -35,10 +35,10 @@ def what_binds(known: Known, point: Point) -> Binding:
             return bound.binding
     probes = [probe for probe in known.probes if probe.workers == point.workers]
     host = known.host
-    cpus = min(host.capacity_per_rank, host.affinity_cpus / host.ranks, host.measured_cpus)
+    cpus = usable_cpus(host)
     if not probes:
         waits = known.cost.waiting_seconds > _WAITING_SHARE * known.cost.worker_seconds
-        if waits and point.rate < _BUSY_SHARE * known.curve.ceiling:
+        if waits and point.rate < BUSY_SHARE * known.curve.ceiling:
             return Binding.READ if known.stages else Binding.WAITING
         if known.curve.ceiling_from is Ceiling.STORAGE:
             return Binding.READ
@@ -57,13 +57,18 @@ def what_binds(known: Known, point: Point) -> Binding:
         # is the way to the main process. A loader with threads may use all of them by itself; but
         # torch's, which it does not have in workers, mostly wait for each other.
         needed = max(1.0, min(own, known.cost.cpu_seconds * point.rate))
-        tried = any(p.workers for p in known.points) and cpus > needed / _BUSY_SHARE
+        tried = any(p.workers for p in known.points) and cpus > needed / BUSY_SHARE
         return Binding.TRANSPORT if tried else _stage_or_cpu(known)
     if main >= _MAIN_BUSY and main > own / 2:
         return Binding.TRANSPORT
-    if own + kept >= _BUSY_SHARE * cpus:
+    if own + kept >= BUSY_SHARE * cpus:
         return _stage_or_cpu(known)
     return Binding.READ if known.stages else Binding.WAITING
+
+
+def usable_cpus(host: HostShare) -> float:
+    """Return the processors that a rank could use while it was measured."""
+    return min(host.capacity_per_rank, host.affinity_cpus / host.ranks, host.measured_cpus)
 
 
 def _stops(bound: Bound, known: Known, point: Point, wanted: int) -> bool:

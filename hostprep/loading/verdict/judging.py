@@ -8,21 +8,23 @@ from collections.abc import Sequence
 
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS
-from hostprep.loading.model import Bound
+from hostprep.loading.model import Bound, Pipeline
 from hostprep.loading.report import Report
 from hostprep.loading.search import Point, choose
 from hostprep.loading.session import Run
 from hostprep.loading.verdict import settings
+from hostprep.loading.verdict.binding import usable_cpus
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.pipelines import of_pipeline
 from hostprep.loading.verdict.unconfirmed import handed_over, modelled
 
 
 def report_of(run: Run, mode: str) -> Report:
     """Put together what is known, and judge it."""
     host = run.measurer.host
-    if run.iterable is not None:
-        return _report_iterable(run, mode)
+    if run.pipeline is not None:
+        return _report_pipeline(run, mode, run.pipeline)
     assert run.cost is not None and run.curve is not None
     probes = tuple(run.search.probes) if run.search else ()
     failed = tuple(run.search.failures) if run.search else ()
@@ -102,16 +104,15 @@ def report_of(run: Run, mode: str) -> Report:
     )
 
 
-def _report_iterable(run: Run, mode: str) -> Report:
-    assert run.iterable is not None
-    rate, error = run.iterable["samples_per_s"], run.iterable["relative_error"]
-    made = settings.of_iterable(rate, error, run.gpu_rate, run.iterable["counted"])
+def _report_pipeline(run: Run, mode: str, pipeline: Pipeline) -> Report:
+    host = run.measurer.host
     return Report(
         mode=mode,
-        host=run.measurer.host,
-        recommendation=made,
-        hazards=hazards.of_host(run.measurer.host),
+        host=host,
+        recommendation=of_pipeline(pipeline, run.gpu_rate, usable_cpus(host)),
+        hazards=hazards.of_host(host),
         subject=run.measurer.subject,
+        pipeline=pipeline,
         gpu_rate=run.gpu_rate,
         gpu_rate_from=run.gpu_rate_from,
         notes=tuple(run.notes),

@@ -70,42 +70,6 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     )
 
 
-def of_iterable(
-    rate: float, relative_error: float, gpu_rate: float | None, counted: str
-) -> Recommendation:
-    """Return what to say of a loader that is no DataLoader: only whether its rate is enough.
-
-    ``counted`` says how its samples were counted.
-    """
-    enough = gpu_rate is not None and rate >= gpu_rate
-    if gpu_rate is None:
-        words = "how it works inside is its own; whether that is enough --gpu-rate tells"
-    elif enough:
-        words = f"enough for the GPU's {format_number(gpu_rate)}"
-    else:
-        words = f"the GPU takes {format_number(gpu_rate)}: tune it by its own settings"
-    return Recommendation(
-        num_workers=None,
-        prefetch_factor=None,
-        pin_memory=False,
-        persistent_workers=False,
-        binding=Binding.GPU if enough else Binding.PIPELINE,
-        remedy=None if enough else "its own settings: threads, parallel reads, prefetching",
-        expected_samples_per_s=rate,
-        relative_error=relative_error,
-        confirmed=True,
-        change_needed=False if enough else None,
-        verdict=f"it gives {format_number(rate)} samples/s as it is; {words}",
-        reasons=(
-            "it is no DataLoader, so it was timed as it is",
-            f"an item counts {counted}",
-        ),
-        memory_bytes=None,
-        shm_bytes=None,
-        code="",
-    )
-
-
 def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
     """Return the workers to set, whether that is a change, and a word on what is set now."""
     subject = known.subject

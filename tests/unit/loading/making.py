@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from hostprep.loading.model import HostShare, Probe, SampleCost, Subject
+from hostprep.loading.model import HostShare, Pipeline, Probe, SampleCost, Subject
 from hostprep.units import GIB
 
 
@@ -93,6 +93,19 @@ def subject(**changed: Any) -> Subject:
         "cuda_error": None,
     }
     return Subject(**{**fields, **changed})
+
+
+def pipeline(**changed: Any) -> Pipeline:
+    fields: dict[str, Any] = {
+        "samples_per_s": 1600.0,
+        "relative_error": 0.01,
+        "rows": 16,
+        "counted": "as 16 samples, the first dimension of its arrays",
+        "maker": None,
+        "own_cpus": 1.5,
+        "others_cpus": 0.1,
+    }
+    return Pipeline(**{**fields, **changed})
 
 
 def picture(seed: int = 0) -> Image.Image:

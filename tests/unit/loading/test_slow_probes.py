@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -97,7 +98,7 @@ def test_the_first_probe_may_take_half_of_the_time_where_there_is_much(
 
     def note(self: Measurer, job: dict[str, Any], *_: Any) -> Any:
         asked.append(job["limit_seconds"])
-        return {"iterable": {}}
+        return {"iterable": asdict(making.pipeline())}
 
     monkeypatch.setattr(Measurer, "_ask", note)
     asking = measurer()

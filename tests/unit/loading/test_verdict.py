@@ -25,7 +25,7 @@ from hostprep.loading.model import (
 from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.known import Known
-from hostprep.loading.verdict.settings import code, of_iterable, recommend
+from hostprep.loading.verdict.settings import code, recommend
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
 
@@ -399,11 +399,6 @@ def test_no_more_is_made_ahead_than_every_bound_allows(
 ) -> None:
     made = judged([probe(0, 500), probe(4, 2000)], host=host, sample=sample)
     assert (made.num_workers, made.prefetch_factor) == (4, fits)
-
-
-def test_of_an_iterable_it_is_said_how_its_samples_were_counted() -> None:
-    made = of_iterable(1600.0, 0.01, None, "as 16 samples, the first dimension of its arrays")
-    assert any("as 16 samples" in reason for reason in made.reasons)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""What to say of an iterable that is no DataLoader: whether it is enough, and what it could do."""
+
+from __future__ import annotations
+
+from hostprep.loading.measuring.disturbance import OTHERS_SHARE
+from hostprep.loading.model import Binding, Pipeline, Recommendation
+from hostprep.loading.verdict.binding import BUSY_SHARE
+from hostprep.units import format_number
+
+_SETTINGS = {
+    "tf.data": "its own settings: num_parallel_calls=tf.data.AUTOTUNE of map and interleave,"
+    " prefetch(tf.data.AUTOTUNE) at its end; cache() of what fits into memory",
+    "DALI": "its own settings: num_threads and prefetch_queue_depth of its Pipeline, py_num_workers"
+    " where Python makes the samples",
+}
+_OTHERS_SETTINGS = "its own settings: threads, parallel reads, prefetching"
+_LESS_TO_DO = (
+    "do less for each sample: prepare once and store it, or move work to the GPU; for more threads"
+    " of its own there is no processor"
+)
+
+
+def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recommendation:
+    """Return what to say of it where ``cpus`` processors may be used; ``num_workers`` is none."""
+    enough = gpu_rate is not None and found.samples_per_s >= gpu_rate
+    busy = found.own_cpus + found.others_cpus >= BUSY_SHARE * cpus
+    if gpu_rate is None:
+        words = "whether that is enough --gpu-rate tells"
+    elif enough:
+        words = f"enough for the GPU's {format_number(gpu_rate)}"
+    else:
+        words = f"the GPU takes {format_number(gpu_rate)}"
+    binding, remedy = Binding.PIPELINE, _SETTINGS.get(found.maker or "", _OTHERS_SETTINGS)
+    if busy:
+        binding, remedy = Binding.CPU, _LESS_TO_DO
+    return Recommendation(
+        num_workers=None,
+        prefetch_factor=None,
+        pin_memory=False,
+        persistent_workers=False,
+        binding=Binding.GPU if enough else binding,
+        remedy=None if enough else remedy,
+        expected_samples_per_s=found.samples_per_s,
+        relative_error=found.relative_error,
+        confirmed=True,
+        change_needed=False if enough else None,
+        verdict=f"it gives {format_number(found.samples_per_s)} samples/s as it is; {words}",
+        reasons=(
+            f"{found.maker or 'it'} is no DataLoader and has no num_workers: it was timed as it is",
+            f"an item counts {found.counted}",
+            _processors(found, cpus),
+        ),
+        memory_bytes=None,
+        shm_bytes=None,
+        code="",
+    )
+
+
+def _processors(found: Pipeline, cpus: float) -> str:
+    words = f"it kept {found.own_cpus:.1f} of {cpus:.3g} processors busy"
+    if found.others_cpus < OTHERS_SHARE * cpus:
+        return words
+    return f"{words}, and other programs {found.others_cpus:.1f}: alone it may give more"

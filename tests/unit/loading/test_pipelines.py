@@ -1,0 +1,47 @@
+"""What is said of an iterable that is no DataLoader, as tf.data's and DALI's are."""
+
+from __future__ import annotations
+
+import pytest
+
+from hostprep.loading.model import Binding
+from hostprep.loading.verdict.pipelines import of_pipeline
+from tests.unit.loading.making import pipeline
+
+
+@pytest.mark.parametrize(
+    ("maker", "whose", "setting"),
+    [
+        ("tf.data", "tf.data is no DataLoader", "num_parallel_calls"),
+        ("DALI", "DALI is no DataLoader", "num_threads"),
+        (None, "it is no DataLoader", "threads, parallel reads"),
+    ],
+)
+def test_it_has_no_num_workers_and_what_it_has_is_named(
+    maker: str | None, whose: str, setting: str
+) -> None:
+    made = of_pipeline(pipeline(maker=maker), None, 8.0)
+    assert made.num_workers is None
+    assert made.binding is Binding.PIPELINE
+    assert any(f"{whose} and has no num_workers" in reason for reason in made.reasons)
+    assert any("counts as 16 samples" in reason for reason in made.reasons)
+    assert setting in (made.remedy or "")
+    assert "--gpu-rate" in made.verdict
+
+
+@pytest.mark.parametrize(("own", "others"), [(7.5, 0.0), (3.0, 4.9)])
+def test_where_no_processor_is_idle_more_threads_are_not_advised(own: float, others: float) -> None:
+    made = of_pipeline(pipeline(maker="DALI", own_cpus=own, others_cpus=others), None, 8.0)
+    assert made.binding is Binding.CPU
+    assert "num_threads" not in (made.remedy or "")
+    (words,) = [reason for reason in made.reasons if "processors busy" in reason]
+    assert words.startswith(f"it kept {own} of 8 processors busy")
+    assert ("other programs" in words) is (others > 0)
+
+
+def test_what_feeds_the_gpu_needs_nothing() -> None:
+    made = of_pipeline(pipeline(own_cpus=7.9), 1500.0, 8.0)
+    assert (made.binding, made.remedy, made.change_needed) == (Binding.GPU, None, False)
+    short = of_pipeline(pipeline(), 1700.0, 8.0)
+    assert (short.binding, short.change_needed) == (Binding.PIPELINE, None)
+    assert "the GPU takes 1,700" in short.verdict
