@@ -158,8 +158,7 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
         while pending:
             path = pending.pop()
             descriptor = tree.fd(path)
-            # Directories may have been given modes that keep their owner out.
-            os.fchmod(descriptor, 0o700)
+            _keep_to_ourselves(descriptor)
             rewind(descriptor)
             with os.scandir(descriptor) as listing:
                 items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
@@ -177,6 +176,20 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
             os.rmdir(item, dir_fd=tree.fd(parent))
     if kept:
         os.unlink(last, dir_fd=root_fd)
+
+
+def _keep_to_ourselves(descriptor: int) -> None:
+    """Let us into a directory that was given a mode which keeps its owner out, and nobody else.
+
+    A file system without modes (some FUSE) may refuse that, and needs it not.
+    """
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if mode != 0o700:
+        try:
+            os.fchmod(descriptor, 0o700)
+        except OSError:
+            if mode & 0o700 != 0o700:
+                raise
 
 
 def remove_directory(parent_fd: int, name: str, descriptor: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -127,3 +128,22 @@ def test_a_tree_deeper_than_any_path_is_removed(root: int, tmp_path: Path) -> No
         assert names_in(root) == [] and open_files() == before
     finally:
         subprocess.run(["rm", "-rf", str(tmp_path / "root/top")], check=True)  # too deep for pytest
+
+
+def test_a_file_system_that_refuses_modes_keeps_nothing(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some FUSE, which show one mode for all."""
+
+    def refusing(_: int, __: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "root/top/sub").mkdir(parents=True)
+    (tmp_path / "root/top/sub/file").write_bytes(b"x")
+    monkeypatch.setattr(os, "fchmod", refusing)
+    (tmp_path / "root/top/sub").chmod(0o500)
+    with pytest.raises(PermissionError):
+        remove_tree(root, "top")
+    (tmp_path / "root/top/sub").chmod(0o755)
+    remove_tree(root, "top")
+    assert names_in(root) == []
