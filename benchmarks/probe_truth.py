@@ -112,7 +112,9 @@ def against_fio(where: Path, rounds: int, seconds: float) -> list[Row]:
         file = write_file(Path(folder, "data"), 1024 * MIB, 30)
         by_hand(file.path, "read", MIB, 32, seconds)  # a virtual disk may burst at first
         for pattern, block, depth in PASSES:
-            job = fio.Job(file.path, pattern, block, depth, seconds, file.size_bytes, True)
+            job = fio.Job(
+                file.opened, file.path, pattern, block, depth, seconds, file.size_bytes, True
+            )
             pairs, control = [], []
             for _ in range(rounds):
                 first = fio.measure(job).bytes_per_s

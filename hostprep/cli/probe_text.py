@@ -58,6 +58,7 @@ def render(
         _rates(measured),
         _small(measured, judgement),
         _epoch(judgement),
+        printable(measured.folder_note or ""),
         _verdict(judgement, need),
         _changes(changes),
         f"took {format_seconds(measured.seconds)}"

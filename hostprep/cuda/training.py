@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.traces import TrainingTrace
 from hostprep.system import page_cache
+from hostprep.system.own_directory import own_directory
 from hostprep.units import MIB
 
 _SIDE = 128
@@ -87,10 +87,12 @@ def train(
     import torch
     from torch.utils.data import DataLoader
 
-    with tempfile.TemporaryDirectory(prefix="hostprep-verify-", dir=folder) as place:
+    with own_directory(folder, "hostprep-verify-") as place_fd:
+        # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
+        place = f"/proc/{os.getpid()}/fd/{place_fd}"
         files = []
         for number in range(_BATCH * (_QUICK_BATCHES if quick else _BATCHES)):
-            files.append(str(Path(place, f"{number}.raw")))
+            files.append(f"{place}/{number}.raw")
             Path(files[-1]).write_bytes(os.urandom(_SAMPLE_BYTES))
         if not in_memory:
             page_cache.write_out(place)

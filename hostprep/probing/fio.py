@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -25,7 +24,6 @@ _GRACE_SECONDS = 4.0
 _LOADING_SECONDS = 60.0
 _WANTED_FOR = "measure a disk"
 _OLDEST = 3
-_PLAIN = re.compile(r"[\w/.+-]*", re.ASCII)
 _DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
 
 
@@ -41,9 +39,15 @@ class FioTooLate(FioFailed):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One pass: ``pattern`` is read or randread; ``size_bytes`` is how much of the file is used."""
+    """One pass: ``pattern`` is read or randread; ``size_bytes`` is how much of the file is used.
+
+    ``filename`` is what fio opens, and must hold nothing but letters, digits and ``/_.+-``: a colon
+    would split it into two, a line end would stand in the middle of fio's JSON. ``path`` is what
+    the file is called where fio's words are passed on.
+    """
 
     filename: str
+    path: str
     pattern: str
     block_bytes: int
     depth: int
@@ -82,7 +86,7 @@ def version() -> str:
 
 
 def arguments(job: Job) -> tuple[str, ...]:
-    """Return the command line of a pass; fio has to take the file's name as it is."""
+    """Return the command line of a pass."""
     return (
         "fio",
         "--name=hostprep",
@@ -130,10 +134,7 @@ def measure(
     reader = StatusReader()
     rate = 0.0
     meter = Meter(disks)
-    with (
-        _named_plainly(job) as named,
-        start(arguments(named), wanted_for=_WANTED_FOR, package="fio") as running,
-    ):
+    with start(arguments(job), wanted_for=_WANTED_FOR, package="fio") as running:
         try:
             for chunk in running.chunks(timeout_seconds=patience):
                 for document in reader.feed(chunk):
@@ -147,26 +148,6 @@ def measure(
                 "is the device still there? see `dmesg`",
             ) from None
     return _result(job, reader.last, done, load)
-
-
-@contextmanager
-def _named_plainly(job: Job) -> Iterator[Job]:
-    """Give the job with a name of its file that fio neither reads nor writes as something else.
-
-    A colon would split it into two, a line end would stand in the middle of its JSON. ``FioFailed``
-    where there is no such file.
-    """
-    if _PLAIN.fullmatch(job.filename):
-        yield job
-        return
-    try:
-        fd = os.open(job.filename, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise FioFailed(f"{job.filename} cannot be opened: {error.strerror}.") from None
-    try:
-        yield replace(job, filename=f"/proc/{os.getpid()}/fd/{fd}")
-    finally:
-        os.close(fd)
 
 
 def _patience(job: Job) -> float:
@@ -223,18 +204,20 @@ def _is_result(document: dict[str, Any]) -> bool:
 
 def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Load) -> FioRun:
     said = done.stderr.strip() or done.stdout.strip()[-500:] or "it said nothing"
+    said = said.replace(job.filename, job.path)
+    line = done.line().replace(job.filename, shlex.quote(job.path))
     if document is None:
-        raise FioFailed(f"`{done.line()}` gave no result (status {done.returncode}): {said}")
+        raise FioFailed(f"`{line}` gave no result (status {done.returncode}): {said}")
     result = document["jobs"][0]
     # The exit status counts jobs that failed; an error can be in the job alone, too.
     error = result.get("error")
     if done.returncode != 0 or error:
         if error and not done.stderr.strip():
             said = os.strerror(error)  # else it would be the end of the JSON
-        raise FioFailed(f"`{done.line()}` failed (status {done.returncode}, error {error}): {said}")
+        raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}")
     read = result["read"]
     if read["io_bytes"] <= 0 or read["runtime"] <= 0:
-        raise FioFailed(f"`{done.line()}` read nothing in {job.seconds:g} s.")
+        raise FioFailed(f"`{line}` read nothing in {job.seconds:g} s.")
     return FioRun(
         pattern=job.pattern,
         block_bytes=job.block_bytes,

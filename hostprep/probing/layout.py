@@ -10,6 +10,7 @@ import errno
 import fcntl
 import mmap
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,31 +24,50 @@ SMALLEST_BYTES = 16 * MIB
 # How many times longer the smallest file that is of use may take.
 _PATIENCE = 3
 _DIRECT_REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file to read: its true length, whether it has holes, and why it ended where it did."""
+    """A file to read: its true length, whether it has holes, and why it ended where it did.
 
+    ``fd`` has it open for reading, and is the caller's to close. ``path`` is for people: another
+    file may be there by now.
+    """
+
+    fd: int
     path: str
     size_bytes: int
     holes: bool
     stopped_by: str
 
+    @property
+    def opened(self) -> str:
+        """Return a path of the very file that is open, also for programs that we start."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
 
 def write_file(
-    path: Path, size_bytes: int, seconds: float, tell: Callable[[int], None] = lambda _: None
+    path: Path,
+    size_bytes: int,
+    seconds: float,
+    tell: Callable[[int], None] = lambda _: None,
+    *,
+    at: int | None = None,
 ) -> Layout:
     """Write up to ``size_bytes`` of data that cannot be compressed, for at most ``seconds``.
 
+    ``at`` is a descriptor of its folder, by which it is made, whatever else may lie at ``path``.
     The least that is of use may take thrice as long: without it there is nothing to read. The file
     ends where the writing ended: there is no unwritten tail. ``tell`` hears the bytes written so
     far. OSError where not even ``SMALLEST_BYTES`` could be written.
     """
     begun = time.monotonic()
     written, stopped_by = 0, "size"
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    name = path if at is None else path.name
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, 0o600, dir_fd=at)
     try:
         direct = _set_direct(fd, on=True)
         with mmap.mmap(-1, _CHUNK_BYTES) as chunk:  # a mapping is aligned, as direct I/O wants it
@@ -81,16 +101,35 @@ def write_file(
         os.fsync(fd)
     finally:
         os.close(fd)
-    return Layout(str(path), written, has_holes(path, written), stopped_by)
+    # Opened anew: some FUSE store a file only once nobody has it open for writing.
+    fd = os.open(name, _READ, dir_fd=at)
+    return _layout(fd, str(path), written, stopped_by)
 
 
-def has_holes(path: str | Path, size_bytes: int) -> bool:
-    """Return whether a part of the file is a hole or reserved without data, as far as is told."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        held = fiemap.written_bytes(fd)
-    finally:
+def open_existing(path: str, multiple_bytes: int) -> Layout:
+    """Open a file that is here, to read it up to a multiple of so many bytes.
+
+    OSError where it cannot be read, or where something else, such as a FIFO, is there by now.
+    """
+    fd = os.open(path, _READ)
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes, "existing")
+
+
+def _layout(fd: int, path: str, size_bytes: int, stopped_by: str) -> Layout:
+    try:
+        return Layout(fd, path, size_bytes, has_holes(fd, size_bytes), stopped_by)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def has_holes(fd: int, size_bytes: int) -> bool:
+    """Return whether a part of the file is a hole or reserved without data, as far as is told."""
+    held = fiemap.written_bytes(fd)
     return held is not None and held < size_bytes
 
 

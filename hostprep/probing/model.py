@@ -239,6 +239,8 @@ class Measured:
     """Everything that was read and measured; the verdict is drawn from it by pure code.
 
     ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
+    ``folder_note`` says that somebody moved the folder with the files that were made, None where
+    nobody did.
     ``file_cached_share`` is the share of the file that stayed in memory, None where nobody asked.
     ``fio_note`` says why passes are missing, None where none is. ``dataset_note`` says why the data
     set itself could not be read, None where it could. ``compressed``: some of the files that were
@@ -252,6 +254,7 @@ class Measured:
     file_source: str | None
     file_bytes: int
     file_note: str | None
+    folder_note: str | None
     layout_holes: bool
     file_cached_share: float | None
     fio: tuple[FioRun, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -19,11 +18,11 @@ from hostprep.probing import fio, small_files
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import counted_disks
 from hostprep.probing.dataset import Found, largest, measure_size, scan
-from hostprep.probing.folder import own_folder
+from hostprep.probing.folder import OwnFolder, own_folder
 from hostprep.probing.layout import (
     SMALLEST_BYTES,
     Layout,
-    has_holes,
+    open_existing,
     reads_directly,
     write_file,
 )
@@ -108,8 +107,10 @@ class Phases:
                 source = "existing" if file else None
                 if file is None:
                     note = f"{note}, and no file of {SMALLEST_BYTES // MIB} MiB is here to be read"
-            direct = file is not None and reads_directly(file.path)
-            file_share = self.stays_in_memory(file.path) if file else None
+            if file is not None:
+                stack.callback(os.close, file.fd)
+            direct = file is not None and reads_directly(file.opened)
+            file_share = self.stays_in_memory(file.opened) if file else None
             runs, fio_note = self.read_file(file, direct) if file else ((), None)
         here = [file.path] if file is not None and source == "existing" else []
         here += found.sample[:_ASKED_FILES]
@@ -128,6 +129,7 @@ class Phases:
             file_source=source,
             file_bytes=file.size_bytes if file else 0,
             file_note=note,
+            folder_note=_moved(folder) if folder is not None and folder.moved else None,
             layout_holes=file is not None and file.holes,
             file_cached_share=file_share,
             fio=runs,
@@ -168,24 +170,24 @@ class Phases:
         """Return a share of the space that may be used."""
         return room(self.storage, self.settings, share)
 
-    def make_and_read_small(self, folder: Path) -> tuple[SmallFiles | None, str | None]:
+    def make_and_read_small(self, folder: OwnFolder) -> tuple[SmallFiles | None, str | None]:
         """Make small files and read them; None with the reason where that cannot be."""
         self.observer.phase("making small files", self.part(_MAKE))
-        place = folder / "small"
-        try:
-            names = small_files.make_files(place, self.room(MADE_SHARE), self.part(_MAKE))
-        except OSError as error:
-            shutil.rmtree(place, ignore_errors=True)  # it may have taken the last inodes
-            return None, f"none could be made here ({error.strerror})"
-        if len(names) < small_files.FEWEST_FILES:
-            shutil.rmtree(place, ignore_errors=True)
-            return None, "there is no room, or no time, to make some"
-        small = self.read_small(names, "made")
-        shutil.rmtree(place, ignore_errors=True)  # its room is the large file's now
-        return small, None
+        # They go at once: they may have taken the last inodes, and their room is the large file's.
+        with ExitStack() as stack:
+            try:
+                place = stack.enter_context(folder.inner("small"))
+                names = small_files.make_files(place, self.room(MADE_SHARE), self.part(_MAKE))
+            except OSError as error:
+                return None, f"none could be made here ({error.strerror})"
+            if len(names) < small_files.FEWEST_FILES:
+                return None, "there is no room, or no time, to make some"
+            return self.read_small(names, "made", place), None
 
-    def read_small(self, names: Sequence[str], source: str) -> SmallFiles | None:
-        """Read small files, cold and warm."""
+    def read_small(
+        self, names: Sequence[str], source: str, at: int | None = None
+    ) -> SmallFiles | None:
+        """Read small files, cold and warm; ``at`` is open, and the folder that they begin at."""
         budget = small_files.Budget(
             evict=self.part(_EVICT),
             one_reader=self.part(_ONE),
@@ -198,13 +200,14 @@ class Phases:
             source,
             self.settings.readers,
             budget,
+            at=at,
             disks=self.disks,
             in_memory=self.in_memory,
             dropped=self.settings.drop_caches,
             tell=self.observer.progress,
         )
 
-    def lay_out(self, folder: Path) -> tuple[Layout | None, str | None]:
+    def lay_out(self, folder: OwnFolder) -> tuple[Layout | None, str | None]:
         """Write the test file; None with the reason where that cannot be."""
         seconds, room = self.part(_LAYOUT), self.room(1)
         if room < SMALLEST_BYTES:
@@ -212,11 +215,13 @@ class Phases:
         self.observer.phase("writing a test file", seconds)
         begun = time.monotonic()
         try:
-            file = write_file(folder / "data", room, seconds, self.tell_bytes)
+            path = folder.path / "data"
+            file = write_file(path, room, seconds, self.tell_bytes, at=folder.fd)
         except OSError as error:
             return None, f"a test file could not be written here ({error.strerror})"
         if file.size_bytes < SMALLEST_BYTES:
             took = time.monotonic() - begun
+            os.close(file.fd)
             return None, f"only {format_bytes(file.size_bytes)} were written in {took:.1f} s"
         return file, None
 
@@ -241,8 +246,7 @@ class Phases:
         if name is None:
             return None
         try:
-            size = os.stat(name).st_size // SEQUENTIAL_BLOCK_BYTES * SEQUENTIAL_BLOCK_BYTES
-            return Layout(name, size, has_holes(name, size), "existing")
+            return open_existing(name, SEQUENTIAL_BLOCK_BYTES)
         except OSError:
             return None
 
@@ -266,7 +270,9 @@ class Phases:
         for pattern, block, depth in passes:
             words = "sequential" if pattern == "read" else "random"
             self.observer.phase(f"{words} reads of {format_bytes(block)}, depth {depth}", each)
-            job = fio.Job(file.path, pattern, block, depth, each, file.size_bytes, direct)
+            job = fio.Job(
+                file.opened, file.path, pattern, block, depth, each, file.size_bytes, direct
+            )
             try:
                 runs.append(
                     fio.measure(
@@ -284,6 +290,15 @@ class Phases:
             link = nvme_link(disk.name) if disk.transport is Transport.NVME else None
             if link and (self.link is None or link.bytes_per_s > self.link.bytes_per_s):
                 self.link = link
+
+
+def _moved(folder: OwnFolder) -> str:
+    """Say that somebody moved the folder of ours, whose files were read wherever it was."""
+    return (
+        f"somebody moved {folder.path}, which held the test files, while it was in use: the figures"
+        " are of these files all the same, they were removed where they were, and what has the"
+        " folder's name now was left alone"
+    )
 
 
 def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:

@@ -50,12 +50,18 @@ class Pass:
 
 
 def read_whole_files(
-    names: Sequence[str], readers: int, seconds: float, tell: Callable[[], None] = lambda: None
+    names: Sequence[str],
+    readers: int,
+    seconds: float,
+    tell: Callable[[], None] = lambda: None,
+    *,
+    at: int | None = None,
 ) -> Pass:
     """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
 
-    A file that is not finished in time does not count. ``tell`` is called now and then. Raises
-    ``HostprepError`` where a reader hangs, dies, or cannot be started.
+    ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
+    does not count. ``tell`` is called now and then. Raises ``HostprepError`` where a reader hangs,
+    dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
@@ -71,7 +77,9 @@ def read_whole_files(
                 ours, theirs = context.Pipe(duplex=False)
                 with theirs:
                     child = context.Process(
-                        target=_reader, args=(theirs, share, begin, begin + seconds), daemon=True
+                        target=_reader,
+                        args=(theirs, share, at, begin, begin + seconds),
+                        daemon=True,
                     )
                     child.start()
             except OSError as error:
@@ -121,7 +129,9 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
     return Pass(tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty)
 
 
-def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) -> None:
+def _reader(
+    pipe: Connection, names: Sequence[str], at: int | None, begin: float, end: float
+) -> None:
     """In a child: read until the names or the time are over, then tell."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all: the parent ends us
@@ -138,7 +148,7 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
             all_read = False
             break
         try:
-            size = _read_whole(name, buffer, end)
+            size = _read_whole(name, at, buffer, end)
         except OSError:
             unreadable += 1
             continue
@@ -166,9 +176,9 @@ def _reader(pipe: Connection, names: Sequence[str], begin: float, end: float) ->
     )
 
 
-def _read_whole(name: str, buffer: memoryview, end: float) -> int | None:
+def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> int | None:
     """Return the file's size after reading all of it, None where the time was over before."""
-    fd = _open(name)
+    fd = _open(name, at)
     try:
         size = 0
         while got := os.readv(fd, [buffer]):
@@ -180,12 +190,12 @@ def _read_whole(name: str, buffer: memoryview, end: float) -> int | None:
         os.close(fd)
 
 
-def _open(name: str) -> int:
+def _open(name: str, at: int | None = None) -> int:
     flags = os.O_RDONLY | os.O_CLOEXEC
     try:
-        return os.open(name, flags | os.O_NOATIME)  # leave the access time as it is
+        return os.open(name, flags | os.O_NOATIME, dir_fd=at)  # leave the access time as it is
     except PermissionError:
-        return os.open(name, flags)  # only the owner may
+        return os.open(name, flags, dir_fd=at)  # only the owner may
 
 
 def refusal(names: Sequence[str], seconds: float) -> str | None:

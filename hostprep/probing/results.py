@@ -125,6 +125,7 @@ def document(
             "size_bytes": measured.file_bytes,
             "note": measured.file_note,
         },
+        "folder_note": measured.folder_note,
         "path": storage.path,
         "mount": {
             "target": storage.mount.target,

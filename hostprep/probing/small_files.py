@@ -34,6 +34,7 @@ _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
 MEMORY_FOLDER = Path("/dev/shm")
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +47,26 @@ class Budget:
     warm: float
 
 
-def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> tuple[str, ...]:
+def make_files(at: int, size_bytes: int, seconds: float, seed: int = 1) -> tuple[str, ...]:
     """Make up to 3,000 files of the sizes of photographs, within both budgets; shuffled names.
 
-    OSError where the file system refuses; but where it is full, of inodes for example, those that
-    it took will do, if there are enough.
+    ``at`` is a descriptor of the folder that they go to. OSError where the file system refuses; but
+    where it is full, of inodes for example, those that it took will do, if there are enough.
     """
     chance = random.Random(seed)
     deadline = time.monotonic() + seconds
     pool = os.urandom(2 * MIB)
     names: list[str] = []
     used = 0
-    folder.mkdir()
     while len(names) < MADE_FILES and time.monotonic() < deadline:
         size = int(_MADE_MEDIAN_BYTES * math.exp(chance.gauss(0, _MADE_SIGMA)))
         size = min(max(size, 4 * KIB), MIB)
         if used + size > size_bytes:
             break
         start = chance.randrange(MIB)
-        name = folder / f"{len(names):05d}"
+        name = f"{len(names):05d}"
         try:
-            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            fd = os.open(name, _CREATE, 0o600, dir_fd=at)
             try:
                 os.write(fd, pool[start : start + size])
                 if len(names) % 64 == 0:
@@ -77,7 +77,7 @@ def make_files(folder: Path, size_bytes: int, seconds: float, seed: int = 1) -> 
             if error.errno not in (errno.ENOSPC, errno.EDQUOT) or len(names) < FEWEST_FILES:
                 raise
             break
-        names.append(str(name))
+        names.append(name)
         used += size
     chance.shuffle(names)
     return tuple(names)
@@ -89,6 +89,7 @@ def measure(
     readers: int,
     budget: Budget,
     *,
+    at: int | None = None,
     disks: Sequence[str],
     in_memory: bool,
     dropped: bool,
@@ -96,40 +97,41 @@ def measure(
 ) -> SmallFiles | None:
     """Read files in the order of ``names``, cold and warm; None where none could be finished.
 
+    ``at`` is a descriptor of the folder that the names begin at; they are paths without.
     ``in_memory`` is a file system that is memory itself: nothing there can be cold. ``dropped``
     says that the caches of the machine were just emptied.
     """
     half = len(names) // 2
     alone, together = list(names[:half]), list(names[half:])
     metadata_cold = not in_memory
-    share = None if in_memory else _look(alone, budget.evict)
+    share = None if in_memory else _look(alone, at, budget.evict)
     if not in_memory and (share is None or share > _IN_MEMORY or source == "made"):
         # Only what was taken out may be read then. Doing so reads every inode; files that are not
         # in memory at all are therefore left alone, so that their inodes are cold too.
         metadata_cold = dropped and source != "made"
-        alone, together = _evict(alone, together, budget)
-        share = _look(alone, budget.evict)
+        alone, together = _evict(alone, together, at, budget)
+        share = _look(alone, at, budget.evict)
 
-    first = _run(alone, 1, budget.one_reader, disks, tell)
+    first = _run(alone, at, 1, budget.one_reader, disks, tell)
     if first is None:
         return None
     one, one_pass = first
-    second = _run(together, readers, budget.several, disks, tell)
+    second = _run(together, at, readers, budget.several, disks, tell)
     runs = (one,) if second is None else (one, second[0])
     read = one_pass.names + (second[1].names if second else ())
-    warm = _fitting(read, min(_WARM_BYTES, read_headroom().available_bytes // 4))
+    warm = _fitting(read, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
     cached = staged = None
     if warm:
-        read_whole_files(warm, readers, budget.warm)
+        read_whole_files(warm, readers, budget.warm, at=at)
         # The kernel may have taken pages away again: for large pages, by a limit of a cgroup.
         warm = [
             name
             for name in _in_time(warm, budget.warm)
-            if page_cache.resident_share([name]) in (None, 1)
+            if page_cache.resident_share([name], at=at) in (None, 1)
         ]
     if warm:
-        cached = _run(_again(warm), readers, budget.warm, (), tell)
-        staged = _staged(warm, readers, budget.warm, tell)
+        cached = _run(_again(warm), at, readers, budget.warm, (), tell)
+        staged = _staged(warm, at, readers, budget.warm, tell)
     per_file, per_byte = line_through(one_pass.sizes, one_pass.seconds)
     return SmallFiles(
         source=source,
@@ -146,9 +148,9 @@ def measure(
     )
 
 
-def _look(names: Sequence[str], seconds: float) -> float | None:
+def _look(names: Sequence[str], at: int | None, seconds: float) -> float | None:
     """Return the share of some files' pages that is in memory; the last ones, read last."""
-    return page_cache.resident_share(_in_time(names[-_LOOKED_AT_FILES:], seconds))
+    return page_cache.resident_share(_in_time(names[-_LOOKED_AT_FILES:], seconds), at=at)
 
 
 def _in_time(names: Sequence[str], seconds: float) -> Iterator[str]:
@@ -163,18 +165,21 @@ def _in_time(names: Sequence[str], seconds: float) -> Iterator[str]:
             return
 
 
-def _evict(alone: list[str], together: list[str], budget: Budget) -> tuple[list[str], list[str]]:
+def _evict(
+    alone: list[str], together: list[str], at: int | None, budget: Budget
+) -> tuple[list[str], list[str]]:
     """Take files out of memory, in turn from both lists; return those that were."""
     most = min(len(alone), len(together), _EVICTED_FILES_AT_MOST // 2)
     count = 0
     for count, name in enumerate(_in_time(alone[:most], budget.evict), start=1):
-        page_cache.evict(name)
-        page_cache.evict(together[count - 1])
+        page_cache.evict(name, at=at)
+        page_cache.evict(together[count - 1], at=at)
     return alone[:count], together[:count]
 
 
 def _run(
     names: Sequence[str],
+    at: int | None,
     readers: int,
     seconds: float,
     disks: Sequence[str],
@@ -185,7 +190,7 @@ def _run(
         return None
     meter = Meter(disks)
     readers = min(readers, len(names))
-    done = read_whole_files(names, readers, seconds, lambda: tell(f"{readers} at a time"))
+    done = read_whole_files(names, readers, seconds, lambda: tell(f"{readers} at a time"), at=at)
     load = meter.load()
     if not done.names or done.wall_seconds <= 0:
         return None
@@ -203,13 +208,13 @@ def _run(
     return run, done
 
 
-def _fitting(names: Sequence[str], size_bytes: int) -> list[str]:
+def _fitting(names: Sequence[str], at: int | None, size_bytes: int) -> list[str]:
     """Return as many of the first names as fit into ``size_bytes``."""
     fitting: list[str] = []
     used = 0
     for name in names:
         try:
-            used += os.stat(name).st_size
+            used += os.stat(name, dir_fd=at).st_size
         except OSError:
             continue
         if used > size_bytes:
@@ -224,7 +229,11 @@ def _again(names: list[str]) -> list[str]:
 
 
 def _staged(
-    names: Sequence[str], readers: int, seconds: float, tell: Callable[[str], None]
+    names: Sequence[str],
+    at: int | None,
+    readers: int,
+    seconds: float,
+    tell: Callable[[str], None],
 ) -> SmallRun | None:
     """Copy some files into memory and read them there, None where there is no such folder."""
     mount = mount_containing(str(MEMORY_FOLDER), read_mounts())
@@ -240,12 +249,20 @@ def _staged(
         with own_folder(MEMORY_FOLDER) as folder:
             copies = []
             deadline = time.monotonic() + seconds
-            for number, name in enumerate(_fitting(names, allowed)):
-                copies.append(str(folder / f"{number:05d}"))
-                shutil.copyfile(name, copies[-1])
+            for number, name in enumerate(_fitting(names, at, allowed)):
+                copies.append(f"{number:05d}")
+                _copy(name, at, copies[-1], folder.fd)
                 if time.monotonic() > deadline:
                     break
-            result = _run(_again(copies), readers, seconds, (), tell)
+            result = _run(_again(copies), folder.fd, readers, seconds, (), tell)
     except OSError:
         return None  # no room or no permission there: the cached pass is the next best
     return result[0] if result else None
+
+
+def _copy(name: str, at: int | None, copy: str, copy_at: int) -> None:
+    with (
+        open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at), "rb") as source,
+        open(os.open(copy, _CREATE, 0o600, dir_fd=copy_at), "wb") as target,
+    ):
+        shutil.copyfileobj(source, target, MIB)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from hostprep.staging.files.holes import with_data_blocks
 from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
-from hostprep.staging.tree import DirCache, Plain, list_if_few, look_up
+from hostprep.staging.tree import Plain, list_if_few, look_up
+from hostprep.system.trees import DirCache
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024

@@ -17,7 +17,8 @@ from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, entry_of, join
+from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DirCache, join
 
 _TASK_FILES = 64
 

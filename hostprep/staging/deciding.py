@@ -42,7 +42,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, footprint, look
-from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible

@@ -22,7 +22,8 @@ from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, folder_of
 from hostprep.staging.source.opening import open_source
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, entry_of, join, names_in
+from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in
 
 _MOST_NAMED = 3
 _FILES_AT_ONCE = 64

@@ -13,7 +13,7 @@ from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.target.spelling import Spelling, altered, fall_together, look, scratch
-from hostprep.staging.tree import DirCache, join, names_in
+from hostprep.system.trees import DirCache, join, names_in
 
 # Names that only look as if they were one are rare: what else there is, shows once it is copied.
 _MOST_TRIED, _MOST_LISTED = 64, 4

@@ -49,8 +49,9 @@ from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, sweep
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, entry_of, says_absent
+from hostprep.staging.tree import entry_of, says_absent
 from hostprep.system.files import remove_unwritten
+from hostprep.system.trees import DirCache
 from hostprep.volumes.model import LiveVolume
 
 

@@ -16,7 +16,7 @@ from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.processes.worker import MOST_NAMED
 from hostprep.staging.record import digest
 from hostprep.staging.source.reading import Reading
-from hostprep.staging.tree import join
+from hostprep.system.trees import join
 
 _T = TypeVar("_T")
 

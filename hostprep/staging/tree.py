@@ -1,111 +1,20 @@
-"""Directories below a root, opened by descriptor, one part of the path at a time.
-
-Nothing is followed: where a directory was replaced by a symlink, opening it fails with ELOOP or
-ENOTDIR instead of leading out of the tree. That is what makes it safe for root to work in trees
-that other people can write.
-"""
+"""What is in a directory of a data set, asked by its descriptor; ``system.trees`` opens it."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from time import monotonic
-from types import TracebackType
 
 from hostprep.staging.model import Entry
+from hostprep.system.trees import DirCache, join, rewind
 
-# Directories that are kept open, where nothing says otherwise.
-MOST_OPEN = 64
-DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Memory has answered for an entry in 3 us, and something else has where it took so much longer.
 _SLOW_SECONDS = 20e-6
 _GRACE_SECONDS = 5e-3
-
-
-class DirCache:
-    """Descriptors of the directories last used below ``root_fd``, closed when they age.
-
-    With ``create`` missing directories are made, with mode 0700 until they get their own, and those
-    that are closed to their owner are opened: for trees of ours, whose modes are set last. Not for
-    sharing between threads. The root's descriptor stays the caller's.
-    """
-
-    def __init__(self, root_fd: int, *, create: bool = False, limit: int = MOST_OPEN) -> None:
-        self._root_fd = root_fd
-        self._create = create
-        self._limit = limit
-        self._open: OrderedDict[str, int] = OrderedDict()
-
-    def __enter__(self) -> DirCache:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def fd(self, path: str) -> int:
-        """Return a descriptor of the directory ``path``, valid until the next call."""
-        if not path:
-            return self._root_fd
-        found = self._open.get(path)
-        if found is not None:
-            self._open.move_to_end(path)
-            return found
-        # The nearest ancestor that is open, then down from there.
-        missing = [path]
-        ancestor = path.rpartition("/")[0]
-        while ancestor and ancestor not in self._open:
-            missing.append(ancestor)
-            ancestor = ancestor.rpartition("/")[0]
-        descriptor = self._open[ancestor] if ancestor else self._root_fd
-        for directory in reversed(missing):
-            descriptor = self._open_below(descriptor, directory.rpartition("/")[2])
-            self._open[directory] = descriptor
-            if len(self._open) > self._limit:
-                os.close(self._open.popitem(last=False)[1])
-        return descriptor
-
-    def close(self) -> None:
-        """Close all descriptors but the root's."""
-        while self._open:
-            os.close(self._open.popitem()[1])
-
-    def _open_below(self, parent_fd: int, name: str) -> int:
-        try:
-            return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-        except PermissionError:
-            if not self._create:
-                raise
-            _open_to_owner(parent_fd, name)
-            return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-        except FileNotFoundError:
-            if not self._create:
-                raise
-        try:
-            os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
-        except FileExistsError:
-            pass  # another worker was faster
-        return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-
-
-def writable(directory_fd: int) -> int:
-    """Let an ordinary user write a directory of theirs that is closed to its owner.
-
-    For directories of ours alone, whose modes are set again once the work in them is done.
-    """
-    if os.geteuid() != 0:
-        mode = stat.S_IMODE(os.fstat(directory_fd).st_mode)
-        if mode & 0o300 != 0o300:
-            os.fchmod(directory_fd, mode | 0o300)
-    return directory_fd
 
 
 def staged_mode(mode: int) -> int:
@@ -117,23 +26,6 @@ def staged_mode(mode: int) -> int:
     return mode if os.geteuid() == 0 else mode | 0o500
 
 
-def _open_to_owner(parent_fd: int, name: str) -> None:
-    """Let an ordinary user into a directory of theirs that was staged without a mode for them."""
-    descriptor = os.open(
-        name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd
-    )
-    try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        os.chmod(f"/proc/self/fd/{descriptor}", mode | 0o700)
-    finally:
-        os.close(descriptor)
-
-
-def join(directory: str, name: str) -> str:
-    """Return the path of ``name`` in ``directory``, both relative to the root of a data set."""
-    return f"{directory}/{name}" if directory else name
-
-
 # The fields of an ``Entry`` as they travel between processes.
 Plain = tuple[str, int, int, int, int, int, int, int, int, int]
 
@@ -143,20 +35,6 @@ def says_absent(error: OSError) -> bool:
     if error.errno in (errno.EACCES, errno.EPERM):
         return os.geteuid() != 0
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-
-
-def rewind(descriptor: int) -> None:
-    """Begin at the first entry: a listing of an open directory goes on where the last one ended.
-
-    Without it Btrfs shows only what was there when the directory was opened.
-    """
-    os.lseek(descriptor, 0, os.SEEK_SET)
-
-
-def names_in(descriptor: int) -> list[str]:
-    """Return the names in an open directory as it is now."""
-    rewind(descriptor)
-    return os.listdir(descriptor)
 
 
 def list_directory(descriptor: int) -> list[Plain]:
@@ -269,69 +147,3 @@ def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, list[Entry]
             pending.extend(
                 join(directory, entry.name) for entry in entries if stat.S_ISDIR(entry.mode)
             )
-
-
-def remove_tree(parent_fd: int, name: str) -> None:
-    """Remove ``name`` below ``parent_fd`` with all it holds, however deep, following nothing.
-
-    For what hostprep made for itself alone, in a directory that nobody else can write. What is
-    already gone is fine.
-    """
-    try:
-        root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
-    except FileNotFoundError:
-        return
-    try:
-        empty_tree(root_fd)
-    finally:
-        os.close(root_fd)
-    os.rmdir(name, dir_fd=parent_fd)
-
-
-def empty_tree(root_fd: int, *, last: str = "") -> None:
-    """Remove all that an open directory holds, however deep, following nothing.
-
-    For a tree that hostprep made for itself alone. The file ``last`` goes when all else is gone.
-    """
-    with DirCache(root_fd, create=True) as tree:
-        pending, directories = [""], []
-        kept = False
-        while pending:
-            path = pending.pop()
-            descriptor = tree.fd(path)
-            # Directories may have been given modes that keep their owner out.
-            os.fchmod(descriptor, 0o700)
-            rewind(descriptor)
-            with os.scandir(descriptor) as listing:
-                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
-            for item, is_directory in items:
-                if is_directory:
-                    pending.append(join(path, item))
-                elif not path and item == last:
-                    kept = True
-                else:
-                    os.unlink(item, dir_fd=descriptor)
-            if path:
-                directories.append(path)
-        for path in reversed(directories):  # children before their parents
-            parent, _, item = path.rpartition("/")
-            os.rmdir(item, dir_fd=tree.fd(parent))
-    if kept:
-        os.unlink(last, dir_fd=root_fd)
-
-
-def remove_directory(parent_fd: int, name: str, descriptor: int) -> bool:
-    """Remove the empty directory that is open as ``descriptor``; return whether it is gone.
-
-    Who may write the parent can have moved it and given its name to another: that is left alone.
-    What they exchange in the instant after the look is removed only if it is empty too.
-    """
-    status = os.fstat(descriptor)
-    try:
-        there = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return status.st_nlink == 0
-    if not os.path.samestat(there, status):
-        return status.st_nlink == 0
-    os.rmdir(name, dir_fd=parent_fd)
-    return True

@@ -52,12 +52,15 @@ def resident_pages(fd: int) -> tuple[int, int] | None:
         _libc.munmap(address, info.st_size)
 
 
-def resident_share(paths: Iterable[str]) -> float | None:
-    """Return the share of the files' pages that is in memory, None where it cannot be told."""
+def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | None:
+    """Return the share of the files' pages that is in memory, None where it cannot be told.
+
+    ``at`` is a descriptor of the folder that the paths begin at.
+    """
     resident = total = 0
     for path in paths:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
         except OSError:
             continue
         try:
@@ -71,13 +74,14 @@ def resident_share(paths: Iterable[str]) -> float | None:
     return resident / total if total else None
 
 
-def evict(path: str, *, written_out: bool = False) -> None:
+def evict(path: str, *, written_out: bool = False, at: int | None = None) -> None:
     """Take a file's clean pages out of memory, its dirty ones after writing them out.
 
     ``written_out``: none is dirty. To ask for it again has the disk empty its own cache each time.
+    ``at`` is a descriptor of the folder that the path begins at.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
     except OSError:
         return  # gone meanwhile, or unreadable: the pass over the files will count it
     try:

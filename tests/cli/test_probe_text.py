@@ -54,6 +54,13 @@ def test_bars_grow_with_the_rate() -> None:
     assert "small files give 6% of the sequential rate" in "\n".join(lines)
 
 
+def test_a_folder_that_somebody_moved_is_told_and_the_figures_stand() -> None:
+    note = "somebody moved /data/\x1b[2J, which held the test files"
+    said = text(measured(folder_note=note))
+    assert "somebody moved /data/" in said and "\x1b" not in said
+    assert "INVALID" not in said and "somebody" not in text(measured())
+
+
 def test_the_epoch_and_the_band_of_the_page_cache() -> None:
     half = measured(dataset=DataSet(10_000, True, 1_000_000_000), memory_bytes=500_000_000)
     said = text(half)

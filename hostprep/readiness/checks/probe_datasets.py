@@ -115,9 +115,10 @@ def _judge_one(probe: Probe) -> Finding:
         )
         message = f"{path}: the figures are not the storage's: {reasons}."
         return Finding(Status.UNKNOWN, path, message, measured, remedy=told)
-    return Finding(
-        Status.PASS, path, f"{path} ({document['device']['class']}): {measured.text}.", measured
-    )
+    message = f"{path} ({document['device']['class']}): {measured.text}"
+    if note := document.get("folder_note"):
+        message += f"; but {note}"
+    return Finding(Status.PASS, path, f"{message}.", measured)
 
 
 def _figures(document: dict[str, Any]) -> Measured:

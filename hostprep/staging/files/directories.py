@@ -9,7 +9,8 @@ import stat
 from hostprep.staging.files.holding import OWNER, holding
 from hostprep.staging.files.metadata import CopyStyle, copy_xattrs, drop_xattrs
 from hostprep.staging.model import Entry
-from hostprep.staging.tree import DirCache, staged_mode, writable
+from hostprep.staging.tree import staged_mode
+from hostprep.system.trees import DirCache, writable
 
 
 def finish_directory(

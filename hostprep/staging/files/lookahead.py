@@ -10,7 +10,7 @@ from typing import Any
 
 from hostprep.staging.files import copying
 from hostprep.staging.files.metadata import CopyStyle
-from hostprep.staging.tree import DirCache
+from hostprep.system.trees import DirCache
 
 # What is asked for ahead of the file being copied. Enough for a disk to sweep on while a file is
 # written, little enough that nothing is evicted before it is used.

@@ -9,7 +9,8 @@ from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.holding import FOLDER_NAME, THIS_NAME, holding, is_unholdable
 from hostprep.staging.files.metadata import CopyStyle, copy_metadata
 from hostprep.staging.model import Entry
-from hostprep.staging.tree import DirCache, Plain, join
+from hostprep.staging.tree import Plain
+from hostprep.system.trees import DirCache, join
 
 _FINISH_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 

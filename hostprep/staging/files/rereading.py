@@ -8,7 +8,7 @@ from stat import S_ISREG
 from hostprep.staging.files import transfer
 from hostprep.staging.files.metadata import SOURCE_FLAGS
 from hostprep.staging.model import OTHER_CONTENT
-from hostprep.staging.tree import DirCache
+from hostprep.system.trees import DirCache
 
 
 def difference(

@@ -19,7 +19,8 @@ from typing import Any
 from hostprep.staging.model import is_kept_time
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import encode_record, join_line
-from hostprep.staging.tree import DIRECTORY_FLAGS, DirCache, Plain, entry_of, rewind
+from hostprep.staging.tree import Plain, entry_of
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000

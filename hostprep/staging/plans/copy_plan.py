@@ -20,7 +20,7 @@ from hostprep.staging.plans.standing import Standing
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import join
+from hostprep.system.trees import join
 
 # What the journal takes on the target for an entry, beside its name.
 JOURNAL_BYTES_AN_ENTRY = 120

@@ -10,7 +10,7 @@ from hostprep.host.fiemap import first_physical
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.model import Entry
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.tree import DirCache
+from hostprep.system.trees import DirCache
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TICK_FILES = 256

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from hostprep.staging.model import Entry
 from hostprep.staging.plans.standing import Standing
-from hostprep.staging.tree import DirCache, entry_of, join, list_directory, says_absent
+from hostprep.staging.tree import entry_of, list_directory, says_absent
+from hostprep.system.trees import DirCache, join
 
 
 class TargetTree:

@@ -32,7 +32,8 @@ from hostprep.staging.plans.standing import Lookers, Standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
-from hostprep.staging.tree import join, staged_mode
+from hostprep.staging.tree import staged_mode
+from hostprep.system.trees import join
 
 
 def plan_update(

@@ -6,7 +6,7 @@ import resource
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.files.lookahead import WINDOW_FILES
-from hostprep.staging.tree import MOST_OPEN
+from hostprep.system.trees import MOST_OPEN
 
 # The source and the target of the file at hand, and what a retry opens beside them.
 _AT_HAND = 4

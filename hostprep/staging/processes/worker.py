@@ -28,7 +28,8 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import Journal, record
 from hostprep.staging.record.manifest import encode_record
-from hostprep.staging.tree import DirCache, Plain, entry_of, join
+from hostprep.staging.tree import Plain, entry_of
+from hostprep.system.trees import DirCache, join
 
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})

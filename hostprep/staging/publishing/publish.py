@@ -13,17 +13,9 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.target.private import TREE, PrivateDir
 from hostprep.staging.target.spelling import Spelling
-from hostprep.staging.tree import (
-    DIRECTORY_FLAGS,
-    DirCache,
-    entry_of,
-    join,
-    names_in,
-    remove_tree,
-    walk,
-    writable,
-)
+from hostprep.staging.tree import entry_of, walk
 from hostprep.system.renaming import rename_new
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:

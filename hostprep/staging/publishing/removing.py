@@ -17,16 +17,16 @@ from hostprep.staging.record.manifest import (
 )
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.private import private_name
-from hostprep.staging.tree import (
+from hostprep.staging.tree import entry_of
+from hostprep.system.renaming import rename_new
+from hostprep.system.trees import (
     DIRECTORY_FLAGS,
     DirCache,
-    entry_of,
     join,
     names_in,
     remove_directory,
     writable,
 )
-from hostprep.system.renaming import rename_new
 
 # Where a data set waits, inside its private directory, to be removed once nobody can see it.
 _GONE = "removing"

@@ -31,7 +31,7 @@ from hostprep.staging.record.journal import record
 from hostprep.staging.record.manifest import encode_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import DirCache, join
+from hostprep.system.trees import DirCache, join
 
 # What takes longer than memory and most disks do is worth starting workers for.
 _SLOW_SECONDS = 1e-3

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from hostprep.errors import HostprepError, UsageError
 from hostprep.spec.names import name_problem
-from hostprep.staging.tree import DIRECTORY_FLAGS
+from hostprep.system.trees import DIRECTORY_FLAGS
 
 
 @contextmanager

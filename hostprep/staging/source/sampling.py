@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.source.scan import Scan
-from hostprep.staging.tree import DirCache
+from hostprep.system.trees import DirCache
 
 _FILES = 24
 _ARM_FILES = 4

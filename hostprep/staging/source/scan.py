@@ -27,7 +27,8 @@ from hostprep.staging.model import (
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Worker
-from hostprep.staging.tree import entry_of, is_slow, join
+from hostprep.staging.tree import entry_of, is_slow
+from hostprep.system.trees import join
 
 # What is below both is scanned before worker processes have started.
 _INLINE_DIRECTORIES = 16

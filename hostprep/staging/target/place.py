@@ -15,8 +15,8 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
-from hostprep.staging.tree import DIRECTORY_FLAGS
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
 # How long a source may take to say where it lies, which a dead network mount never does.

@@ -22,13 +22,8 @@ from collections.abc import Iterable
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.staging.tree import (
-    DIRECTORY_FLAGS,
-    empty_tree,
-    names_in,
-    remove_directory,
-    walk,
-)
+from hostprep.staging.tree import walk
+from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
 
 PREFIX = ".hostprep-"
 TREE = "tree"

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.tree import DIRECTORY_FLAGS, names_in, remove_tree
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_tree
 
 # These keep every name as it is, unless a directory was made to fold their case.
 EXACT = frozenset(("tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -337,6 +338,31 @@ def test_rounds_of_training_end_with_the_time(
     trace = training.train(Bench(0), str(tmp_path), "made", 1e9, True, now, in_memory=True)
     assert trace.rounds == 1
     assert trace.storage == "made"  # and nothing of a cache, which RAM has none of
+
+
+def test_sample_files_go_nowhere_else_where_their_folder_is_exchanged(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By the owner of the folder that was given: root must not be led to write elsewhere."""
+    given, victim = tmp_path / "given", tmp_path / "victim"
+    given.mkdir()
+    victim.mkdir()
+    (victim / "0.raw").write_text("precious")
+    urandom = os.urandom
+
+    def exchanging(size: int) -> bytes:
+        if size == training._SAMPLE_BYTES:
+            monkeypatch.setattr(os, "urandom", urandom)
+            (made,) = given.iterdir()
+            made.rename(given / "moved")
+            made.symlink_to(victim)
+        return urandom(size)
+
+    monkeypatch.setattr(os, "urandom", exchanging)
+    trace = training.train(Bench(0), str(given), "made", 1e9, True, 0, in_memory=False)
+    assert trace.samples > 0
+    assert os.listdir(victim) == ["0.raw"] and (victim / "0.raw").read_text() == "precious"
+    assert os.listdir(given / "moved") == []
 
 
 def train_cold(folder: Path, *, seconds: float = 100) -> TrainingTrace:

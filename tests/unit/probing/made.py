@@ -108,6 +108,7 @@ def measured(**changes: Any) -> Measured:
         file_source="made",
         file_bytes=1 << 30,
         file_note=None,
+        folder_note=None,
         layout_holes=False,
         file_cached_share=None,
         fio=ARM_RUNS,

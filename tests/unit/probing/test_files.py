@@ -27,7 +27,13 @@ from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import Found, largest, measure_size, scan
 from hostprep.probing.folder import PREFIX, own_folder
 from hostprep.probing.judge import contradictions
-from hostprep.probing.layout import SMALLEST_BYTES, has_holes, reads_directly, write_file
+from hostprep.probing.layout import (
+    SMALLEST_BYTES,
+    has_holes,
+    open_existing,
+    reads_directly,
+    write_file,
+)
 from hostprep.probing.model import Settings, Silent
 from hostprep.probing.phases import Phases
 from hostprep.probing.probe import probe, target
@@ -56,9 +62,9 @@ def leftovers(root: Path) -> list[Path]:
 def test_the_folder_goes_and_the_parents_time_stays(tmp_path: Path) -> None:
     os.utime(tmp_path, ns=(10**18, 10**18))
     with own_folder(tmp_path) as folder:
-        (folder / "data").write_bytes(b"x")
-        assert folder.parent == tmp_path and folder.name.startswith(".")
-        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder.path / "data").write_bytes(b"x")
+        assert folder.path.parent == tmp_path and folder.path.name.startswith(".")
+        assert folder.path.stat().st_mode & 0o777 == 0o700
     assert leftovers(tmp_path) == []
     assert tmp_path.stat().st_mtime_ns == 10**18
 
@@ -81,7 +87,8 @@ def test_a_killed_runs_folder_is_removed_by_the_next_and_a_living_ones_is_not(
         "import sys, time; from pathlib import Path\n"
         "from hostprep.probing.folder import own_folder\n"
         "with own_folder(Path(sys.argv[1])) as folder:\n"
-        "    (folder / 'data').write_bytes(b'x'); print(folder, flush=True); time.sleep(300)\n"
+        "    (folder.path / 'data').write_bytes(b'x'); print(folder.path, flush=True)\n"
+        "    time.sleep(300)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
@@ -112,11 +119,13 @@ def test_what_could_not_be_removed_is_removed_by_the_next_run(
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refusing)
         with own_folder(tmp_path) as folder:
-            (folder / "small").mkdir()
-            (folder / "small" / "1").write_bytes(b"x")
-    assert (folder / "small" / "1").exists()  # the test itself: it was left
+            (folder.path / "small").mkdir()
+            (folder.path / "small" / "1").write_bytes(b"x")
+            (folder.path / "data").write_bytes(b"x")
+    assert (folder.path / "small" / "1").exists()  # the test itself: it was left
+    assert not (folder.path / "data").exists() and not folder.moved
     with own_folder(tmp_path):
-        assert not (folder / "small").exists()
+        assert not (folder.path / "small").exists()
     assert leftovers(tmp_path) == []
 
 
@@ -124,37 +133,76 @@ def test_a_killed_runs_folder_is_removed_where_files_have_an_owner_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on vfat, and on an NFS export that makes nobody of root."""
-    with own_folder(tmp_path) as folder:
-        pass
-    folder.mkdir()
-    (folder / "lock").touch()
-    (folder / "data").write_bytes(b"x")
+    left = left_by_a_killed_run(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with own_folder(tmp_path) as ours:
-        assert ours != folder and not folder.exists()
+        assert ours.path != left and not left.exists()
     assert leftovers(tmp_path) == []
 
 
+def left_by_a_killed_run(parent: Path, slot: int = 0) -> Path:
+    """Make what a run leaves that was killed, without waiting for one."""
+    with own_folder(parent) as folder:
+        path = folder.path.with_name(f"{folder.path.name.rpartition('-')[0]}-{slot}")
+    path.mkdir(mode=0o700)
+    (path / "lock").touch()
+    (path / "data").write_bytes(b"x")
+    return path
+
+
 def test_what_is_only_named_like_ours_stays(tmp_path: Path) -> None:
-    with own_folder(tmp_path) as folder:
-        name = folder.name
-    strange = tmp_path / name
-    strange.mkdir()
+    strange = left_by_a_killed_run(tmp_path)
+    (strange / "lock").unlink()
     (strange / "precious").write_text("x")
     with own_folder(tmp_path):
         pass
-    assert (strange / "precious").exists()
+    (strange / "lock").touch()  # as other programs do
+    with own_folder(tmp_path):
+        pass
+    assert (strange / "precious").exists() and (strange / "data").exists()
+    (strange / "precious").unlink()
+    strange.chmod(0o777)
+    with own_folder(tmp_path):
+        pass
+    assert (strange / "data").exists()
+    strange.chmod(0o700)
+    with own_folder(tmp_path):
+        assert not (strange / "data").exists()  # the test itself: nothing else kept it
+
+
+@pytest.mark.parametrize("kind", ["file", "fifo", "link", "link to one that was left"])
+def test_names_that_are_taken_are_passed_by_and_left_alone(kind: str, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    left = left_by_a_killed_run(outside)
+    for slot in range(16):
+        place = parent / f"{left.name.rpartition('-')[0]}-{slot}"
+        if kind == "file":
+            place.write_text("x")
+        elif kind == "fifo":
+            os.mkfifo(place)
+        else:
+            place.symlink_to(outside if kind == "link" else left)
+        if slot == 14:
+            with own_folder(parent) as folder:
+                assert folder.path.name.endswith("-15")
+    with pytest.raises(OSError, match="all 16 names of hostprep's folder are taken"):
+        own_folder(parent).__enter__()
+    assert len(leftovers(parent)) == 16
+    assert (left / "data").exists()
 
 
 def test_a_folder_without_a_lock_is_taken_once_it_is_old_and_empty(tmp_path: Path) -> None:
     with own_folder(tmp_path) as folder:
         pass
-    folder.mkdir()
+    folder.path.mkdir(mode=0o700)
     with own_folder(tmp_path) as other:
-        assert other != folder  # somebody may be about to make its lock
-    os.utime(folder, (0, 0))
+        assert other.path != folder.path  # somebody may be about to make its lock
+    os.utime(folder.path, (0, 0))
     with own_folder(tmp_path) as again:
-        assert again == folder
+        assert again.path == folder.path
     assert leftovers(tmp_path) == []
 
 
@@ -172,11 +220,11 @@ def test_without_locks_there_is_a_folder_and_another_ones_stays(
     monkeypatch.setattr(fcntl, "flock", refusing(code))
     held = len(os.listdir("/proc/self/fd"))
     with own_folder(tmp_path) as folder:
-        (folder / "data").write_bytes(b"x")
-        os.utime(folder, (0, 0))
+        (folder.path / "data").write_bytes(b"x")
+        os.utime(folder.path, (0, 0))
         with own_folder(tmp_path) as other:
-            assert other != folder
-        assert (folder / "data").exists()  # whether somebody uses it cannot be told
+            assert other.path != folder.path
+        assert (folder.path / "data").exists()  # whether somebody uses it cannot be told
     assert leftovers(tmp_path) == []
     assert len(os.listdir("/proc/self/fd")) == held
 
@@ -194,7 +242,7 @@ def test_a_lock_that_fails_leaves_nothing_behind(
 
 def test_runs_beside_each_other_have_folders_of_their_own(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        folders = {stack.enter_context(own_folder(tmp_path)) for _ in range(5)}
+        folders = {stack.enter_context(own_folder(tmp_path)).path for _ in range(5)}
         assert len(folders) == 5
     assert leftovers(tmp_path) == []
 
@@ -215,12 +263,14 @@ def test_the_test_file_is_whole_and_no_block_is_twice(tmp_path: Path) -> None:
     blocks = {content[start : start + 4096] for start in range(0, len(content), 4096)}
     assert len(blocks) == file.size_bytes // 4096
     assert not file.holes
+    os.close(file.fd)
     assert told == sorted(told) and told[-1] == file.size_bytes
 
 
 def test_time_ends_the_layout_without_a_tail(tmp_path: Path) -> None:
     file = write_file(tmp_path / "data", 1 << 40, 0.05)
     assert file.stopped_by == "time"
+    os.close(file.fd)
     assert (tmp_path / "data").stat().st_size == file.size_bytes < 1 << 40
 
 
@@ -238,6 +288,7 @@ def test_what_a_file_needs_at_least_is_waited_for(
         with monkeypatch.context() as patch:
             patch.setattr(time, "monotonic", lambda: now[0])
             file = write_file(tmp_path / f"data{chunk_seconds}", 1 << 30, 2.0, tick)
+        os.close(file.fd)
         assert file.stopped_by == "time"
         return file.size_bytes
 
@@ -252,9 +303,23 @@ def test_a_file_with_holes_is_seen(tmp_path: Path) -> None:
         out.write(os.urandom(MIB))
         out.flush()
         os.posix_fallocate(out.fileno(), MIB, MIB)
-    if not has_holes(file, 2 * MIB):
-        pytest.skip("the file system of the temporary folder tells nothing of extents")
-    assert not has_holes(file, MIB)
+    with open(file, "rb") as sparse:
+        if not has_holes(sparse.fileno(), 2 * MIB):
+            pytest.skip("the file system of the temporary folder tells nothing of extents")
+        assert not has_holes(sparse.fileno(), MIB)
+
+
+def test_an_existing_file_is_opened_only_if_it_is_one_still(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * 3000)
+    layout = open_existing(str(file), 1024)
+    os.close(layout.fd)
+    assert (layout.path, layout.size_bytes) == (str(file), 2048)
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "fifo")
+    for name in ("link", "fifo", "missing"):
+        with pytest.raises(OSError):
+            open_existing(str(tmp_path / name), 1024)
 
 
 def test_direct_reading_is_tried_and_not_believed(tmp_path: Path) -> None:
@@ -496,8 +561,10 @@ def test_what_the_kernel_takes_away_again_is_not_called_cached(
 
 
 def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:
-    names = make_files(tmp_path / "made", 40 * MIB, 60)
-    sizes = [os.path.getsize(name) for name in names]
+    at = os.open(tmp_path, os.O_RDONLY)
+    names = make_files(at, 40 * MIB, 60)
+    os.close(at)
+    sizes = [os.path.getsize(tmp_path / name) for name in names]
     assert FEWEST_FILES < len(names) < 600
     assert sum(sizes) <= 40 * MIB
     assert sum(sizes) / len(sizes) == pytest.approx(111_000, rel=0.1)
@@ -620,7 +687,11 @@ def _children() -> set[int]:
 
 def test_locks_are_of_files_and_not_of_processes(tmp_path: Path) -> None:
     # What own_folder relies on: the same process cannot take its own lock a second time.
-    with own_folder(tmp_path) as folder, open(folder / "lock") as again, pytest.raises(OSError):
+    with (
+        own_folder(tmp_path) as folder,
+        open(folder.path / "lock") as again,
+        pytest.raises(OSError),
+    ):
         fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

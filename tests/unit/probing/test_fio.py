@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from hostprep.probing.fio import (
     measure,
     version,
 )
+from hostprep.probing.layout import open_existing
 from hostprep.system.run import run
 
-JOB = Job("/data/file", "randread", 4096, 32, 1.5, 1 << 20, True)
+JOB = Job("/data/file", "/data/file", "randread", 4096, 32, 1.5, 1 << 20, True)
 
 
 def status(io_bytes: int = 4096, runtime: int = 1000, error: int = 0) -> str:
@@ -111,7 +113,7 @@ def test_an_fio_that_hangs_is_stopped_soon_after_its_time(fake: Path) -> None:
     write(fake, "echo $$ > " + str(fake.parent / "pid") + "; exec sleep 300\n")
     begun = time.monotonic()
     with pytest.raises(FioTooLate, match="did not end"):
-        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+        measure(Job("/data/file", "/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
     assert time.monotonic() - begun < 10
     pid = (fake.parent / "pid").read_text().strip()
     assert not Path(f"/proc/{pid}").exists()
@@ -120,22 +122,25 @@ def test_an_fio_that_hangs_is_stopped_soon_after_its_time(fake: Path) -> None:
 def test_what_is_under_way_at_the_end_is_waited_for(fake: Path) -> None:
     # 32 MiB at 5 MB/s: a volume whose credit is used up, a share over a slow network.
     write(fake, "sleep 6.4\n" + say(status(40960, 6400)))
-    result = measure(Job("/data/file", "read", 1 << 20, 32, 0.1, 1 << 30, True))
+    result = measure(Job("/data/file", "/data/file", "read", 1 << 20, 32, 0.1, 1 << 30, True))
     assert result.bytes_per_s == 6400
 
 
 def test_an_fio_that_comes_from_a_slow_disk_has_time_to_come(fake: Path) -> None:
     write(fake, "sleep 4.6\n" + say(status(4096, 1000)))
-    job = Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True)
+    job = Job("/data/file", "/data/file", "read", 4096, 1, 0.1, 1 << 20, True)
     assert measure(job, loading_seconds=4.0).bytes_per_s == 4096
     with pytest.raises(FioTooLate, match="within 4 s"):
         measure(job)
 
 
-def test_a_file_that_is_gone_is_named(fake: Path, tmp_path: Path) -> None:
-    write(fake, "exit 0\n")
-    with pytest.raises(FioFailed, match="go:ne cannot be opened: No such file"):
-        measure(Job(str(tmp_path / "go:ne"), "read", 4096, 1, 1, 1 << 20, True))
+def test_what_fio_says_is_of_the_file_as_people_know_it(fake: Path) -> None:
+    write(fake, "echo 'fio: failed to open /proc/7/fd/3: No such file' >&2; exit 1\n")
+    with pytest.raises(FioFailed) as error:
+        measure(Job("/proc/7/fd/3", "/data/the file", "read", 4096, 1, 1, 1 << 20, True))
+    assert "/proc/7" not in error.value.message
+    assert "--filename='/data/the file'" in error.value.message
+    assert "failed to open /data/the file: No such file" in error.value.message
 
 
 @pytest.mark.parametrize(
@@ -164,13 +169,13 @@ def test_another_program_of_this_name_is_not_asked_to_measure(
 def test_a_document_without_a_result_is_none(fake: Path, jobs: str) -> None:
     write(fake, say('{\n "jobs": ' + jobs + "\n}"))
     with pytest.raises(FioFailed, match="gave no result"):
-        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+        measure(Job("/data/file", "/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
 
 
 def test_an_error_of_the_job_alone_is_told_in_words(fake: Path) -> None:
     write(fake, say(status(error=5)))
     with pytest.raises(FioFailed, match=r"error 5\): Input/output error$"):
-        measure(Job("/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
+        measure(Job("/data/file", "/data/file", "read", 4096, 1, 0.1, 1 << 20, True))
 
 
 def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +186,7 @@ def test_no_fio_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", ["plain", "co:lon", "line\nend", 'a;#[b] \t"c\\'])
-def test_the_real_fio_understands_the_arguments(name: str, tmp_path: Path) -> None:
+def test_the_real_fio_reads_the_very_file_whatever_its_name(name: str, tmp_path: Path) -> None:
     try:
         run(["fio", "--version"], wanted_for="test", timeout_seconds=10)
     except MissingTool:
@@ -189,10 +194,14 @@ def test_the_real_fio_understands_the_arguments(name: str, tmp_path: Path) -> No
     file = tmp_path / name
     file.write_bytes(b"x" * (1 << 20))
     told: list[float] = []
-    result = measure(Job(str(file), "randread", 4096, 4, 1.3, 1 << 20, False), tell=told.append)
+    held = open_existing(str(file), 1 << 20)
+    job = Job(held.opened, held.path, "randread", 4096, 4, 1.3, held.size_bytes, False)
+    file.rename(tmp_path / "moved")
+    result = measure(job, tell=told.append)
+    os.close(held.fd)
     assert result.read_bytes > 0
     assert result.iops == pytest.approx(result.bytes_per_s / 4096)
     assert result.latency is not None
     assert 0 < result.latency.p50 <= result.latency.p95 <= result.latency.p99
     assert told and max(told) > 0
-    assert file.read_bytes() == b"x" * (1 << 20)
+    assert (tmp_path / "moved").read_bytes() == b"x" * (1 << 20)

@@ -14,7 +14,8 @@ import pytest
 from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.model import Entry, Verify
-from hostprep.staging.tree import DirCache, entry_of
+from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DirCache
 
 Trees = tuple[Path, DirCache, DirCache, Entry, CopyStyle]
 

@@ -15,7 +15,8 @@ import pytest
 from hostprep.staging import batches, tree
 from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
 from hostprep.staging.source.scan import Scan, scan_tree
-from hostprep.staging.tree import DirCache, Plain, look_up
+from hostprep.staging.tree import Plain, look_up
+from hostprep.system.trees import DirCache
 from tests.kit.appended import appended_by_all
 
 _MANY = 3 * LARGE_DIRECTORY

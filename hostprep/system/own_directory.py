@@ -1,0 +1,112 @@
+"""A directory of our own in one that others may be able to write, held by its descriptor.
+
+They can move it at any moment, and give its name to a symlink, or to a directory of theirs or of
+anybody's. So nothing in it is ever reached by that name: it is opened once, right after it was
+made, and only what is certainly it is used, and emptied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+
+from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
+
+_OTHERS_WRITE = 0o022
+_EXCHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
+_TRIED_NAMES = 16
+
+
+def make_own(parent_fd: int, name: str) -> int:
+    """Make the directory ``name``, for us alone, and return a descriptor of it.
+
+    FileExistsError where the name is taken, or was given to something else before it was opened.
+    """
+    os.mkdir(name, 0o700, dir_fd=parent_fd)
+    try:
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+    except OSError as error:
+        if error.errno in _EXCHANGED:
+            raise _taken(name) from None
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=parent_fd)
+        raise
+    try:
+        ours = _is_ours(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            remove_directory(parent_fd, name, descriptor)
+        os.close(descriptor)
+        raise
+    if not ours:
+        os.close(descriptor)
+        raise _taken(name)
+    return descriptor
+
+
+@contextlib.contextmanager
+def own_directory(parent: str, prefix: str) -> Iterator[int]:
+    """Make a directory in ``parent`` for the body; yield its descriptor.
+
+    It goes with all that came into it; where somebody has moved it, it stays, and is empty. OSError
+    where none can be made, or something of it cannot be removed.
+    """
+    parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        name, descriptor = _make_any(parent_fd, prefix)
+        try:
+            yield descriptor
+        finally:
+            try:
+                empty_tree(descriptor)
+                remove_directory(parent_fd, name, descriptor)
+            finally:
+                os.close(descriptor)
+    finally:
+        os.close(parent_fd)
+
+
+def _make_any(parent_fd: int, prefix: str) -> tuple[str, int]:
+    """Make a directory of a name that nobody knows before; return the name and a descriptor."""
+    for _ in range(_TRIED_NAMES):
+        name = prefix + os.urandom(6).hex()
+        try:
+            return name, make_own(parent_fd, name)
+        except FileExistsError:
+            continue
+    raise FileExistsError(errno.EEXIST, "somebody takes away each folder that is made", prefix)
+
+
+def _is_ours(descriptor: int) -> bool:
+    """Return whether an open directory is what was just made: empty, and of our own.
+
+    A directory of ours that somebody found elsewhere and put here is as good, if it holds nothing.
+    """
+    if names_in(descriptor):
+        return False
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() and status.st_uid != _owner_of_ours(descriptor):
+        return False
+    if status.st_mode & _OTHERS_WRITE:
+        with contextlib.suppress(OSError):  # a file system without modes
+            os.fchmod(descriptor, 0o700)
+    return not names_in(descriptor)
+
+
+def _owner_of_ours(descriptor: int) -> int:
+    """Return who owns what we make there: vfat, and an export that squashes root, name another."""
+    name = f"owner-{os.urandom(6).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    file = os.open(name, flags, 0o600, dir_fd=descriptor)
+    try:
+        return os.fstat(file).st_uid
+    finally:
+        os.close(file)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=descriptor)
+
+
+def _taken(name: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)

@@ -1,0 +1,149 @@
+"""Directories by descriptor: nothing is followed, however deep, whatever is swapped meanwhile."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.system.trees import DirCache, join, names_in, remove_tree
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[int]:
+    (tmp_path / "root").mkdir()
+    descriptor = os.open(tmp_path / "root", os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_it_opens_and_makes_and_closes(root: int, tmp_path: Path) -> None:
+    before = open_files()
+    with DirCache(root) as cache, pytest.raises(FileNotFoundError):
+        cache.fd("a/b")
+    with DirCache(root, create=True) as cache:
+        assert cache.fd("") == root
+        assert os.stat(cache.fd("a/b/c")).st_ino == (tmp_path / "root/a/b/c").stat().st_ino
+        assert os.stat(cache.fd("a")).st_ino == (tmp_path / "root/a").stat().st_ino
+        assert (tmp_path / "root/a/b").stat().st_mode & 0o777 == 0o700
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 64])
+def test_it_keeps_to_its_limit_on_any_way_through_the_tree(limit: int, root: int) -> None:
+    before = open_files()
+    paths = [
+        "a",
+        "a/b",
+        "a/b/c/d/e",
+        "a/x",
+        "f/g/h",
+        "a/b/c",
+        "f",
+        "",
+        "a/b/c/d/e",
+        "/".join("z" * 80),
+    ]
+    with DirCache(root, create=True, limit=limit) as cache:
+        for path in paths * 2:
+            found = os.readlink(f"/proc/self/fd/{cache.fd(path)}")
+            assert found.endswith("root" + (f"/{path}" if path else ""))
+            assert open_files() <= before + limit
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("where", ["a", "a/b", "a/b/c"])
+@pytest.mark.parametrize("create", [False, True])
+def test_a_symlink_is_never_followed(where: str, create: bool, root: int, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "b/c").mkdir(parents=True)
+    (outside / "c").mkdir()
+    place = tmp_path / "root" / where
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(outside)
+    with DirCache(root, create=create) as cache:
+        for path in (where, join(where, "c"), join(where, "new")):
+            with pytest.raises(OSError) as caught:
+                cache.fd(path)
+            assert not isinstance(caught.value, FileNotFoundError)
+    assert sorted(os.listdir(outside)) == ["b", "c"]
+
+
+def test_a_directory_that_becomes_a_symlink_after_it_was_opened(root: int, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (tmp_path / "root/a/sub").mkdir(parents=True)
+    with DirCache(root) as cache:
+        inside = os.fstat(cache.fd("a")).st_ino
+        (tmp_path / "root/a").rename(tmp_path / "moved")
+        (tmp_path / "root/a").symlink_to(outside)
+        assert os.fstat(cache.fd("a")).st_ino == inside
+        assert os.fstat(cache.fd("a/sub")).st_ino == (tmp_path / "moved/sub").stat().st_ino
+
+
+def test_a_file_in_the_way_is_an_error(root: int, tmp_path: Path) -> None:
+    (tmp_path / "root/a").write_bytes(b"")
+    with DirCache(root, create=True) as cache, pytest.raises(NotADirectoryError):
+        cache.fd("a/b")
+
+
+def test_removal_follows_nothing(root: int, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_bytes(b"x")
+    deep = tmp_path / "root/top/sub/deep"
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"x")
+    (deep / "link").symlink_to(outside)
+    (tmp_path / "root/top/link").symlink_to(outside)
+    os.mkfifo(deep / "fifo")
+    (tmp_path / "root/top/sub").chmod(0)
+    before = open_files()
+    remove_tree(root, "top")
+    assert os.listdir(tmp_path / "root") == [] and open_files() == before
+    assert (outside / "precious").read_bytes() == b"x"
+    remove_tree(root, "top")  # what is gone is fine
+    (tmp_path / "root/link").symlink_to(outside)
+    with pytest.raises(OSError):
+        remove_tree(root, "link")
+    assert (outside / "precious").exists()
+
+
+def test_a_tree_deeper_than_any_path_is_removed(root: int, tmp_path: Path) -> None:
+    before = open_files()
+    with DirCache(root, create=True) as cache:
+        for names in ("top", "top/side"):
+            deep = cache.fd("/".join([names, *["d"] * 1500]))
+            os.close(os.open("file", os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, dir_fd=deep))
+    try:
+        remove_tree(root, "top")
+        assert names_in(root) == [] and open_files() == before
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "root/top")], check=True)  # too deep for pytest
+
+
+def test_a_file_system_that_refuses_modes_keeps_nothing(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some FUSE, which show one mode for all."""
+
+    def refusing(_: int, __: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    (tmp_path / "root/top/sub").mkdir(parents=True)
+    (tmp_path / "root/top/sub/file").write_bytes(b"x")
+    monkeypatch.setattr(os, "fchmod", refusing)
+    (tmp_path / "root/top/sub").chmod(0o500)
+    with pytest.raises(PermissionError):
+        remove_tree(root, "top")
+    (tmp_path / "root/top/sub").chmod(0o755)
+    remove_tree(root, "top")
+    assert names_in(root) == []
