@@ -99,6 +99,9 @@ def _need_mounting(path: str) -> None:
             "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
             f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
             f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+            spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
+            f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
+            f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
         )
 
 

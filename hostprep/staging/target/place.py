@@ -81,6 +81,7 @@ def check_apart(source: str, target: str) -> None:
         raise Refused(
             f"the source {source} lies inside the target {target}; nothing was changed.",
             "choose another target or --name",
+            spec_hint="choose another target or `name`",
         )
     _check_origins(_origin(source), source, target)
 
