@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
-from hostprep.staging.failures import failed, gone
+from hostprep.staging.failures import failed, gone, refused_late
 from hostprep.staging.files.holding import NAME_REFUSALS
 from hostprep.staging.growing import make_volume
 from hostprep.staging.model import Entry, StageResult, Verify
@@ -84,6 +84,10 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         return concluded(plan, there)
     try:
         return concluded(plan, _carry_out(plan, live, observer))
+    except Refused as refusal:
+        if plan.volume is None or not plan.volume.changes:
+            raise
+        raise refused_late(refusal, request.parent) from None
     except OSError as error:
         raise failed(error, request) from error
 
@@ -279,7 +283,7 @@ class _Work:
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
-        self._check_mounted()
+        self._check_mounted("what was published is gone with it")
         self._save(record, "staged")
         self._clean_up()
         return record, left
@@ -310,10 +314,10 @@ class _Work:
         copied.lost_xattrs += lost
         return directory_lines(directories, other_modes)
 
-    def _check_mounted(self) -> None:
-        """Raise ``Refused`` where the volume has gone meanwhile: each step takes a while."""
+    def _check_mounted(self, done: str = "nothing was published") -> None:
+        """Raise an error where the volume has gone meanwhile: each step takes a while."""
         if self.plan.volume is not None:
-            check_in_volume(self.parent_fd, self.plan.request.parent)
+            check_in_volume(self.parent_fd, self.plan.request.parent, done)
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request
