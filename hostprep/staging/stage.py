@@ -67,29 +67,39 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     # Of a manifest that may be hundreds of MB. What cannot be removed is in nobody's way.
     with suppress(OSError):
         remove_unwritten(folder(request.name, request.target))
-    live = None
+    live, volume_changed = None, False
     if plan.volume is not None:
         with timed(plan.seconds, "volume"):
-            live = make_volume(plan, plan.volume, observer)
-    if plan.nothing_to_do:
-        parent_fd = open_target(plan)
-        try:
-            # All is whole where its file system is read-only too: then a later run sweeps.
-            with suppress(OSError):
-                sweep(parent_fd, request.target)
-        finally:
-            os.close(parent_fd)
-        record = still_there(plan)
-        there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
-        return concluded(plan, there)
+            made = make_volume(plan, plan.volume, observer)
+        live, volume_changed = made.live, bool(made.plan.changes)
+    if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
+        return _left_as_it_is(plan, live)
     try:
         return concluded(plan, _carry_out(plan, live, observer))
     except Refused as refusal:
-        if plan.volume is None or not plan.volume.changes:
+        if not volume_changed:
             raise
         raise refused_late(refusal, request.parent) from None
     except OSError as error:
         raise failed(error, request) from error
+
+
+def _left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
+    request = plan.request
+    parent_fd = open_target(plan)
+    try:
+        published_fd = open_published(parent_fd, request.name)
+        if published_fd is None:
+            raise gone(request)
+        os.close(published_fd)
+        # All is whole where its file system is read-only too: then a later run sweeps.
+        with suppress(OSError):
+            sweep(parent_fd, request.target)
+    finally:
+        os.close(parent_fd)
+    record = still_there(plan)
+    there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
+    return concluded(plan, there)
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:

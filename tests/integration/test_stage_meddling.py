@@ -318,19 +318,37 @@ def test_a_volume_that_goes_meanwhile_is_not_mounted_again(
     assert os.listdir(volume) == []
 
 
-@pytest.mark.parametrize("what", ["published", "resumed"])
+def test_a_volume_that_another_run_has_grown_meanwhile_is_no_change_of_this_one(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--at", volume, "--reserve", "0", "--to-tmpfs")
+    before = hostprep("stage", source, *into, "64M")
+
+    def grow() -> None:
+        assert run_hostprep("mount", volume, "--size", "128M", "--reserve", "0").returncode == 0
+
+    after(monkeypatch, "hostprep.staging.deciding.check_space", grow)
+    found = hostprep("stage", source, *into, "128M")
+    assert found["changed"] is False and found["digest"] == before["digest"]
+    assert found["volume"]["size_bytes"] == 128 << 20
+    assert hostprep("stage", source, *into, "256M")["changed"] is True
+
+
+@pytest.mark.parametrize("what", ["fresh", "published", "resumed"])
 def test_what_the_plan_rests_on_and_has_gone_with_its_volume_is_not_counted(
     what: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = safe_dir / "volume"
     into = ("--at", volume, "--reserve", "0", "--to-tmpfs", "64M")
-    if what == "published":
+    if what != "resumed":
         hostprep("stage", source, *into)
     else:
         (source / "vanishing").write_bytes(b"-")
         after(monkeypatch, "hostprep.staging.deciding.check_space", (source / "vanishing").unlink)
         hostprep("stage", source, *into, expect=1)
-    (source / "new").write_bytes(b"new")
+    if what != "fresh":
+        (source / "new").write_bytes(b"new")
 
     def mount_anew() -> None:
         subprocess.run(["umount", "--lazy", volume], check=True)
