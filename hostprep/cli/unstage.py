@@ -131,6 +131,8 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
         emit_json(
             "unstage",
             {
+                "dataset": plan.record.name,
+                "target": plan.record.target,
                 **fields,
                 "left": left,
                 "in_its_place": plan.record.target if plan.in_its_place else None,
