@@ -12,8 +12,8 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged,
 from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import NoAnswer
 from hostprep.host.boot import boot_id
-from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.model import StageRequest, cure_of
