@@ -11,18 +11,22 @@ from typing import Any
 class HostprepError(Exception):
     """An operation failed.
 
-    ``message`` says what happened and what was not touched; ``hint`` says what to do about it.
-    ``beside`` are fields that the document of ``--json`` has beside the error: what was done before
-    it, where that was something.
+    ``message`` says what happened and what was not touched; ``hint`` says what to do about it, and
+    ``spec_hint`` the same to who has a spec file in place of a command's options: not given, it is
+    the hint. ``beside`` are fields that the document of ``--json`` has beside the error: what was
+    done before it, where that was something.
     """
 
     exit_code = 1
     code = "failed"
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, hint: str | None = None, *, spec_hint: str | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.spec_hint = hint if spec_hint is None else spec_hint
         self.beside: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -77,8 +77,8 @@ def facts(
 
 def _located(path: str) -> PathStorage:
     """Return what a path sits on, asked in a child: a dead network mount may never answer."""
+    from hostprep.host.answering import PATIENCE_SECONDS, no_answer
     from hostprep.host.block import locate
-    from hostprep.probing.alive import PATIENCE_SECONDS, no_answer
     from hostprep.system.apart import work_apart
     from hostprep.system.bounded import NoAnswerInTime
 

@@ -87,7 +87,10 @@ def mount(
     plan = plan_volume(request, gather(request.path))
     if plan.refusal is not None:
         raise plan.refusal
-    live = plan.live if dry_run else apply_volume(plan, on_wait=tell_of_waiting)
+    live = plan.live
+    if not dry_run:
+        done = apply_volume(plan, on_wait=tell_of_waiting)
+        plan, live = done.plan, done.live
     if as_json:
         emit_json("mount", _fields(plan, live, dry_run=dry_run))
         return

@@ -54,6 +54,7 @@ def unstage(
         find_record,
         plan_forgetting,
         plan_unstage,
+        unstaged_by_another,
     )
     from hostprep.staging.unstage import unstage as carry_out
     from hostprep.system.locks import lock
@@ -76,13 +77,18 @@ def unstage(
         ),
     ):
         # Whoever held the lock may have staged it, or unstaged it.
-        record = find_record(record.target)
-        if forget:
-            plan = plan_forgetting(record)
-            records.forget(record)
-            result = UnstageResult(record, 0, (), None, None)
+        found = records.load_record(record.name, record.target)
+        if found is None:
+            plan = plan_forgetting(record, fstab=fstab)
+            result = UnstageResult(record, 0, (), None, None, changed=False, by_another=True)
+            if not forget:
+                result = unstaged_by_another(plan, reporter)
+        elif forget:
+            plan = plan_forgetting(found)
+            records.forget(found)
+            result = UnstageResult(found, 0, (), None, None)
         else:
-            plan = plan_unstage(record, fstab=fstab)
+            plan = plan_unstage(found, fstab=fstab)
             try:
                 result = carry_out(plan, reporter)
             except KeyboardInterrupt:
@@ -125,6 +131,8 @@ def _show(plan: UnstagePlan, boot_service: str | None, *, as_json: bool) -> None
         emit_json(
             "unstage",
             {
+                "dataset": plan.record.name,
+                "target": plan.record.target,
                 **fields,
                 "left": left,
                 "in_its_place": plan.record.target if plan.in_its_place else None,
@@ -155,7 +163,7 @@ def _conclude(
             {
                 "dataset": record.name,
                 "target": record.target,
-                "changed": not result.foreign or plan.private or result.removed_entries > 0,
+                "changed": result.changed,
                 "removed_entries": result.removed_entries,
                 "left": list(result.foreign),
                 "in_its_place": record.target if plan.in_its_place else None,
@@ -171,7 +179,9 @@ def _conclude(
         removed = format_count(result.removed_entries, "entry")
         unfinished = " its unfinished copies were removed, and it is" if plan.private else ""
         done = f"it was not on the target;{unfinished} forgotten"
-        if forgotten:
+        if result.by_another:
+            done = "unstaged meanwhile by another run"
+        elif forgotten:
             done = "forgotten; no file was removed"
         elif plan.published or plan.hidden:
             done = f"{removed} removed"

@@ -12,8 +12,8 @@ from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Staged,
 from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import NoAnswer
 from hostprep.host.boot import boot_id
-from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.model import StageRequest, cure_of
@@ -237,8 +237,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         problem = HostprepError(
             f"{format_count(len(failed), 'entry')} of {request.source} cannot be staged: {named};"
             " nothing was changed.",
-            f"{cure_of(failed)}, or stage the rest yourself:"
-            f" `hostprep stage {shlex.quote(request.source)} --partial ...`",
+            f"{cure_of(failed)}, or stage the rest yourself: `{_stage_command(request)} --partial`",
         )
         return dataclasses.replace(look, problem=problem)
     return dataclasses.replace(
@@ -251,6 +250,15 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         action=_action(plan),
         reason=_reason(plan),
     )
+
+
+def _stage_command(request: StageRequest) -> str:
+    """Return the command that stages a data set of the spec by itself."""
+    place = f"--to {shlex.quote(request.parent)}"
+    if request.volume_size_bytes is not None:
+        place = f"--to-tmpfs {request.volume_size_bytes} --at {shlex.quote(request.parent)}"
+    source, name = shlex.quote(request.source), shlex.quote(request.name)
+    return f"hostprep stage {source} {place} --name {name}"
 
 
 def _problem(plan: StagePlan) -> HostprepError | None:

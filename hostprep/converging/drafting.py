@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from hostprep.converging.boot_facts import gather_boot
+from hostprep.converging.boot_template import is_ours
 from hostprep.converging.packages import look_at_packages
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
@@ -60,6 +61,12 @@ _REQUIREMENTS = """
 _PACKAGES = """
 # System packages, installed if they are missing. `hostprep probe` measures with fio.
 """
+# By the phase of its record, why a data set is none that the host should have again.
+_NOT_WANTED = {
+    "copying": "the run that was to stage it first has not got to its end",
+    "publishing": "the run that was to stage it first has not got to its end",
+    "removing": "it was unstaged, though not all of it is gone",
+}
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9/._+-]*(:[A-Za-z0-9._-]+)?")
 _YAML_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n"})
 
@@ -164,13 +171,16 @@ def _volume(path: str, live: LiveVolume, facts: VolumeFacts) -> list[str]:
 
 
 def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
-    at_boot = {installed.dataset for installed in gather_boot(()).installed}
+    at_boot = _targets_at_boot()
     found = []
     notes += [
         f"{folder} is left out: {error.message.removesuffix('.')}"
         for folder, error in damaged_records().items()
     ]
     for record in all_records():
+        if record.phase in _NOT_WANTED:
+            notes.append(f"{record.target} is left out: {_NOT_WANTED[record.phase]}")
+            continue
         if record.volume is not None and record.volume not in volumes:
             notes.append(f"{record.name} is left out: its volume {record.volume} is not mounted")
             continue
@@ -179,10 +189,20 @@ def _datasets(volumes: Collection[str], notes: list[str]) -> list[DatasetSpec]:
         if within is not None:
             notes.append(f"{record.name} is left out: a spec stages directly below {within} alone")
             continue
-        found.append(
-            DatasetSpec(record.name, record.source, record.volume, to, record.name in at_boot)
-        )
+        comes_back = record.target in at_boot
+        found.append(DatasetSpec(record.name, record.source, record.volume, to, comes_back))
     return found
+
+
+def _targets_at_boot() -> frozenset[str]:
+    """Return where the services that hostprep wrote, and that are enabled, stage to."""
+    boot = gather_boot(())
+    units = {
+        each.unit
+        for each in boot.installed
+        if each.enabled and each.content is not None and is_ours(each.content)
+    }
+    return frozenset(record.target for record in boot.records if record.unit in units)
 
 
 def _dataset(dataset: DatasetSpec) -> list[str]:

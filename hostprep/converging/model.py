@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -13,9 +12,6 @@ from hostprep.staging.bound import Bound
 from hostprep.staging.observer import Observer
 
 Item = TypeVar("Item")
-# Ways round a rule that the single commands offer: a spec has none.
-_WAY_ROUND = re.compile(r"; --force.*|, or give --discard-data.*", re.DOTALL)
-_OPTION = re.compile(r"--(size|inodes|huge|name|to)(?![\w-])")
 
 
 class Kind(StrEnum):
@@ -62,12 +58,8 @@ class Problem:
 
     @classmethod
     def of(cls, kind: Kind, subject: str, error: HostprepError) -> Problem:
-        """Return ``error`` as the problem of an object, its hint in the spec's words.
-
-        The single commands name their options: ``--size`` is the key ``size`` here.
-        """
-        hint = error.hint and _OPTION.sub(r"`\1`", _WAY_ROUND.sub("", error.hint))
-        return cls(kind, subject, error.message, hint)
+        """Return ``error`` as the problem of an object, its hint in the spec's words."""
+        return cls(kind, subject, error.message, error.spec_hint)
 
     def as_error(self) -> HostprepError:
         """Return the problem as an error to be raised."""

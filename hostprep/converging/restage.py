@@ -178,7 +178,7 @@ def _stage(record: BootRecord, request: StageRequest, again: str, observer: Obse
     if shortfall := shortfall_of(result, partial=False):
         first = next(item for item in result.skipped if item.failed)
         shortfall.message += f" The first is {first.path}: {first.reason}."
-        shortfall.hint = f"{cure_of(result.skipped)}, then {again}"
+        shortfall.hint = shortfall.spec_hint = f"{cure_of(result.skipped)}, then {again}"
         raise shortfall
     changed = None if None in (before, result.digest) else before != result.digest
     return Restaged(result, changed, _summary(result, changed))
@@ -217,7 +217,7 @@ def _summary(result: StageResult, changed: bool | None) -> str:
 def _told(error: BaseException, again: str) -> tuple[str, str | None]:
     """Return an error as a note has it: reason and hint."""
     if isinstance(error, HostprepError):
-        return error.message, error.hint
+        return error.message, error.spec_hint
     if isinstance(error, KeyboardInterrupt):
         return "the run that staged it was stopped", again
     return f"unexpected {type(error).__name__}: {error}", None

@@ -8,8 +8,8 @@ import shlex
 import time
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import no_answer
 from hostprep.host.boot import boot_id
-from hostprep.probing.alive import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
@@ -22,10 +22,7 @@ LOOK_SECONDS = 10.0
 # One directory of a million files on a slow disk takes minutes and is no progress until it is read.
 STALL_SECONDS = 600.0
 
-_HINT = (
-    "a network mount whose server is gone? `findmnt -T PATH` shows it; take the data set out of the"
-    " spec until it is back"
-)
+_CURE = "take the data set out of the spec until it is back"
 # What a source gives that is there, and is none or not for this user: no matter of waiting for it.
 _OF_THE_SOURCE = frozenset(
     {errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
@@ -63,10 +60,10 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
     try:
         source, parent, away = ask_in_child(ask, patience_seconds=LOOK_SECONDS)
     except NoAnswerInTime:
-        raise NoAnswer(
+        raise no_answer(
             f"{spec.source} or {spec.parent} did not answer within {LOOK_SECONDS:g} s, so what"
             f" {spec.name} needs is not known; nothing was changed.",
-            _HINT,
+            _CURE,
         ) from None
     except ChildProcessError as error:
         raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
@@ -126,10 +123,10 @@ class Patient:
         if (files, size_bytes) != self._seen:
             self._seen, self._since = (files, size_bytes), now
         elif now - self._since > STALL_SECONDS:
-            raise NoAnswer(
+            raise no_answer(
                 f"{self._source} stopped answering: for {format_seconds(STALL_SECONDS)} nothing"
                 f" more was read of it; nothing was changed.",
-                _HINT,
+                _CURE,
             )
         self._observer.progress(files, size_bytes)
 

@@ -13,13 +13,31 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from hostprep.errors import Inconclusive
 from hostprep.host.block import is_remote
 from hostprep.host.mounts import read_mounts
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.forking import NoProcess
 
+# How long who only looks waits for a path.
+PATIENCE_SECONDS = 4.0
 # After how long it is said that a path does not answer, and how often again.
 _FIRST_SECONDS, _AGAIN_SECONDS = 5.0, 60.0
+
+
+class NoAnswer(Inconclusive):
+    """The file system under a path does not answer."""
+
+    code = "no_answer"
+
+
+def no_answer(words: str, cure: str = "`umount --lazy --force` takes it away") -> NoAnswer:
+    """Return the error of a path that hangs; ``cure`` is what to do until the server is back."""
+    return NoAnswer(
+        words,
+        "a network mount, there or below, whose server is gone? `findmnt -T PATH` shows it;"
+        f" {cure}",
+    )
 
 
 def wait_for_answers(paths: Iterable[str], note: Callable[[str], None]) -> None:

@@ -10,18 +10,12 @@ import errno
 import os
 import stat
 
-from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.errors import HostprepError, UsageError
+from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
-PATIENCE_SECONDS = 4.0
 # What a file system says whose server, program or device has gone.
 GONE = frozenset({errno.ESTALE, errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.EHOSTDOWN})
-
-
-class NoAnswer(Inconclusive):
-    """The file system under the path does not answer."""
-
-    code = "no_answer"
 
 
 def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -40,15 +34,6 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
     except ChildProcessError:
         raise HostprepError(f"{path} could not be looked at; nothing was measured.") from None
     _complain(path, seen)
-
-
-def no_answer(words: str) -> NoAnswer:
-    """Return the error of a path that hangs, with what to do about it."""
-    return NoAnswer(
-        words,
-        "a network mount whose server is gone? `findmnt -T PATH` shows it, "
-        "`umount --lazy --force` takes it away",
-    )
 
 
 def _see(path: str) -> dict[str, object]:

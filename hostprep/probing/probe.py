@@ -9,9 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
-from hostprep.probing.alive import GONE, NoAnswer, look
+from hostprep.probing.alive import GONE, look
 from hostprep.probing.model import (
     Measured,
     Observer,

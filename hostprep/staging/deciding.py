@@ -179,7 +179,7 @@ def _nested_refusal(request: StageRequest, previous: Record | None) -> Refused |
                 f"{request.parent} is in the staged copy of {other.name} ({other.target}), where"
                 " nothing else may lie; nothing was changed.",
                 "choose a target beside it; if it is no longer that: hostprep unstage"
-                f" {other.target}",
+                f" {shlex.quote(other.target)}",
             )
         ancestor = os.path.dirname(ancestor)
     return None
@@ -194,12 +194,15 @@ def _ownership_refusal(
         return Refused(
             f"{request.target} exists and was not staged by hostprep; nothing was changed.",
             "choose another --name, or move it away",
+            spec_hint="choose another `name`, or move it away",
         )
     if previous.source != request.source:
+        unstaging = f"`hostprep unstage {shlex.quote(request.target)}`"
         return Refused(
             f"{request.target} holds what was staged from {previous.source}, not from "
             f"{request.source}; nothing was changed.",
-            f"choose another --name, or run `hostprep unstage {request.name}` first",
+            f"choose another --name, or run {unstaging} first",
+            spec_hint=f"choose another `name`, or run {unstaging} first",
         )
     return None
 
@@ -219,7 +222,7 @@ def _empty_refusal(
         f"the source {request.source} is empty, and {format_count(previous.files, 'file')} had been"
         f" staged from it: {request.target} would be emptied too; nothing was changed.",
         "mount the source again; if nothing is meant to be left of it: "
-        f"hostprep unstage {request.name}",
+        f"hostprep unstage {shlex.quote(request.target)}",
     )
 
 

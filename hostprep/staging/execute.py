@@ -109,7 +109,9 @@ def _explain(error: TaskFailed) -> HostprepError:
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostprepError(
-            "too many open files; nothing was published.", "raise `ulimit -n`, or use --readers 1"
+            "too many open files; nothing was published.",
+            "raise `ulimit -n`, or use --readers 1",
+            spec_hint="raise `ulimit -n`",
         )
     return HostprepError(
         f"copying failed: {error.message}; nothing was published.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import StageRequest
 from hostprep.system.state import state_dir
 
@@ -27,6 +27,20 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
     return HostprepError(
         f"staging failed: {error.strerror or error}{where}; the source was not touched.",
         hint,
+    )
+
+
+def refused_late(refusal: Refused, volume: str) -> HostprepError:
+    """Return as a failure what a rule forbids now that this run has mounted or changed the volume.
+
+    A refusal's own words and code would say that nothing was changed.
+    """
+    said = refusal.message.removesuffix("; nothing was changed.").removesuffix(".")
+    return HostprepError(
+        f"{said}; nothing was published. The volume {volume} was mounted or changed before, and"
+        " stays as it is now.",
+        refusal.hint,
+        spec_hint=refusal.spec_hint,
     )
 
 

@@ -9,20 +9,20 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.space import check_space, volume_request, volume_space
-from hostprep.volumes.apply import Overtaken, apply_volume
+from hostprep.volumes.apply import AppliedVolume, Overtaken, apply_volume
 from hostprep.volumes.facts import gather
-from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.plan import VolumePlan, plan_volume
 
 # By how many that grow one volume at the same time a run may be overtaken.
 _OTHER_RUNS = 8
 
 
-def make_volume(plan: StagePlan, volume: VolumePlan, observer: Observer) -> LiveVolume:
-    """Make the volume as planned: planned again where another run has made or grown it meanwhile.
+def make_volume(plan: StagePlan, volume: VolumePlan, observer: Observer) -> AppliedVolume:
+    """Make the volume as planned and return what was done of it.
 
-    Only where nothing of the data set lay in it, which the rest of the plan would rest on. Raises
-    as ``apply_volume`` does, and ``Refused`` where the data set does not fit any more.
+    It is planned again where another run has made or grown it meanwhile, and nothing of the data
+    set lay in it, which the rest of the plan would rest on. Raises as ``apply_volume`` does, and
+    ``Refused`` where the data set does not fit any more.
     """
     for _ in range(_OTHER_RUNS):
         try:

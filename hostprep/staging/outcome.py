@@ -123,7 +123,7 @@ def result_of(
         verify=Verify(record.verify) if record else request.verify,
         copied_verify=request.verify,
         published=published,
-        changed=changed or bool(plan.volume is not None and plan.volume.changes),
+        changed=changed,
         seconds=0.0,
         cpu_seconds=copied.cpu_seconds or None,
         lost_attributes=copied.lost_xattrs,

@@ -19,7 +19,7 @@ from hostprep.staging.tasks import Copied
 
 
 def open_target(plan: StagePlan) -> int:
-    """Open what the data set is to lie in; ``Refused`` where that is not the plan's volume."""
+    """Open what the data set is to lie in; an error where that is not the plan's volume."""
     parent = plan.request.parent
     descriptor = open_parent(parent, make=plan.volume is None)
     try:

@@ -23,6 +23,7 @@ def shortfall_of(result: StageResult, *, partial: bool) -> HostprepError | None:
         error = HostprepError(
             f"{what}, so nothing was published; what was copied is kept for the next run.",
             f"{cure} and run the same command again, or publish the rest: --partial",
+            spec_hint=f"{cure} and run the same command again",
         )
     error.code = "incomplete"
     return error

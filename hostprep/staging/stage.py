@@ -8,10 +8,10 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
-from hostprep.staging.failures import failed, gone
+from hostprep.staging.failures import failed, gone, refused_late
 from hostprep.staging.files.holding import NAME_REFUSALS
 from hostprep.staging.growing import make_volume
 from hostprep.staging.model import Entry, StageResult, Verify
@@ -68,25 +68,39 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     # Of a manifest that may be hundreds of MB. What cannot be removed is in nobody's way.
     with suppress(OSError):
         remove_unwritten(folder(request.name, request.target))
-    live = None
+    live, volume_changed = None, False
     if plan.volume is not None:
         with timed(plan.seconds, "volume"):
-            live = make_volume(plan, plan.volume, observer)
-    if plan.nothing_to_do:
-        parent_fd = open_target(plan)
-        try:
-            # All is whole where its file system is read-only too: then a later run sweeps.
-            with suppress(OSError):
-                sweep(parent_fd, request.target)
-        finally:
-            os.close(parent_fd)
-        record = still_there(plan)
-        there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
-        return concluded(plan, there)
+            made = make_volume(plan, plan.volume, observer)
+        live, volume_changed = made.live, bool(made.plan.changes)
+    if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
+        return _left_as_it_is(plan, live)
     try:
         return concluded(plan, _carry_out(plan, live, observer))
+    except Refused as refusal:
+        if not volume_changed:
+            raise
+        raise refused_late(refusal, request.parent) from None
     except OSError as error:
         raise failed(error, request) from error
+
+
+def _left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
+    request = plan.request
+    parent_fd = open_target(plan)
+    try:
+        published_fd = open_published(parent_fd, request.name)
+        if published_fd is None:
+            raise gone(request)
+        os.close(published_fd)
+        # All is whole where its file system is read-only too: then a later run sweeps.
+        with suppress(OSError):
+            sweep(parent_fd, request.target)
+    finally:
+        os.close(parent_fd)
+    record = still_there(plan)
+    there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
+    return concluded(plan, there)
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
@@ -280,7 +294,7 @@ class _Work:
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
-        self._check_mounted()
+        self._check_mounted("what was published is gone with it")
         self._save(record, "staged")
         self._clean_up()
         return record, left
@@ -311,10 +325,10 @@ class _Work:
         copied.lost_xattrs += lost
         return directory_lines(directories, other_modes)
 
-    def _check_mounted(self) -> None:
-        """Raise ``Refused`` where the volume has gone meanwhile: each step takes a while."""
+    def _check_mounted(self, done: str = "nothing was published") -> None:
+        """Raise an error where the volume has gone meanwhile: each step takes a while."""
         if self.plan.volume is not None:
-            check_in_volume(self.parent_fd, self.plan.request.parent)
+            check_in_volume(self.parent_fd, self.plan.request.parent, done)
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request

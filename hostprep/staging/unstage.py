@@ -89,13 +89,19 @@ class UnstagePlan:
 
 @dataclass(frozen=True, slots=True)
 class UnstageResult:
-    """What was removed. ``unmounted`` is None where no volume was to be released."""
+    """What was removed. ``unmounted`` is None where no volume was to be released.
+
+    ``by_another``: a run that this one waited for had unstaged it, and nothing but the volume was
+    left to this one.
+    """
 
     record: Record
     removed_entries: int
     foreign: tuple[str, ...]
     unmounted: bool | None
     kept_because: str | None
+    changed: bool = True
+    by_another: bool = False
 
 
 def find_record(name_or_path: str) -> Record:
@@ -201,10 +207,10 @@ def _look(parent_fd: int, record: Record) -> _Found:
         return _Found(files, foreign, ours, False, not ours)
 
 
-def plan_forgetting(record: Record) -> UnstagePlan:
+def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     """Return the plan to forget a data set and remove no file: its target is gone for good."""
     check_own(record)
-    return UnstagePlan(record, 0, (), False, False, False, False)
+    return UnstagePlan(record, 0, (), False, False, False, fstab)
 
 
 def check_own(record: Record) -> None:
@@ -262,14 +268,32 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
                 os.close(private_fd)
             os.close(parent_fd)
     if foreign:
+        changed = plan.private or plan.files > 0
         if record.volume is None:
-            return UnstageResult(record, plan.files, foreign, None, None)
-        return UnstageResult(record, plan.files, foreign, False, "it holds files of others")
+            return UnstageResult(record, plan.files, foreign, None, None, changed)
+        why = "it holds files of others"
+        return UnstageResult(record, plan.files, foreign, False, why, changed)
     unmounted, kept_because = None, None
     if release_volume:
         unmounted, kept_because = _release_volume(plan, observer)
     forget(record, "its copies are gone from the target")
     return UnstageResult(record, plan.files, (), unmounted, kept_because)
+
+
+def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:
+    """Release the volume of a data set that another run has removed and forgotten meanwhile.
+
+    That one may not have been asked for it. ``plan`` is that of ``plan_forgetting``.
+    """
+    record = plan.record
+    had_line = _has_line(record)
+    unmounted, kept_because = _release_volume(plan, observer)
+    changed = bool(unmounted) or had_line != _has_line(record)
+    return UnstageResult(record, 0, (), unmounted, kept_because, changed, by_another=True)
+
+
+def _has_line(record: Record) -> bool:
+    return record.volume is not None and gather(record.volume).fstab_entry is not None
 
 
 def _remove_private(parent_fd: int, private_fd: int, record: Record, observer: Observer) -> None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
+from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import Mount, mount_at, read_mounts
@@ -28,6 +29,14 @@ FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
 
 
+@dataclass(frozen=True, slots=True)
+class AppliedVolume:
+    """What was done: the plan made under the lock, and the volume as the kernel then reports it."""
+
+    plan: VolumePlan
+    live: LiveVolume
+
+
 class Overtaken(HostprepError):
     """Something else is to be done than was planned; nothing was changed."""
 
@@ -37,21 +46,21 @@ def apply_volume(
     observer: Observer | None = None,
     *,
     on_wait: Callable[[str], None] | None = None,
-) -> LiveVolume:
-    """Carry out ``plan`` and return the volume as the kernel then reports it.
+) -> AppliedVolume:
+    """Carry out ``plan`` and return what was done of it.
 
     The facts are read and planned once more under the lock, so that nothing is done that has been
-    overtaken. ``observer`` is told each change when it is done, ``on_wait`` in a sentence whom this
-    run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
-    before anything is changed: the plan's refusal, or what the judges of a new fstab say;
-    ``Overtaken`` where more is to be done by now.
+    overtaken, or that another run has done meanwhile. ``observer`` is told each change when it is
+    done, ``on_wait`` in a sentence whom this run waits for. A plan without changes touches no more
+    than our own record. Raises ``Refused`` before anything is changed: the plan's refusal, or what
+    the judges of a new fstab say; ``Overtaken`` where more is to be done by now.
     ``HostprepError`` without root or its right to mount, where a step fails, and where the volume
     is afterwards not as planned.
     """
     if plan.refusal is not None:
         raise plan.refusal
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
-        return plan.live
+        return AppliedVolume(plan, plan.live)
     need_root(f"mounting on {plan.request.path}")
     if plan.mount or plan.remount_options is not None:
         _need_mounting(plan.request.path)
@@ -77,7 +86,7 @@ def apply_volume(
         for change in fresh.changes:
             if observer is not None:
                 observer(change)
-    return live
+    return AppliedVolume(fresh, live)
 
 
 def need_root(what: str) -> None:
@@ -98,6 +107,9 @@ def _need_mounting(path: str) -> None:
             " containers; nothing was changed.",
             "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
             f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
+            f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+            spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
+            f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
             f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
         )
 

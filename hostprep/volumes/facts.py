@@ -63,7 +63,7 @@ class VolumeFacts:
     @property
     def is_ours(self) -> bool:
         """Whether hostprep mounted the tmpfs that is there, itself or through its fstab line."""
-        return self.mount is not None and _mounted_by_us(
+        return self.mount is not None and mounted_by_us(
             self.mount, self.record, self.fstab_entry, self.boot_id
         )
 
@@ -103,7 +103,7 @@ def is_volume(mount: Mount) -> bool:
     """
     fstab, _ = _read_fstab()
     line = our_line(mount.target, fstab or b"")
-    return _mounted_by_us(mount, read_record(mount.target), line, boot_id())
+    return mounted_by_us(mount, read_record(mount.target), line, boot_id())
 
 
 def our_line(path: str, fstab: bytes) -> FstabEntry | None:
@@ -114,9 +114,10 @@ def our_line(path: str, fstab: bytes) -> FstabEntry | None:
     return None
 
 
-def _mounted_by_us(
+def mounted_by_us(
     mount: Mount, record: VolumeRecord | None, line: FstabEntry | None, boot_id: str
 ) -> bool:
+    """Whether a mount is a volume that hostprep mounted, by its record or its line in fstab."""
     if mount.fstype != "tmpfs":
         return False
     # The name too, since the kernel gives a free number to the next one. A record without device

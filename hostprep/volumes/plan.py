@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count
@@ -95,7 +97,9 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
         raise Refused(
             f"the tmpfs on {path} was not mounted by hostprep, so it is left as it is.",
             f"choose another path, unmount it yourself first, or take it as it is: `hostprep stage"
-            f" --to {path}`",
+            f" --to {shlex.quote(path)}`",
+            spec_hint="choose another path, unmount it yourself first, or take it as it is: no"
+            f" volume of the spec, and `to: {path}` of its data sets",
         )
     if facts.mount is None and facts.place.kind is PointKind.DIRECTORY and facts.place.entries:
         names = ", ".join(facts.place.entries[:3])

@@ -207,6 +207,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
             " lost; nothing was changed.",
             "remove data sets with `hostprep unstage`, or lose it all by"
             f" `hostprep unmount {shlex.quote(path)} --discard-data`",
+            spec_hint="remove data sets with `hostprep unstage`, and move away what else is in it",
         )
 
 

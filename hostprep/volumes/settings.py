@@ -94,6 +94,7 @@ def huge_pages(request: VolumeRequest, facts: VolumeFacts) -> Huge:
         raise Refused(
             f"this kernel does not take huge={request.huge} for a tmpfs; nothing was changed.",
             "leave --huge out",
+            spec_hint="leave `huge` out",
         )
     return request.huge
 

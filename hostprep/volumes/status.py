@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.mounts import Mount, read_mounts
+from hostprep.host.boot import boot_id
+from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.volumes.facts import mounted_by_us
 from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
@@ -19,7 +21,8 @@ from hostprep.volumes.records import VolumeRecord, all_records
 class VolumeStatus:
     """A volume on record or in fstab. ``live`` of None: it is not mounted, or has a ``problem``.
 
-    ``problem`` says why it cannot be looked at though something is mounted there.
+    ``problem`` says why it cannot be looked at though something is mounted there, or that this is
+    not hostprep's.
     ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
     where it differs from its line in fstab; ``in_fstab`` whether there is one.
     """
@@ -58,6 +61,10 @@ def _status(
         live = read_live(path, mounts)
     except HostprepError as error:
         problem = error.message.removesuffix(".").removesuffix("; nothing was changed")
+        return VolumeStatus(path, None, line is not None, (), (), problem)
+    mount = mount_at(path, mounts)
+    if mount is not None and not mounted_by_us(mount, record, line, boot_id()):
+        problem = f"what is mounted there ({mount.fstype}, {mount.source}) is not hostprep's"
         return VolumeStatus(path, None, line is not None, (), (), problem)
     drift: tuple[str, ...] = ()
     fstab_drift: tuple[str, ...] = ()

@@ -39,8 +39,11 @@ def documented(command: str) -> list[tuple[str, bool, list[str]]]:
         ("check", ["check", "--only", "HP020"]),
         ("facts", ["facts", "."]),
         ("recommend", ["recommend", "--no-measure"]),
+        ("mount", ["mount", "/mnt/hostprep-no-such", "--size", "1M", "--force", "--dry-run"]),
         ("unmount", ["unmount", "/mnt/hostprep-no-such", "--dry-run"]),
         ("unstage", ["unstage", "src"]),
+        ("unstage --dry-run", ["unstage", "src", "--dry-run"]),
+        ("probe --dry-run", ["probe", "src", "--dry-run"]),
     ],
 )
 def test_what_is_documented_is_printed(
@@ -58,7 +61,7 @@ def test_what_is_documented_is_printed(
     (tmp_path / "src").mkdir()
     (tmp_path / "src/file").write_text("content")
     (tmp_path / "lab.yml").write_text(f"datasets: [{{source: src, to: {tmp_path}/to, name: b}}]")
-    if row in ("status", "wait", "unstage"):
+    if row in ("status", "wait", "unstage", "unstage --dry-run"):
         assert run(["stage", "src", "--to", "to"]) == 0
         capsys.readouterr()
     assert run([*words, "--json"]) == 0

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from hostprep.system.locks import lock
+
 HOSTPREP = (sys.executable, "-m", "hostprep")
 
 
@@ -23,6 +25,28 @@ def hostprep(*words: str, expect: int = 0, prefix: Sequence[str] = ()) -> dict[s
     assert found["schema"] == f"hostprep.{words[0]}/1"
     assert found["ok"] is (expect == 0)
     return found
+
+
+def test_of_two_at_once_one_has_mounted_it(safe_dir: Path, own_state: Path) -> None:
+    point = str(safe_dir / "v")
+    line = [*HOSTPREP, "mount", point, "--size", "64M", "--fstab", "--reserve", "0", "--json"]
+    with lock("volumes", purpose="a test"):
+        runs = [
+            subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for _ in range(2)
+        ]
+        for run in runs:  # each has planned by then
+            assert run.stderr is not None and "waiting for" in run.stderr.readline()
+    found = [json.loads(run.communicate(timeout=60)[0]) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    idle, busy = sorted(found, key=lambda each: bool(each["changed"]))
+    assert (idle["changed"], idle["changes"], busy["changed"]) == (False, [], True)
+    assert len(busy["changes"]) == 3  # a directory, the mount, the line
+    assert {each["reason"] for each in idle["unchanged"]} == {
+        "it is mounted as wanted",
+        "its line says the same already",
+    }
+    assert idle["volume"] == busy["volume"]
 
 
 def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None:

@@ -353,6 +353,57 @@ class TestDrafting:
         named = [each["name"] for each in hostprep("spec", "check", drafted)["datasets"]]
         assert sorted(named) == ["one", "three", "two"]
 
+    def test_what_comes_back_at_boot_is_told_by_its_place_and_not_by_its_name(
+        self, spec: Path, safe_dir: Path, own_state: Path
+    ) -> None:
+        write_spec(
+            spec,
+            volumes=[{"path": safe_dir / "a", "size": "64M"}],
+            datasets=[{"source": "one", "volume": safe_dir / "a", "at_boot": True}],
+        )
+        apply(spec)
+        hostprep("stage", safe_dir / "one", "--to", safe_dir / "elsewhere")
+        assert self.at_boot(safe_dir) == [str(safe_dir / "a/one")]
+        (unit,) = (own_state / "units").glob("hostprep-stage-*.service")
+        content = unit.read_text()
+        unit.write_text(f"# somebody's\n{content}")
+        assert self.at_boot(safe_dir) == []
+        unit.write_text(content)
+        next((own_state / "units").glob("*.wants/*")).unlink()
+        assert self.at_boot(safe_dir) == []
+
+    @staticmethod
+    def at_boot(safe_dir: Path) -> list[str]:
+        """Draft a spec that ``plan`` takes; return the data sets that it has staged at boot."""
+        drafted = safe_dir / "drafted.yml"
+        drafted.unlink(missing_ok=True)
+        hostprep("spec", "init", drafted)
+        plan(drafted)
+        found = hostprep("spec", "check", drafted)["datasets"]
+        return [f"{each['volume']}/{each['name']}" for each in found if each["at_boot"]]
+
+    def test_what_was_removed_or_never_there_is_not_wanted(
+        self, spec: Path, safe_dir: Path
+    ) -> None:
+        (safe_dir / "a/one/somebodys").touch()
+        hostprep("unstage", "one", expect=1)
+        (safe_dir / "four").mkdir()
+        (safe_dir / "four/vanishing").touch()
+        with pytest.MonkeyPatch.context() as patch:
+            failing = "hostprep.staging.stage.order_files"
+            patch.setattr(failing, lambda *_: (safe_dir / "four/vanishing").unlink())
+            ways = ("--to", safe_dir / "disk", "--order", "inode")
+            hostprep("stage", safe_dir / "four", *ways, expect=1)
+        drafted = safe_dir / "drafted.yml"
+        found = hostprep("spec", "init", drafted)
+        assert sorted(found["notes"]) == [
+            f"{safe_dir / 'a/one'} is left out: it was unstaged, though not all of it is gone",
+            f"{safe_dir / 'disk/four'} is left out: the run that was to stage it first has not got"
+            " to its end",
+        ]
+        named = [each["name"] for each in hostprep("spec", "check", drafted)["datasets"]]
+        assert sorted(named) == ["three", "two"]
+
     def test_a_spec_is_never_overwritten(self, spec: Path) -> None:
         before = spec.read_bytes()
         refused = hostprep("spec", "init", spec, expect=5)

@@ -236,13 +236,35 @@ def test_a_volume_that_is_unmounted_meanwhile_is_not_staged_under(
             subprocess.run(line, check=True)
 
     after(monkeypatch, "hostprep.staging.growing.apply_volume", unmount)
-    told = hostprep("stage", source, *into, expect=5)["error"]
+    told = hostprep("stage", source, *into, expect=1)["error"]
     assert f"the volume {volume} is not mounted any more" in told["message"]
+    assert told["code"] == "failed" and "nothing was published" in told["message"]
     assert os.listdir(volume) == []
     if instead == "another":
         subprocess.run(["umount", volume], check=True)
     hostprep("stage", source, *into)
     assert differences(source, volume / "data", owners=True) == []
+
+
+@pytest.mark.parametrize("size", ["64M", "128M"])
+def test_what_is_refused_once_the_volume_is_changed_is_a_failure(
+    size: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0")
+    after(
+        monkeypatch,
+        "hostprep.staging.growing.apply_volume",
+        lambda: precious(volume / ".hostprep-data") and None,
+    )
+    into = ("--to-tmpfs", size, "--at", volume, "--reserve", "0")
+    told = hostprep("stage", source, *into, expect=5 if size == "64M" else 1)["error"]
+    assert "was not made by hostprep" in told["message"]
+    if size == "64M":
+        assert told["message"].endswith("; nothing was changed.")
+    else:
+        assert told["code"] == "failed" and "nothing was changed" not in told["message"]
+        assert f"The volume {volume} was mounted or changed before" in told["message"]
 
 
 @pytest.mark.parametrize("size", ["64M", "128M"])
@@ -296,19 +318,37 @@ def test_a_volume_that_goes_meanwhile_is_not_mounted_again(
     assert os.listdir(volume) == []
 
 
-@pytest.mark.parametrize("what", ["published", "resumed"])
+def test_a_volume_that_another_run_has_grown_meanwhile_is_no_change_of_this_one(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--at", volume, "--reserve", "0", "--to-tmpfs")
+    before = hostprep("stage", source, *into, "64M")
+
+    def grow() -> None:
+        assert run_hostprep("mount", volume, "--size", "128M", "--reserve", "0").returncode == 0
+
+    after(monkeypatch, "hostprep.staging.deciding.check_space", grow)
+    found = hostprep("stage", source, *into, "128M")
+    assert found["changed"] is False and found["digest"] == before["digest"]
+    assert found["volume"]["size_bytes"] == 128 << 20
+    assert hostprep("stage", source, *into, "256M")["changed"] is True
+
+
+@pytest.mark.parametrize("what", ["fresh", "published", "resumed"])
 def test_what_the_plan_rests_on_and_has_gone_with_its_volume_is_not_counted(
     what: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     volume = safe_dir / "volume"
     into = ("--at", volume, "--reserve", "0", "--to-tmpfs", "64M")
-    if what == "published":
+    if what != "resumed":
         hostprep("stage", source, *into)
     else:
         (source / "vanishing").write_bytes(b"-")
         after(monkeypatch, "hostprep.staging.deciding.check_space", (source / "vanishing").unlink)
         hostprep("stage", source, *into, expect=1)
-    (source / "new").write_bytes(b"new")
+    if what != "fresh":
+        (source / "new").write_bytes(b"new")
 
     def mount_anew() -> None:
         subprocess.run(["umount", "--lazy", volume], check=True)
@@ -339,8 +379,10 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
         subprocess.run(["umount", "--lazy", volume], check=True)
 
     after(monkeypatch, f"hostprep.staging.stage.{step}", unmount)
-    told = hostprep("stage", source, *into, expect=5)["error"]
-    assert "nothing was published" in told["message"] and os.listdir(volume) == []
+    told = hostprep("stage", source, *into, expect=1)["error"]
+    done = "nothing was published" if step == "copy_all" else "what was published is gone with it"
+    assert f"mounted there; {done}. Its directory stays" in told["message"]
+    assert told["code"] == "failed" and os.listdir(volume) == []
     assert hostprep("status")["datasets"][0]["state"] == "missing"
     if known:
         hostprep("stage", source, *into)

@@ -223,6 +223,23 @@ def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
     assert found["datasets"][0]["state"] == "missing"
 
 
+@pytest.mark.parametrize("kept", [(), ("--fstab",)])
+@pytest.mark.parametrize("fstype", ["tmpfs", "ramfs"])
+def test_what_somebody_mounted_in_the_place_of_a_volume_is_not_called_ours(
+    fstype: str, kept: tuple[str, ...], safe_dir: Path
+) -> None:
+    volume = safe_dir / "v"
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", *kept)
+    subprocess.run(["umount", volume], check=True)
+    subprocess.run(["mount", "-t", fstype, "-o", "size=1M", "alien", volume], check=True)
+    (shown,) = hostprep("status")["volumes"]
+    assert shown["problem"] == f"what is mounted there ({fstype}, alien) is not hostprep's"
+    assert (shown["mounted"], shown["drift"], shown["fstab_drift"]) == (None, [], [])
+    assert f"volume {volume}: {shown['problem']}" in run_hostprep("status").stdout
+    drafted = hostprep("spec", "init", safe_dir / "lab.yml")
+    assert drafted["notes"] == [f"{volume} is left out: {shown['problem']}"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.cli.main import run
 from hostprep.converging.prune import UnstageTask
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
@@ -286,12 +287,45 @@ def test_what_was_staged_while_it_waited_is_removed_and_not_forgotten(
     assert hostprep("status")["datasets"] == []
 
 
-def test_what_was_unstaged_while_it_waited_is_said_to_be_unknown(
-    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words", [(), ("--forget",)])
+def test_what_was_unstaged_while_it_waited_is_unstaged(
+    words: tuple[str, ...],
+    source: Path,
+    target: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     hostprep("stage", source, "--to", target)
     while_waiting(monkeypatch, "hostprep.system.locks.lock", "unstage", "data")
-    assert "nothing was changed" in hostprep("unstage", "data", expect=2)["error"]["message"]
+    found = hostprep("unstage", "data", *words)
+    told = {key: found[key] for key in ("dataset", "target", "changed", "removed_entries", "left")}
+    assert told == {
+        "dataset": "data",
+        "target": str(target / "data"),
+        "changed": False,
+        "removed_entries": 0,
+        "left": [],
+    }
+    hostprep("stage", source, "--to", target)
+    while_waiting(monkeypatch, "hostprep.system.locks.lock", "unstage", "data")
+    assert run(["unstage", "data", *words]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{target / 'data'}: unstaged meanwhile by another run\n"
+    assert os.listdir(target) == [] and hostprep("status")["datasets"] == []
+    # Before it waited it did not know it either: that is a mistake.
+    assert "knows no data set" in hostprep("unstage", "data", expect=2)["error"]["message"]
+
+
+def test_what_the_other_run_was_not_asked_for_is_done(
+    source: Path, safe_dir: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "v"
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0", "--fstab")
+    while_waiting(monkeypatch, "hostprep.system.locks.lock", "unstage", "data")
+    found = hostprep("unstage", "data", "--fstab")
+    assert (found["changed"], found["removed_entries"]) == (True, 0)
+    assert str(volume) not in (own_state / "fstab").read_text()
+    assert not volume.exists() and hostprep("status")["volumes"] == []
 
 
 def test_prune_removes_what_was_staged_while_it_waited(

@@ -41,7 +41,7 @@ def planned(wanted: VolumeRequest) -> VolumePlan:
 
 
 def mounted(wanted: VolumeRequest) -> LiveVolume:
-    live = apply_volume(planned(wanted))
+    live = apply_volume(planned(wanted)).live
     again = planned(wanted)
     assert again.refusal is None and again.changes == (), "a second run must find nothing to do"
     return live
@@ -328,8 +328,8 @@ def test_what_another_run_has_done_meanwhile_is_not_done_again(safe_dir: Path) -
     mounted(request(point))
     device = os.stat(point).st_dev
     done: list[Change] = []
-    live = apply_volume(plan, done.append)
-    assert (live.size_bytes, done) == (64 * MIB, [])
+    applied = apply_volume(plan, done.append)
+    assert (applied.live.size_bytes, applied.plan.changes, done) == (64 * MIB, (), [])
     assert os.stat(point).st_dev == device
 
 
@@ -408,7 +408,7 @@ def test_fstab_brings_back_the_same_volume_and_it_is_known(safe_dir: Path, own_s
     subprocess.run(["mount", "-T", str(fstab), str(point)], check=True)
     plan = planned(wanted)
     assert plan.refusal is None and plan.changes == ()
-    live = apply_volume(plan)
+    live = apply_volume(plan).live
     (line,) = (each for each in entries(fstab.read_bytes()) if each.owner_id)
     assert compare_options(live, line.options) == ()
     record = read_record(str(point))

@@ -12,6 +12,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive, UsageError
+from hostprep.host.answering import no_answer
 from hostprep.loading.files import decoders
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.units import MIB, format_bytes
@@ -121,11 +122,9 @@ def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
     try:
         return ask_in_child(look, patience_seconds=patience_seconds)
     except NoAnswerInTime:
-        raise Inconclusive(
+        raise no_answer(
             f"{directory} does not answer: listing it took more than {patience_seconds:g} s. "
-            "Nothing was measured.",
-            "a network mount whose server is gone, or one below it? `findmnt -T PATH` shows it, "
-            "`umount --lazy --force` takes it away",
+            "Nothing was measured."
         ) from None
     except ChildProcessError as error:
         raise Inconclusive(

@@ -61,8 +61,8 @@ def _measure(context: Context, path: str, seconds: float) -> dict[str, Any]:
 
 
 def _probe(path: str, seconds: float) -> dict[str, Any]:
+    from hostprep.host.answering import NoAnswer
     from hostprep.probing import results
-    from hostprep.probing.alive import NoAnswer
     from hostprep.probing.judge import judge as conclude
     from hostprep.probing.model import Settings, Silent
     from hostprep.probing.probe import probe, target

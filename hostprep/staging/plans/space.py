@@ -130,6 +130,7 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
         f"the data set does not fit into the memory, in which {request.parent} is:"
         f" {arithmetic(budget)}; nothing was changed.",
         OUT_OF_MEMORY,
+        spec_hint="choose another `to`, on a disk, or a smaller --reserve",
     )
 
 
@@ -156,9 +157,19 @@ def larger_volume(request: StageRequest, volume_bytes: int, lacking_bytes: int) 
     """Return the hint where so much room is missing, in a volume of this size if it is one."""
     if request.volume_size_bytes is None:
         return f"free {format_bytes(lacking_bytes)} there, or choose another --to"
+    return f"ask for a larger volume: --to-tmpfs {_enough(request, volume_bytes, lacking_bytes)}"
+
+
+def _larger_in_spec(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
+    if request.volume_size_bytes is None:
+        return f"free {format_bytes(lacking_bytes)} there, or choose another `to`"
+    return f"give the volume `size: {_enough(request, volume_bytes, lacking_bytes)}` or more"
+
+
+def _enough(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str:
     # It may be larger than was asked for: staging shrinks none.
-    size = -(-(max(request.volume_size_bytes, volume_bytes) + lacking_bytes) // GIB)
-    return f"ask for a larger volume: --to-tmpfs {size}G"
+    held_bytes = max(request.volume_size_bytes or 0, volume_bytes)
+    return f"{-(-(held_bytes + lacking_bytes) // GIB)}G"
 
 
 def check_space(request: StageRequest, space: Space) -> Refused | None:
@@ -173,6 +184,7 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
             f"{format_bytes(lacking)} are missing. Nothing was changed.",
             larger_volume(request, space.volume_bytes, lacking),
+            spec_hint=_larger_in_spec(request, space.volume_bytes, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
         return Refused(

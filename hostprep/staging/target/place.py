@@ -11,7 +11,7 @@ import contextlib
 import os
 import shlex
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
@@ -81,6 +81,7 @@ def check_apart(source: str, target: str) -> None:
         raise Refused(
             f"the source {source} lies inside the target {target}; nothing was changed.",
             "choose another target or --name",
+            spec_hint="choose another target or `name`",
         )
     _check_origins(_origin(source), source, target)
 
@@ -177,8 +178,9 @@ def unmounted_refusal(parent: str) -> Refused | None:
     return None
 
 
-def check_in_volume(parent_fd: int, volume: str) -> None:
-    """Raise ``Refused`` where what was opened at a volume's path is not that volume (any more).
+def check_in_volume(parent_fd: int, volume: str, done: str = "nothing was published") -> None:
+    """Raise ``HostprepError`` where what was opened at a volume's path is not that volume (any
+    more); ``done`` says what has come of the data set.
 
     Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
     would lie below the mount point then, on the disk, and out of sight after the next mount.
@@ -189,9 +191,9 @@ def check_in_volume(parent_fd: int, volume: str) -> None:
     mount = mount_of(parent_fd, read_mounts())
     if mount is not None and mount.target == volume and is_volume(mount):
         return
-    raise Refused(
-        f"the volume {volume} is not mounted any more, or something else is mounted there;"
-        " nothing was published.",
+    raise HostprepError(
+        f"the volume {volume} is not mounted any more, or something else is mounted there; {done}."
+        " Its directory stays, and its line in fstab, where it has one.",
         "see what unmounts it (`journalctl -b -t systemd` tells of systemd) and run the same"
         " command again",
     )

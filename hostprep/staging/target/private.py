@@ -290,6 +290,7 @@ def open_own(parent_fd: int, target: str) -> int | None:
             raise Refused(
                 f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
                 _HINT,
+                spec_hint=_SPEC_HINT,
             )
     except BaseException:
         os.close(descriptor)
@@ -325,9 +326,12 @@ def _info(descriptor: int) -> dict[str, str] | None:
 
 
 _HINT = "look at what it is and move it away; to stage, another --name does as well"
+_SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
 
 
 def _not_private(name: str) -> Refused:
     return Refused(
-        f"{name} on the target is not a private directory of this user; nothing was changed.", _HINT
+        f"{name} on the target is not a private directory of this user; nothing was changed.",
+        _HINT,
+        spec_hint=_SPEC_HINT,
     )

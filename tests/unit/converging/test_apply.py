@@ -171,12 +171,8 @@ def test_nothing_to_do_is_not_looked_at_twice() -> None:
     assert applied.ok and applied.done == ()
 
 
-def test_a_problem_offers_no_option_that_a_spec_does_not_have() -> None:
-    hints = {
-        "remove data sets with `hostprep unstage`, or give --discard-data to lose it all": (
-            "remove data sets with `hostprep unstage`"
-        ),
-        "take a smaller --size; --force skips this rule": "take a smaller `size`",
-    }
-    for hint, expected in hints.items():
-        assert Problem.of(Kind.VOLUME, "/a", HostprepError("no", hint)).hint == expected
+def test_a_problem_has_the_hint_for_who_has_a_spec() -> None:
+    given = HostprepError("no", "take a smaller --size", spec_hint="take a smaller `size`")
+    assert Problem.of(Kind.VOLUME, "/a", given).hint == "take a smaller `size`"
+    for hint in ("mount it: hostprep mount /a --size 1G", None):
+        assert Problem.of(Kind.VOLUME, "/a", HostprepError("no", hint)).hint == hint

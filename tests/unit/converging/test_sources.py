@@ -9,7 +9,7 @@ import pytest
 from hostprep.converging import sources
 from hostprep.converging.sources import Patient, real_paths
 from hostprep.errors import HostprepError, Refused
-from hostprep.probing.alive import NoAnswer
+from hostprep.host.answering import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Silent
 

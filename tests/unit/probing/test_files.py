@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
+from hostprep.host.answering import NoAnswer
 from hostprep.probing import small_files
-from hostprep.probing.alive import NoAnswer, look
+from hostprep.probing.alive import look
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import Found, largest, measure_size, scan
