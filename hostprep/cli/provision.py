@@ -74,6 +74,7 @@ def provision(
     from hostprep.cli.provision_text import run_fields, show_run
     from hostprep.fleet.last_run import failed_hosts, remember
     from hostprep.fleet.playbook import checked_inventory, run_playbook
+    from hostprep.fleet.received import understood
 
     where = checked_inventory(inventory)
     if limit is not None and not limit.strip(" ,:"):
@@ -106,6 +107,7 @@ def provision(
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
+    run = understood(run)
     if not check:
         remember(where, run, whole=not limits)
     again = "the same command"
@@ -163,8 +165,9 @@ def _interruption(*, check: bool) -> Interrupted:
 def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     if not run.failed:
         return None
+    failed = printable(", ".join(run.failed))
     return HostprepError(
-        f"{len(run.failed)} of {len(run.hosts)} hosts failed: {', '.join(run.failed)}.",
+        f"{len(run.failed)} of {len(run.hosts)} hosts failed: {failed}.",
         "nothing was changed on any host" if check else f"when they are mended: {again}",
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import hostprep.fleet.playbook
 from hostprep.fleet import run_playbook
+from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
 
 BROKEN = """\
@@ -38,6 +41,22 @@ FAILING = """\
   tasks:
     - name: Install
       ansible.builtin.script: {cmd: install.sh}
+"""
+# A host in somebody else's hands: whatever it is asked, it answers so.
+ANSWERING = """\
+- hosts: all
+  gather_facts: false
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  tasks:
+    - name: Converge
+      hostprep: {}
+"""
+ANSWER = """\
+#!/usr/bin/python
+import json
+print(json.dumps(json.loads(%r)))
 """
 OWN = """\
 - hosts: all
@@ -152,6 +171,29 @@ def test_a_task_that_failed_tells_what_its_program_said(
     (playbooks / "install.sh").write_text(f"#!/bin/sh\n{script}\n")
     (here,) = run_playbook("failing", "here,", {}).hosts
     assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"changed": True, "document": {"schema": "hostprep.apply/1", "done": [{}]}},
+        {"changed": True, "document": {"schema": "hostprep.apply/1", "staged": 5}, "diff": 5},
+        {"changed": True, "document": {}, "diff": [{"before": 5, "after": [None]}]},
+        {"changed": True, "document": 5, "predicted": []},
+        {"failed": True, "changed": True, "diff": {"prepared": 5}, "msg": [1]},
+        *(
+            {"changed": True, "document": {"deep": json.loads("[" * depth + "]" * depth)}}
+            for depth in (190, 400, 900)
+        ),
+    ],
+)
+def test_whatever_a_host_answers_it_alone_has_failed(
+    playbooks: Path, answer: dict[str, Any]
+) -> None:
+    (playbooks / "answering.yml").write_text(ANSWERING)
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps(answer))
+    (here,) = understood(run_playbook("answering", "here,", {})).hosts
+    assert here.failed
 
 
 def test_what_the_user_has_set_for_other_playbooks_does_not_count(
