@@ -72,7 +72,7 @@ def provision(
     replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
-    from hostprep.fleet.last_run import failed_hosts, remember
+    from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import checked_inventory, run_playbook
     from hostprep.fleet.received import understood
 
@@ -108,10 +108,9 @@ def provision(
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
     run = understood(run)
-    if not check:
-        remember(where, run, whole=not limits)
+    noted = check or _noted(where, run, whole=not limits)
     again = "the same command"
-    if not retry_failed:
+    if not retry_failed and noted:
         instead = "" if limit is None else " in place of --limit"
         again += f" with --retry-failed{instead}"
     error = _failure(run, again, check=check)
@@ -150,6 +149,18 @@ def _variables(
     if wheelhouse is not None:
         variables["hostprep_install_wheelhouse"] = str(wheelhouse.absolute())
     return variables
+
+
+def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
+    """Take note of the hosts that failed; where that cannot be, say so: the result counts more."""
+    from hostprep.fleet.last_run import remember
+
+    try:
+        remember(inventory, run, whole=whole)
+    except (OSError, HostprepError) as error:
+        say(f"hostprep: --retry-failed will not know of this run: {printable(str(error))}")
+        return False
+    return True
 
 
 def _interruption(*, check: bool) -> Interrupted:

@@ -302,6 +302,17 @@ def test_hosts_that_failed_are_tried_again(
     assert "goes without --limit" in capsys.readouterr().err
 
 
+def test_where_nothing_can_be_noted_the_result_is_shown_all_the_same(
+    lab: Path, asked: dict[str, Any], own_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_state / "state").write_text("no folder")
+    assert run(["provision", "-i", "hosts.yml"]) == 1
+    out, err = capsys.readouterr()
+    assert "3 hosts: 1 changed, 1 failed" in out
+    assert "hostprep: --retry-failed will not know of this run: " in err
+    assert err.endswith("  -> when they are mended: the same command\n")
+
+
 def test_a_run_of_all_hosts_forgets_one_that_has_left(lab: Path, asked: dict[str, Any]) -> None:
     remember(str(lab / "hosts.yml"), FleetRun((HostOutcome("gone", failed=True),), 1.0))
     for words, hosts in ((["--limit", "a"], ("gone", "c")), ([], ("c",))):
