@@ -107,7 +107,8 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
         for change in applied.done:
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
     for problem in (*applied.failed, *applied.after.refusals):
-        say(f"failed: {problem.kind} {problem.subject}: {printable(problem.message, lines=True)}")
+        failed = printable(f"failed: {problem.kind} {problem.subject}")
+        say(f"{failed}: {printable(problem.message, lines=True)}")
         if problem.hint:
             say(f"  -> {printable(problem.hint, lines=True)}")
     for each in applied.not_tried:

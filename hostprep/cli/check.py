@@ -15,6 +15,7 @@ from hostprep.cli.output import (
     emit_json,
     emit_text,
     json_text,
+    printable,
     say,
     wants_colour,
 )
@@ -217,7 +218,7 @@ def _write(path: Path, text: str, verdict: str) -> None:
         write_named(path, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
         raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
-    say(f"the verdict is {verdict}; the report is in {path}")
+    say(printable(f"the verdict is {verdict}; the report is in {path}"))
 
 
 class _Progress(Line):

@@ -138,8 +138,9 @@ def _report(outcome: HostOutcome) -> HostReport:
     from hostprep.readiness.fleet import HostReport
 
     report = outcome.documents[-1] if outcome.documents else None
-    if report is not None and report.get("error"):
-        return HostReport(outcome.host, None, str(report["error"].get("message")))
+    error = None if report is None else report.get("error")
+    if isinstance(error, dict):
+        return HostReport(outcome.host, None, str(error.get("message")))
     return HostReport(outcome.host, report, outcome.message)
 
 

@@ -61,7 +61,7 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
     for name, words in (("only_then", "not looked at now"), ("only_now", "not looked at then")):
         if baseline[name]:
             codes = sorted({each["code"] for each in baseline[name]})
-            lines.append(f"{_INDENT}{words}: {', '.join(codes)}")
+            lines.append(f"{_INDENT}{words}: {_one_line(', '.join(codes))}")
     return lines
 
 

@@ -63,7 +63,8 @@ def show_plan(plan: HostPlan) -> None:
     for each in plan.unchanged:
         emit_text(printable(f"unchanged: {each.kind} {each.subject}: {each.reason}"))
     for refusal in plan.refusals:
-        say(f"refused: {refusal.kind} {refusal.subject}: {printable(refusal.message, lines=True)}")
+        refused = printable(f"refused: {refusal.kind} {refusal.subject}")
+        say(f"{refused}: {printable(refusal.message, lines=True)}")
         if refusal.hint:
             say(f"  -> {printable(refusal.hint, lines=True)}")
     if plan.refusals:

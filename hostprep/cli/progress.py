@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from hostprep.cli.output import say, takes_escapes, unless_gone, wants_colour
+from hostprep.cli.output import printable, say, takes_escapes, unless_gone, wants_colour
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class ProgressReporter:
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
         """Begin a phase."""
-        self._name, self._files, self._bytes = _TITLES.get(name, name), files, size_bytes
+        self._name = printable(_TITLES.get(name, name))
+        self._files, self._bytes = files, size_bytes
         # Of a comparison nothing is told but the time that it takes, of that which it may take.
         self._noun = "second" if name.startswith("comparing ") else _NOUNS.get(name, "file")
         self._started = time.monotonic()
@@ -92,6 +93,7 @@ class ProgressReporter:
 
     def note(self, message: str) -> None:
         """Say something in between."""
+        message = printable(message)
         if self._bar is not None:
             with unless_gone(sys.stderr):
                 self._bar.console.print(message, markup=False, highlight=False)

@@ -72,8 +72,9 @@ def provision(
     replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
-    from hostprep.fleet.last_run import failed_hosts, remember
+    from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import checked_inventory, run_playbook
+    from hostprep.fleet.received import understood
 
     where = checked_inventory(inventory)
     if limit is not None and not limit.strip(" ,:"):
@@ -106,10 +107,10 @@ def provision(
         )
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
-    if not check:
-        remember(where, run, whole=not limits)
+    run = understood(run)
+    noted = check or _noted(where, run, whole=not limits)
     again = "the same command"
-    if not retry_failed:
+    if not retry_failed and noted:
         instead = "" if limit is None else " in place of --limit"
         again += f" with --retry-failed{instead}"
     error = _failure(run, again, check=check)
@@ -150,6 +151,18 @@ def _variables(
     return variables
 
 
+def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
+    """Take note of the hosts that failed; where that cannot be, say so: the result counts more."""
+    from hostprep.fleet.last_run import remember
+
+    try:
+        remember(inventory, run, whole=whole)
+    except (OSError, HostprepError) as error:
+        say(f"hostprep: --retry-failed will not know of this run: {printable(str(error))}")
+        return False
+    return True
+
+
 def _interruption(*, check: bool) -> Interrupted:
     if check:
         return Interrupted("interrupted; nothing was changed on any host.")
@@ -163,8 +176,9 @@ def _interruption(*, check: bool) -> Interrupted:
 def _failure(run: FleetRun, again: str, *, check: bool) -> HostprepError | None:
     if not run.failed:
         return None
+    failed = printable(", ".join(run.failed))
     return HostprepError(
-        f"{len(run.failed)} of {len(run.hosts)} hosts failed: {', '.join(run.failed)}.",
+        f"{len(run.failed)} of {len(run.hosts)} hosts failed: {failed}.",
         "nothing was changed on any host" if check else f"when they are mended: {again}",
     )
 

@@ -17,11 +17,11 @@ _HEADINGS = ("host", "changed", "failed", "bound by")
 def show_run(run: FleetRun, *, check: bool, diff: bool) -> None:
     """Print a finished run."""
     for hosts, lines in _alike(run, check=check, diff=diff):
-        emit_text(f"{', '.join(hosts)}:")
+        emit_text(f"{printable(', '.join(hosts))}:")
         for line in lines:
             emit_text(printable(f"  {line}"))
         emit_text("")
-    rows = [_HEADINGS, *(_row(outcome) for outcome in run.hosts)]
+    rows = [_HEADINGS, *(tuple(map(printable, _row(outcome))) for outcome in run.hosts)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

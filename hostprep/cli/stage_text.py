@@ -154,7 +154,7 @@ def conclude(
         for line in _summary(result):
             emit_text(printable(line))
         if bound is not None:
-            emit_text(f"  {bound.words()}")
+            emit_text(printable(f"  {bound.words()}"))
     if result.lost_attributes:
         say(
             "hostprep: warning: the target's file system cannot hold ACLs or user attributes;"
@@ -172,12 +172,12 @@ def conclude(
     for path in result.left[:MOST_LISTED]:
         say(f"hostprep: left alone, not staged by hostprep: {printable(path)}")
     for item in failed[:MOST_LISTED]:
-        say(f"hostprep: not staged: {printable(item.path)}: {item.reason}")
+        say(printable(f"hostprep: not staged: {item.path}: {item.reason}"))
     if len(failed) > MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(failed) - MOST_LISTED)} more (--json has all)")
     if shortfall is not None:
         say(f"hostprep: {printable(shortfall.message)}")
-        say(f"  -> {shortfall.hint}")
+        say(f"  -> {printable(shortfall.hint or '')}")
 
 
 def _summary(result: StageResult) -> list[str]:

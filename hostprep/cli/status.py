@@ -92,9 +92,9 @@ def _show_volume(volume: VolumeStatus) -> None:
         )
     emit_text("  fstab: " + ("has its line" if volume.in_fstab else "no line, gone after a reboot"))
     for words in volume.drift:
-        emit_text(f"  drift from what hostprep mounted: {words}")
+        emit_text(printable(f"  drift from what hostprep mounted: {words}"))
     for words in volume.fstab_drift:
-        emit_text(f"  drift from fstab: {words}")
+        emit_text(printable(f"  drift from fstab: {words}"))
 
 
 def _show_dataset(dataset: DatasetStatus) -> None:

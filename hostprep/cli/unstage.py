@@ -196,7 +196,8 @@ def _conclude(
     if plan.in_its_place:
         say(f"hostprep: left alone, not staged by hostprep: {printable(record.target)}")
     if result.unmounted is False and result.kept_because:
-        say(f"hostprep: the volume {record.volume} stays: {printable(result.kept_because)}")
+        stays = f"the volume {record.volume} stays: {result.kept_because}"
+        say(f"hostprep: {printable(stays)}")
     if result.unmounted and record.volume is not None:
         _tell_of_fstab(record.volume)
     _tell_of(boot_service, record)

@@ -39,7 +39,7 @@ def parse_event(line: str) -> Event | None:
             str(fields.get("task", "")),
             fields,
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -86,8 +86,9 @@ class Tally:
             host.tasks.append(f"{event.task} (in part: it failed)" if part else event.task)
         if fields.get("diff"):
             host.diffs.append(str(fields["diff"]))
-        if isinstance(fields.get("document"), dict):
-            host.documents.append(fields["document"])
+        if (document := fields.get("document")) is not None:
+            # What is no object is kept as one that is no answer of hostprep's either.
+            host.documents.append(document if isinstance(document, dict) else {})
             host.started_at = host.started_at or host.task_started
             host.ended_at = event.at
         if not fields.get("predicted", True):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from hostprep.fleet.model import FleetRun
+from hostprep.kinds import all_of, is_text
 from hostprep.system.files import write_atomically
+from hostprep.system.locks import lock
 from hostprep.system.state import state_dir
+
+_WAIT_SECONDS = 60.0  # others hold the lock for as long as it takes to write a line
 
 
 def failed_hosts(inventory: str) -> tuple[str, ...]:
@@ -19,16 +24,19 @@ def remember(inventory: str, run: FleetRun, *, whole: bool = False) -> None:
     """Take note of a run: hosts that it did not touch stay as they were noted before.
 
     After one of the ``whole`` inventory they are forgotten: it does not name them any more.
+    Runs beside this one take note of theirs in turn. Raises ``OSError`` or ``HostprepError`` where
+    nothing can be noted.
     """
-    known = _read()
     ran = {outcome.host for outcome in run.hosts}
-    before = () if whole else known.get(inventory, ())
-    failed = [host for host in before if host not in ran]
-    known[inventory] = [*failed, *run.failed]
     file = _file()
     file.parent.mkdir(parents=True, exist_ok=True)
-    kept = {name: hosts for name, hosts in known.items() if hosts}
-    write_atomically(file, [json.dumps(kept, indent=1).encode()], durable=False)
+    with lock("provisioned", purpose="hostprep provision", wait_seconds=_WAIT_SECONDS):
+        known = _read()
+        before = () if whole else known.get(inventory, ())
+        failed = [host for host in before if host not in ran]
+        known[inventory] = [*failed, *run.failed]
+        kept = {name: hosts for name, hosts in known.items() if hosts}
+        write_atomically(file, [json.dumps(kept, indent=1).encode()], durable=False)
 
 
 def _file() -> Path:
@@ -38,6 +46,10 @@ def _file() -> Path:
 def _read() -> dict[str, list[str]]:
     try:
         found = json.loads(_file().read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if _is_note(found) else {}
+
+
+def _is_note(found: Any) -> bool:
+    return isinstance(found, dict) and all(map(all_of(is_text), found.values()))

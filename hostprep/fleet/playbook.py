@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hostprep.errors import HostprepError, UsageError
+from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
 from hostprep.fleet.inventory import refuse_what_is_none
 from hostprep.fleet.model import FleetRun
@@ -75,9 +76,7 @@ def run_playbook(
         command += ["--check"] if check else []
         command += ["--diff"] if diff else []
         command.append(str(data_path("playbooks", f"{name}.yml")))
-        with start(
-            command, wanted_for="reach the hosts", env=_environment(Path(folder))
-        ) as running:
+        with start(command, wanted_for="reach the hosts", env=environment(Path(folder))) as running:
             for line in _lines(running):
                 if line is None:
                     if observer is not None:
@@ -152,33 +151,6 @@ def _need_ansible() -> None:
             "ansible-core is not installed beside hostprep; it reaches the hosts.",
             f"install it there: {pip_line('ansible-core')}",
         )
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """Return what makes ansible-playbook ours: its user's own configuration does not count.
-
-    ``folder`` is this run's own. Connections are shared within the run and with no other: the same
-    address may mean another host there.
-    """
-    playbooks = data_path("playbooks")
-    return {
-        "ANSIBLE_CONFIG": str(playbooks / "ansible.cfg"),
-        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
-        "ANSIBLE_LIBRARY": str(playbooks / "library"),
-        "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback"),
-        "ANSIBLE_STDOUT_CALLBACK": "hostprep_events",
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
-        "ANSIBLE_NOCOLOR": "1",
-        # Its user may have set these for playbooks of their own. Without its tasks a run is over at
-        # once, and says that nothing had to be changed; without its words nobody knows what was.
-        "ANSIBLE_RUN_TAGS": "all",
-        "ANSIBLE_SKIP_TAGS": "",
-        "ANSIBLE_STRATEGY": "linear",
-        "ANSIBLE_ANY_ERRORS_FATAL": "false",
-        "ANSIBLE_NO_LOG": "false",
-        # Ansible insists on a UTF-8 locale for its own words.
-        "PYTHONUTF8": "1",
-    }
 
 
 def _lines(running: Running) -> Iterator[str | None]:

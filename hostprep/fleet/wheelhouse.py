@@ -23,8 +23,11 @@ from hostprep.system.locks import lock
 from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import state_dir
 
-_TARGET = re.compile(r"(3)\.(\d+)-(\w+)-(glibc)-2\.(\d+)", re.ASCII)
+# A host says what it is: each of these is bounded, or one host could fill the controller's memory.
+_TARGET = re.compile(r"3\.(\d{1,3})-(\w{1,32})-glibc-2\.(\d{1,3})", re.ASCII)
 _OLDEST_GLIBC = 17  # of manylinux2014, below which nobody builds any more
+_NEWEST_GLIBC = 99  # there are two in a year; 2.42 is of 2025
+_SHOWN = 60  # of what a host says that it is
 _DOWNLOAD_SECONDS = 900
 _KEEP_SECONDS = 24 * 3600
 
@@ -42,11 +45,19 @@ class Target:
         """Read ``3.11-x86_64-glibc-2.36``, as the role's survey prints it."""
         match = _TARGET.fullmatch(text)
         if match is None:
+            shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
             raise UsageError(
-                f"no wheels can be chosen for a host that is {text!r}.",
+                f"no wheels can be chosen for a host that is {shown!r}.",
                 "a host needs CPython 3 on glibc; give it hostprep_install_source: index",
             )
-        return cls(int(match[2]), match[3], int(match[5]))
+        target = cls(int(match[1]), match[2], int(match[3]))
+        if target.glibc_minor > _NEWEST_GLIBC:
+            raise UsageError(
+                f"no wheels can be chosen for a host with glibc 2.{target.glibc_minor}: there is"
+                " no such glibc.",
+                "look at what `ldd --version` says there, and who says it",
+            )
+        return target
 
     def __str__(self) -> str:
         return f"3.{self.python_minor}-{self.machine}-glibc-2.{self.glibc_minor}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.readiness.model import Measured
+from hostprep.readiness.received import is_code
 from hostprep.readiness.report import SCHEMA
 
 # From good to bad. What is not looked at any more was better looked at.
@@ -75,6 +76,7 @@ def _is_result(check: Any) -> bool:
         isinstance(check, dict)
         and check.keys() >= _COMPARED
         and all(isinstance(check[key], str) for key in ("code", "subject", "title", "status"))
+        and is_code(check["code"])
         and check["status"] in _RANK
         and (check["measured"] is None or _is_measured(check["measured"]))
     )

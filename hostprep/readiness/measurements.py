@@ -22,7 +22,7 @@ def measurements(context: Context) -> dict[str, Any]:
     for name, part in parts.items():
         try:
             found[name] = part(context)
-        except (KeyError, TypeError, ValueError, ZeroDivisionError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             found[name] = None
     return found
 

@@ -1,108 +1,99 @@
 """Whether a report that came from another host can be shown and reckoned with. Pure.
 
-Its hostprep may be of another version, or the host in somebody else's hands: what one says must not
-end the run of all. docs/check.schema.json has the same for others.
+What one host says must not end the run of all. docs/check.schema.json has the same for others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from hostprep.readiness.model import Level, Severity, Status
+from hostprep.kinds import (
+    all_of,
+    is_anything,
+    is_count,
+    is_flag,
+    is_number,
+    is_text,
+    one_of,
+    or_none,
+    with_fields,
+)
+from hostprep.readiness.model import EXIT_CODES, Level, Severity, Status, verdict
 from hostprep.readiness.report import CLASS_FIELDS, ORDER
 
-# What can be shown as a date, and what a float can hold; more in a report is damage.
-_END_OF_TIME = 1e11
-_GREATEST = 2**64
-
-Kind = Callable[[Any], bool]
+_CODE = re.compile(r"HP[0-9]{3}", re.ASCII)
+_END_OF_TIME = 1e11  # what can be shown as a date
 
 
 def is_whole(report: Any) -> bool:
-    """Return whether all is in ``report`` that one of our own has, and of its kind."""
-    return _REPORT(report)
+    """Return whether all is in ``report`` that one of our own has, of its kind, and adds up."""
+    return _REPORT(report) and _adds_up(report)
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+def is_code(value: Any) -> bool:
+    """Return whether it is the code of a check: nothing else is printed as it comes."""
+    return is_text(value) and _CODE.fullmatch(value) is not None
 
 
-def _is_number(value: Any) -> bool:
-    # Not a number, or infinite, is not within bounds either.
-    return isinstance(value, int | float) and -_GREATEST <= value <= _GREATEST
-
-
-def _is_moment(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < _END_OF_TIME
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and 0 <= value <= _GREATEST
-
-
-def _is_anything(value: Any) -> bool:
-    return True
-
-
-def _of(*values: str | None) -> Kind:
-    return lambda value: (value is None or isinstance(value, str)) and value in values
-
-
-def _or_none(kind: Kind) -> Kind:
-    return lambda value: value is None or kind(value)
-
-
-def _all(kind: Kind) -> Kind:
-    return lambda value: isinstance(value, list) and all(map(kind, value))
-
-
-def _with(fields: Mapping[str, Kind]) -> Kind:
-    return lambda value: (
-        isinstance(value, dict)
-        and value.keys() >= fields.keys()
-        and all(kind(value[name]) for name, kind in fields.items())
+def _adds_up(report: Mapping[str, Any]) -> bool:
+    """Return whether verdict, exit code and counts are those of the checks: none may hide one."""
+    statuses = [Status(check["status"]) for check in report["checks"]]
+    found = verdict(statuses)
+    return (
+        report["verdict"] == found
+        and report["exit_code"] == EXIT_CODES[found]
+        and all(report["counts"][name] == statuses.count(Status(name)) for name in ORDER)
     )
 
 
-_MEASURED = _with(
+def _is_moment(value: Any) -> bool:
+    return is_number(value) and 0 <= value < _END_OF_TIME
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or is_flag(value) or is_text(value) or is_number(value)
+
+
+_MEASURED = with_fields(
     {
-        "text": _is_text,
-        "value": lambda value: value is None or _is_text(value) or _is_number(value),
-        "unit": _or_none(_is_text),
-        "better": _of(None, "higher", "lower"),
+        "text": is_text,
+        "value": _is_value,
+        "unit": or_none(is_text),
+        "better": one_of(None, "higher", "lower"),
     }
 )
-_CHECK = _with(
+_CHECK = with_fields(
     {
-        "code": _is_text,
-        "title": _is_text,
-        "status": _of(*Status),
-        "subject": _is_text,
-        "severity": _of(*Severity),
-        "message": _is_text,
-        "measured": _or_none(_MEASURED),
-        "threshold": _or_none(_is_text),
-        "threshold_value": _or_none(_is_number),
-        "threshold_from": _or_none(_is_text),
-        "remedy": _or_none(_with({"commands": _all(_is_text), "hint": _or_none(_is_text)})),
+        "code": is_code,
+        "title": is_text,
+        "status": one_of(*Status),
+        "subject": is_text,
+        "severity": one_of(*Severity),
+        "message": is_text,
+        "measured": or_none(_MEASURED),
+        "threshold": or_none(is_text),
+        "threshold_value": or_none(is_number),
+        "threshold_from": or_none(is_text),
+        "remedy": or_none(with_fields({"commands": all_of(is_text), "hint": or_none(is_text)})),
     }
 )
-_REPORT = _with(
+_REPORT = with_fields(
     {
-        "verdict": _of(*Status),
-        "exit_code": _is_number,
-        "host": _is_text,
-        "level": _of(*Level),
-        "spec": _or_none(_is_text),
+        "verdict": one_of(*Status),
+        "exit_code": is_count,
+        "host": is_text,
+        "level": one_of(*Level),
+        "spec": or_none(is_text),
         "unix_seconds": _is_moment,
-        "seconds": _is_number,
-        "version": _is_text,
-        "counts": _with(dict.fromkeys(ORDER, _is_count)),
-        "checks": _all(_CHECK),
-        "left_out": _all(_with({"code": _is_text, "reason": _is_text})),
-        "host_class": _with(dict.fromkeys(CLASS_FIELDS, _is_anything)),
-        "measurements": _with({}),
-        "baseline": _of(None),  # each host is asked without one
+        "seconds": is_number,
+        "version": is_text,
+        "counts": with_fields(dict.fromkeys(ORDER, is_count)),
+        "checks": all_of(_CHECK),
+        "left_out": all_of(with_fields({"code": is_code, "reason": is_text})),
+        "host_class": with_fields(dict.fromkeys(CLASS_FIELDS, is_anything)),
+        "measurements": with_fields({}),
+        "baseline": one_of(None),  # each host is asked without one
     }
 )

@@ -28,7 +28,7 @@ def read_last(command: str) -> dict[str, Any] | None:
     for directory in readable_state_dirs():
         try:
             document = json.loads((directory / _FOLDER / f"{command}.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if isinstance(document, dict) and document.get("schema") == f"hostprep.{command}/1":
             return document

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO
 
@@ -250,16 +250,17 @@ def start(
     *,
     wanted_for: str,
     package: str | None = None,
-    env: dict[str, str] | None = None,
+    env: Mapping[str, str | None] | None = None,
 ) -> Iterator[Running]:
     """Run a command beside the body; whatever ends the body ends the command and its children.
 
-    ``env`` is added to the clean environment.
+    ``env`` is added to the clean environment; what is None there is taken from it.
 
     The command has a process group of its own, so that Ctrl-C reaches it through us alone: it is
     asked to stop, and killed where it does not within two seconds.
     """
     argv = [os.fsdecode(arg) for arg in args]
+    surroundings = {**clean_environment(), **(env or {})}
     with _scratch() as errors:
         held = HeldSignals()  # between its start and our try, an interruption would orphan it
         try:
@@ -268,7 +269,7 @@ def start(
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**clean_environment(), **(env or {})},
+                env={name: each for name, each in surroundings.items() if each is not None},
                 start_new_session=True,
             )
         except BaseException as error:

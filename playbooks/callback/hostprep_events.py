@@ -20,6 +20,7 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 # What ssh adds on its own when a session over a shared connection ends.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
+_NOT_UNDERSTOOD = "its answer is not understood. What was done there is not known"
 
 
 class CallbackModule(CallbackBase):
@@ -55,18 +56,31 @@ class CallbackModule(CallbackBase):
         # Without the underscore since ansible-core 2.19.
         host = getattr(result, "host", None) or result._host
         task = getattr(result, "task", None) or result._task
+        whose = {"host": host.get_name(), "task": task.name or task.get_name()}
+        try:
+            line = self._line(event, **whose, **self._told(result, failed=event == "failed"))
+        except Exception:
+            # A host may send anything, also what nests too deep to be copied. Without an event of
+            # its end it would count as unharmed.
+            line = self._line("failed", **whose, message=_NOT_UNDERSTOOD)
+        self._display.display(line, screen_only=True)
+
+    def _told(self, result: Any, *, failed: bool) -> dict[str, Any]:
         fields = getattr(result, "result", None) or result._result
         changed = bool(fields.get("changed", False))
-        self._emit(
-            event,
-            host=host.get_name(),
-            task=task.name or task.get_name(),
-            changed=changed,
-            message=self._message(fields, failed=event == "failed"),
-            diff=self._get_diff(fields["diff"]) if changed and fields.get("diff") else None,
-            document=fields.get("document"),
-            predicted=fields.get("predicted", True),
-        )
+        return {
+            "changed": changed,
+            "message": self._message(fields, failed=failed),
+            "diff": self._diff(fields["diff"]) if changed and fields.get("diff") else None,
+            "document": fields.get("document"),
+            "predicted": fields.get("predicted", True),
+        }
+
+    def _diff(self, diff: Any) -> str | None:
+        try:
+            return str(self._get_diff(diff))
+        except Exception:  # it is none; what else the host says counts all the same
+            return None
 
     def _message(self, fields: dict[str, Any], *, failed: bool) -> str | None:
         message, *errors = (self._words(fields, key) for key in ("msg", "stderr", "module_stderr"))
@@ -82,5 +96,7 @@ class CallbackModule(CallbackBase):
         return _FAREWELL.sub("", words).strip()
 
     def _emit(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, "time": time.time(), **fields}, default=str)
-        self._display.display(line, screen_only=True)
+        self._display.display(self._line(event, **fields), screen_only=True)
+
+    def _line(self, event: str, **fields: Any) -> str:
+        return json.dumps({"event": event, "time": time.time(), **fields}, default=str)

@@ -97,6 +97,12 @@ class Closed(io.StringIO):
         return super().write(text)
 
 
+def test_a_note_is_one_line_and_says_what_a_name_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressReporter() as reporter:
+        reporter.note("waiting for `hostprep stage /a\x1b[2J\nb`")
+    assert capsys.readouterr().err == "waiting for `hostprep stage /a\\x1b[2J\\nb`\n"
+
+
 @pytest.mark.parametrize("left", range(6))
 def test_the_work_goes_on_where_its_terminal_is_closed(
     left: int, monkeypatch: pytest.MonkeyPatch

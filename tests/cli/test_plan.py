@@ -13,6 +13,7 @@ import pytest
 import typer
 
 from hostprep.cli.apply import _conclude
+from hostprep.cli.host_plan import show_plan
 from hostprep.cli.main import run
 from hostprep.converging.apply import Applied
 from hostprep.converging.model import HostPlan, Kind, ObjectPlan, Problem
@@ -304,3 +305,15 @@ def test_what_is_refused_only_afterwards_is_counted_among_the_failed(
     said = capsys.readouterr().err
     assert "failed: volume /a: its parent is another's by now." in said
     assert "1 object failed, 0 still to be done" in said
+
+
+def test_no_path_in_a_refusal_adds_a_line_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    odd = "/a\x1b[2J\nhostprep: all is well"
+    refusal = Problem.of(Kind.VOLUME, odd, Refused("it is mounted."))
+    after = HostPlan("/spec.yml", (ObjectPlan(Kind.VOLUME, odd, refusal=refusal),))
+    show_plan(after)
+    with pytest.raises(typer.Exit):
+        _conclude(Applied(HostPlan("/spec.yml", ()), (), (), (), after), as_json=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert "hostprep: all is well: it is mounted." not in lines

@@ -24,7 +24,8 @@ STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "
 STAGED = {
     "dataset": "city", "copied_bytes": 8_000_000, "seconds": 4.0, "bound": {"by": "source"}
 }  # fmt: skip
-CONVERGED = {"schema": "hostprep.apply/1", "done": [STEP], "staged": [STAGED]}
+PLANNED = {"schema": "hostprep.plan/1", "changes": [STEP], "warnings": [], "refusals": []}
+CONVERGED = {**PLANNED, "schema": "hostprep.apply/1", "done": [STEP], "staged": [STAGED]}
 RUN = FleetRun(
     (
         HostOutcome("a", ("Converge",), documents=(CONVERGED,), started_at=1.0, ended_at=5.0),
@@ -82,7 +83,7 @@ def test_what_a_host_warns_of_is_passed_on_once(
 ) -> None:
     words = "systemd does not run here"
     warned = {"warnings": [words], "changes": [], "done": []}
-    documents = tuple({"schema": f"hostprep.{name}/1", **warned} for name in ("plan", "apply"))
+    documents = tuple({**document, **warned} for document in (PLANNED, CONVERGED))
     seen = FleetRun((HostOutcome("a", documents=documents), HostOutcome("b")), 1.0)
     monkeypatch.setattr(hostprep.fleet.playbook, "run_playbook", lambda *_, **__: seen)
     assert run(["provision", "-i", "hosts.yml"]) == 0
@@ -162,10 +163,26 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
     )
 
 
+def test_one_host_in_other_hands_costs_nobody_elses_result(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = HostOutcome("evil\x1b[2J", documents=({"schema": "hostprep.apply/1", "done": [{}]},))
+    seen = FleetRun((evil, *RUN.hosts[:2]), 1.0)
+    monkeypatch.setattr(hostprep.fleet.playbook, "run_playbook", lambda *_, **__: seen)
+    assert run(["provision", "-i", "hosts.yml"]) == 1
+    out, err = capsys.readouterr()
+    assert "evil\\x1b[2J:\n  failed: its answer is not understood: " in out
+    assert ["a", "1", "no"] in [line.split()[:3] for line in out.splitlines()]
+    assert err.startswith("hostprep: 1 of 3 hosts failed: evil\\x1b[2J.\n")
+    assert failed_hosts(str(lab / "hosts.yml")) == ("evil\x1b[2J",)
+    assert run(["provision", "-i", "hosts.yml", "--json"]) == 1
+    hosts = json.loads(capsys.readouterr().out)["hosts"]
+    assert [each["failed"] for each in hosts] == [True, False, False]
+
+
 def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    planned = {"schema": "hostprep.plan/1", "changes": [STEP]}
     alike = [
-        HostOutcome(name, ("Converge",), documents=(planned,), diffs=("-old\n+new\n",))
+        HostOutcome(name, ("Converge",), documents=(PLANNED,), diffs=("-old\n+new\n",))
         for name in ("a", "b")
     ]
     bare = HostOutcome("c", ("Converge",), predicted=False, message="nothing is installed there")
@@ -283,6 +300,17 @@ def test_hosts_that_failed_are_tried_again(
     assert asked["limit"] == ("c",)
     assert run(["provision", "-i", "hosts.yml", "--retry-failed", "--limit", "a"]) == 2
     assert "goes without --limit" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_noted_the_result_is_shown_all_the_same(
+    lab: Path, asked: dict[str, Any], own_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_state / "state").write_text("no folder")
+    assert run(["provision", "-i", "hosts.yml"]) == 1
+    out, err = capsys.readouterr()
+    assert "3 hosts: 1 changed, 1 failed" in out
+    assert "hostprep: --retry-failed will not know of this run: " in err
+    assert err.endswith("  -> when they are mended: the same command\n")
 
 
 def test_a_run_of_all_hosts_forgets_one_that_has_left(lab: Path, asked: dict[str, Any]) -> None:

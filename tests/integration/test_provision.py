@@ -214,19 +214,24 @@ def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: 
     assert os.listdir(theirs) == ["build-notes"]
 
 
+@pytest.mark.parametrize("kind", ["file", "link"])
 def test_a_command_of_somebody_elses_is_not_replaced_and_check_mode_says_so(
-    host: Path, lab: Path
+    host: Path, lab: Path, kind: str
 ) -> None:
-    theirs = host / "theirs" / "hostprep"
-    theirs.write_text("#!/bin/sh\n")
+    theirs, tool = host / "theirs" / kind, host / "theirs" / "tool"
+    (tool if kind == "link" else theirs).write_text("#!/bin/sh\n")
+    if kind == "link":
+        theirs.symlink_to(tool)
     inventory = json.loads(lab.read_text())
     new = {"hostprep_install_link": str(theirs), "hostprep_install_dir": str(host / "opt" / "new")}
     inventory["all"]["hosts"]["here"].update(new)
     lab.write_text(json.dumps(inventory))
+    said = f"leads to {tool}" if kind == "link" else "is no link"
     for words in (["--check"], []):
         found = here_of(provision("--limit", "here", *words, expect=1))
-        assert found["message"].startswith(f"{theirs} is there and is no link")
+        assert found["message"].startswith(f"{theirs} is there and {said}, so `hostprep provision`")
         assert found["changes"] == []
+    assert theirs.is_symlink() == (kind == "link")
     assert theirs.read_text() == "#!/bin/sh\n"
     assert not (host / "opt" / "new").exists()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import DESCRIPTORS_OF_A_TRAINING, descriptors_of_a_worker
 from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_count
@@ -32,15 +33,9 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read the limit and the last recommendation."""
-    kept = context.last("recommend") or {}
     limit = read_limit(context, "Max open files")
-    sample = kept.get("evidence", {}).get("sample") or {}
-    return Facts(
-        limit,
-        kept.get("num_workers"),
-        kept.get("prefetch_factor"),
-        sample.get("tensors_per_batch"),
-    )
+    made = recommended(context)
+    return Facts(limit, made.workers, made.prefetch_factor, made.tensors)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

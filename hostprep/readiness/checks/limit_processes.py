@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import users_are_mapped
 from hostprep.readiness.checks._limits import Limit, read_limit
+from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 
@@ -26,10 +27,9 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read the limit and the last recommendation."""
-    kept = context.last("recommend") or {}
     limit = read_limit(context, "Max processes")
     root = context.euid == 0 and not users_are_mapped(context.root)
-    return Facts(limit, kept.get("num_workers"), root)
+    return Facts(limit, recommended(context).workers, root)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

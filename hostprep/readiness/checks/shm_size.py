@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
 from hostprep.host.mounts import mount_at
+from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.readiness.space import Space
@@ -36,8 +37,8 @@ def look(context: Context) -> Facts:
     mounted = mount_at(_PATH, context.mounts) is not None
     # Sandboxes (bubblewrap, Flatpak) make it a folder of their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
-    recommended = context.last("recommend") or {}
-    return Facts(mounted, context.statvfs(_PATH) if usable else None, recommended.get("shm_bytes"))
+    wanted_bytes = recommended(context).shm_bytes
+    return Facts(mounted, context.statvfs(_PATH) if usable else None, wanted_bytes)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

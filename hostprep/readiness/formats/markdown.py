@@ -31,7 +31,7 @@ def markdown(report: dict[str, Any]) -> str:
             f"**{check['status']}**"
             if check["status"] not in ("PASS", "SKIP")
             else check["status"],
-            check["code"],
+            _text(check["code"], cell=True),
             _text(subject_and_message(check), cell=True),
             _text(wanted, cell=True),
         )
@@ -45,7 +45,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _remedy(check: dict[str, Any]) -> list[str]:
-    lines = ["", f"### {check['code']} {_text(check['subject'])}", ""]
+    lines = ["", f"### {_text(check['code'])} {_text(check['subject'])}", ""]
     commands = check["remedy"]["commands"]
     if commands:
         # One backtick more than any in it, or a command could end its own block.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from pathlib import Path
+
+import pytest
 
 from hostprep.fleet.last_run import failed_hosts, remember
 from hostprep.fleet.model import FleetRun, HostOutcome
@@ -37,7 +40,21 @@ def test_inventories_do_not_mix() -> None:
     assert failed_hosts("/other") == ()
 
 
-def test_a_damaged_note_is_none(own_state: Path) -> None:
+@pytest.mark.parametrize("content", ["{", "5", '{"/lab": 5}', '{"/lab": [5]}', "[" * 100_000])
+def test_a_damaged_note_is_none(own_state: Path, content: str) -> None:
     remember("/lab", run(a=True))
-    (own_state / "state/fleet/failed.json").write_text("{")
+    (own_state / "state/fleet/failed.json").write_text(content)
     assert failed_hosts("/lab") == ()
+    remember("/lab", run(b=True))
+    assert failed_hosts("/lab") == ("b",)
+
+
+def test_runs_beside_each_other_keep_the_failed_hosts_of_all() -> None:
+    context = multiprocessing.get_context("fork")
+    hosts = [f"n{number}" for number in range(24)]
+    runs = [context.Process(target=remember, args=("/lab", run(**{host: True}))) for host in hosts]
+    for each in runs:
+        each.start()
+    for each in runs:
+        each.join()
+    assert sorted(failed_hosts("/lab")) == sorted(hosts)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-import hostprep.fleet.playbook
 from hostprep.fleet import run_playbook
-from hostprep.system.resources import data_path
+from hostprep.fleet.received import understood
 
 BROKEN = """\
 - hosts: all
@@ -22,14 +22,27 @@ BROKEN = """\
 ONE_FAILS = """\
 - hosts: all
   gather_facts: false
-  vars: {ansible_connection: local}
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
   tasks:
     - name: Look
       ansible.builtin.fail: {msg: as it must}
       when: inventory_hostname == 'bad'
+    - name: Take a while
+      ansible.builtin.command: {argv: [sleep, "2"]}
+      changed_when: false
     - name: Change
       ansible.builtin.debug: {msg: done}
       changed_when: true
+"""
+REACHED = """\
+- hosts: all
+  gather_facts: false
+  vars: {ansible_connection: local}
+  tasks:
+    - name: Look
+      ansible.builtin.fail: {msg: "{{ lookup('config', 'DEFAULT_REMOTE_USER') }}, {{ token }}"}
 """
 FAILING = """\
 - hosts: all
@@ -38,6 +51,22 @@ FAILING = """\
   tasks:
     - name: Install
       ansible.builtin.script: {cmd: install.sh}
+"""
+# A host in somebody else's hands: whatever it is asked, it answers so.
+ANSWERING = """\
+- hosts: all
+  gather_facts: false
+  vars:
+    ansible_connection: local
+    ansible_python_interpreter: "{{ ansible_playbook_python }}"
+  tasks:
+    - name: Converge
+      hostprep: {}
+"""
+ANSWER = """\
+#!/usr/bin/python
+import json
+print(json.dumps(json.loads(%r)))
 """
 OWN = """\
 - hosts: all
@@ -51,14 +80,6 @@ OWN = """\
     - role: hostprep
       vars:
 """
-
-
-@pytest.fixture
-def playbooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a copy of the playbooks that is run instead of them."""
-    shutil.copytree(data_path("playbooks"), tmp_path / "playbooks")
-    monkeypatch.setattr(hostprep.fleet.playbook, "data_path", tmp_path.joinpath)
-    return tmp_path / "playbooks"
 
 
 def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> None:
@@ -154,6 +175,29 @@ def test_a_task_that_failed_tells_what_its_program_said(
     assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"changed": True, "document": {"schema": "hostprep.apply/1", "done": [{}]}},
+        {"changed": True, "document": {"schema": "hostprep.apply/1", "staged": 5}, "diff": 5},
+        {"changed": True, "document": {}, "diff": [{"before": 5, "after": [None]}]},
+        {"changed": True, "document": 5, "predicted": []},
+        {"failed": True, "changed": True, "diff": {"prepared": 5}, "msg": [1]},
+        *(
+            {"changed": True, "document": {"deep": json.loads("[" * depth + "]" * depth)}}
+            for depth in (190, 400, 900)
+        ),
+    ],
+)
+def test_whatever_a_host_answers_it_alone_has_failed(
+    playbooks: Path, answer: dict[str, Any]
+) -> None:
+    (playbooks / "answering.yml").write_text(ANSWERING)
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps(answer))
+    (here,) = understood(run_playbook("answering", "here,", {})).hosts
+    assert here.failed
+
+
 def test_what_the_user_has_set_for_other_playbooks_does_not_count(
     playbooks: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,9 +207,32 @@ def test_what_the_user_has_set_for_other_playbooks_does_not_count(
         ("STRATEGY", "debug"),
         ("ANY_ERRORS_FATAL", "true"),
         ("NO_LOG", "true"),
+        ("TASK_TIMEOUT", "1"),
+        ("INVENTORY_ENABLED", "yaml"),
+        ("HASH_BEHAVIOUR", "merge"),
+        ("ENABLE_TASK_DEBUGGER", "true"),
+        ("VERBOSITY", "4"),
+        ("STDOUT_CALLBACK", "minimal"),
+        ("INJECT_FACT_VARS", "no such"),
     ):
         monkeypatch.setenv(f"ANSIBLE_{name}", value)
     (playbooks / "one.yml").write_text(ONE_FAILS)
-    bad, good = run_playbook("one", "bad,good,", {}).hosts
+    (playbooks.parent / "hosts.ini").write_text("bad\ngood\n")
+    bad, good = run_playbook("one", str(playbooks.parent / "hosts.ini"), {}).hosts
     assert bad.message == "as it must"
-    assert (good.failed, good.changed_tasks) == (False, ("Change",))
+    assert (good.message, good.failed, good.changed_tasks) == (None, False, ("Change",))
+
+
+def test_how_the_user_reaches_hosts_and_reads_inventories_counts(
+    playbooks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANSIBLE_REMOTE_USER", "admin")
+    monkeypatch.setenv("ANSIBLE_SSH_COMMON_ARGS", "-J gate")
+    monkeypatch.setenv("ANSIBLE_MY_INVENTORY_TOKEN", "secret")
+    (playbooks / "one.yml").write_text(REACHED)
+    script = playbooks.parent / "inventory.sh"
+    found = '{"lab": {"hosts": ["a"], "vars": {"token": "%s"}}}'
+    script.write_text(f"#!/bin/sh\nprintf '{found}' $ANSIBLE_MY_INVENTORY_TOKEN\n")
+    script.chmod(0o755)
+    (a,) = run_playbook("one", str(script), {}).hosts
+    assert a.message == "admin, secret"

@@ -27,6 +27,25 @@ def test_a_host_of_another_kind_is_refused_with_the_way_out(text: str) -> None:
     assert "hostprep_install_source: index" in str(found.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3.11-x86_64-glibc-2.100", "a host with glibc 2.100: there is no such glibc."),
+        ("3.11-x86_64-glibc-2.999", "there is no such glibc."),
+        ("3.11-x86_64-glibc-2.60000000", "a host that is '3.11-x86_64-glibc-2.60000000'."),
+        ("3.1111-x86_64-glibc-2.36", "a host that is '3.1111-x86_64-glibc-2.36'."),
+        (f"3.11-{'x' * 10**6}-glibc-2.36", f"a host that is '3.11-{'x' * 55}...'."),
+    ],
+)
+def test_no_host_fills_the_controllers_memory_by_what_it_says_that_it_is(
+    text: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as found:
+        Target.parse(text)
+    assert str(found.value).endswith(said)
+    assert len(Target.parse("3.999-x86_64-glibc-2.99").pip_options()) < 100
+
+
 def test_pip_is_asked_for_the_hosts_own_tags_newest_first() -> None:
     options = Target(12, "aarch64", 19).pip_options()
     assert options[:3] == ["--only-binary=:all:", "--implementation=cp", "--python-version=3.12"]

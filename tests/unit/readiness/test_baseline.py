@@ -145,6 +145,7 @@ def edited(**fields: Any) -> dict[str, Any]:
                 edited(status="GOOD"),
                 edited(status=["PASS"]),
                 edited(code={}),
+                edited(code="HP001\x1b[2J"),
                 edited(subject=[]),
                 edited(title=None),
                 edited(measured="x"),

@@ -14,15 +14,24 @@ import pytest
 import xmlschema
 from prometheus_client.parser import text_string_to_metric_families
 
-from hostprep.cli.check_fleet import fleet_text, render_fleet
+from hostprep.cli.check_fleet import _report, fleet_text, render_fleet
 from hostprep.cli.output import json_text
 from hostprep.errors import UsageError
+from hostprep.fleet import HostOutcome
 from hostprep.readiness.fleet import HostReport, fleet_document, outliers
 from hostprep.readiness.formats import Format
 from hostprep.readiness.formats.plots import plots
 from hostprep.readiness.model import Measured, Remedy, Status
 from tests.kit.browser import browser
-from tests.unit.readiness.samples import HOST_CLASS, MEASUREMENTS, MOMENT, free, report, result
+from tests.unit.readiness.samples import (
+    HOST_CLASS,
+    MEASUREMENTS,
+    MOMENT,
+    free,
+    report,
+    result,
+    results,
+)
 
 HERE = Path(__file__).parent
 SCHEMA = json.loads((HERE.parents[2] / "docs/check.schema.json").read_text())
@@ -97,7 +106,13 @@ def mangled(**fields: Any) -> HostReport:
         HostReport("lab-bad", {"schema": "hostprep.check/1", "verdict": "PASS"}),
         mangled(checks=None),
         mangled(checks=[{"code": "HP001"}]),
+        mangled(checks=[]),
+        mangled(verdict="PASS", exit_code=0),
+        mangled(exit_code=0),
         mangled(counts={}),
+        mangled(counts={**report()["counts"], "FAIL": 0}),
+        mangled(checks=[{**check, "code": "HP001 |"} for check in report()["checks"]]),
+        mangled(left_out=[{"code": "<b>", "reason": "so"}]),
         mangled(host_class=None),
         mangled(checks=[{**dict(mangled().report or {})["checks"][0], "measured": "much"}]),
         mangled(checks=[{**dict(mangled().report or {})["checks"][0], "remedy": {"hint": None}}]),
@@ -121,7 +136,8 @@ def leaves(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def test_whatever_a_host_sends_the_others_are_shown_in_every_format() -> None:
     """A host of another version, or in somebody else's hands, puts each odd value anywhere."""
     odd = (None, "\ud800\x1b", 1e300, 10**400, float("nan"), [1])
-    sound = mangled(measurements=MEASUREMENTS, checks=mangled().report["checks"][:1]).report
+    one = next(each for each in results() if each.code == "HP002")
+    sound = host("odd", found=[one], measured=MEASUREMENTS).report
     assert sound is not None
     for path in leaves(sound):
         for value in odd:
@@ -136,10 +152,26 @@ def test_whatever_a_host_sends_the_others_are_shown_in_every_format() -> None:
             if not shown["reached"]:
                 continue  # one of our own stands in its place
             plots(shown["report"]["measurements"])
-            for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN):
+            for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN, Format.HTML):
                 assert "lab-a" in render_fleet(form, fleet), (form, path, value)
             text = render_fleet(Format.PROMETHEUS, fleet)
             assert len(list(text_string_to_metric_families(text))) >= 4, (path, value)
+
+
+def test_the_table_of_the_page_names_what_is_wrong_wherever_the_host_puts_it() -> None:
+    good = result("HP001", Status.PASS, "/mnt/ram", "all is well.")
+    bad = result("HP041", Status.FAIL, "/", "it is full.")
+    sent = dict(host("a", found=[bad, good]).report or {})
+    sent["checks"] = sent["checks"][::-1]
+    fleet = fleet_document([HostReport("lab-a", sent)], unix_seconds=MOMENT, seconds=1.0)
+    assert "<br><small>/: it is full.</small></td>" in render_fleet(Format.HTML, fleet)
+
+
+def test_an_error_that_is_none_costs_its_own_host_alone() -> None:
+    outcomes = (HostOutcome("a", documents=({"error": "so"},)), HostOutcome("b"))
+    reports = [_report(outcome) for outcome in outcomes]
+    fleet = fleet_document(reports, unix_seconds=MOMENT, seconds=1.0)
+    assert fleet["counts"]["UNKNOWN"] == 2
 
 
 def test_a_finding_that_a_host_sends_twice_is_one_series_the_worse_one() -> None:

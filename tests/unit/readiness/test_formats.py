@@ -211,6 +211,14 @@ def test_commands_in_markdown_are_shown_as_they_are_typed() -> None:
     assert "<i>" not in page and "<b>" not in page
 
 
+def test_a_code_is_text_in_markdown_too() -> None:
+    code = "HP001 | [x](http://evil) <b>"
+    found = [result(code, Status.FAIL, "/x", "it is full.")]
+    page = MarkdownIt("commonmark").enable("table").render(render(Format.MARKDOWN, report(found)))
+    assert page.count("<td>") == 4
+    assert "<a" not in page and "<b>" not in page
+
+
 @pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN, Format.NAGIOS, Format.JUNIT])
 def test_what_is_worse_since_a_baseline(form: Format) -> None:
     before = report([result("HP041", Status.PASS, "/", "fine.", **free(50, 10))])

@@ -76,6 +76,10 @@ def test_what_is_kept_in_a_form_not_understood_hides_nothing_else() -> None:
     keep_last("verify", verify_document())
     found = measurements(Context())
     assert found["loader"] is None and found["overlap"] is not None
+    odd = verify_document()
+    odd["checks"][0]["name"] = 5
+    keep_last("verify", odd)
+    assert measurements(Context())["overlap"] is None
 
 
 def test_last_results_replace_each_other_and_broken_ones_are_none() -> None:
@@ -90,6 +94,8 @@ def test_last_results_replace_each_other_and_broken_ones_are_none() -> None:
     from hostprep.system.state import state_dir
 
     (state_dir() / "last/verify.json").write_text("{")
+    assert read_last("verify") is None
+    (state_dir() / "last/verify.json").write_text("[" * 100_000)
     assert read_last("verify") is None
 
 

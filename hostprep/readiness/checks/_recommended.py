@@ -1,0 +1,43 @@
+"""What the last recommended loader takes, as `hostprep recommend` kept it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostprep.dataclass import dataclass
+from hostprep.kinds import is_count
+from hostprep.readiness.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """Each is None where nothing is kept, or something else than a number, as of a damaged file.
+
+    ``tensors`` is how many a batch was seen to have.
+    """
+
+    workers: int | None
+    prefetch_factor: int | None
+    tensors: int | None
+    shm_bytes: int | None
+
+
+def recommended(context: Context) -> Recommended:
+    """Read the last recommendation."""
+    kept = context.last("recommend")
+    sample = _part(_part(kept, "evidence"), "sample")
+    return Recommended(
+        _count(kept, "num_workers"),
+        _count(kept, "prefetch_factor"),
+        _count(sample, "tensors_per_batch"),
+        _count(kept, "shm_bytes"),
+    )
+
+
+def _part(document: Any, name: str) -> Any:
+    return document.get(name) if isinstance(document, dict) else None
+
+
+def _count(document: Any, name: str) -> int | None:
+    value = _part(document, name)
+    return int(value) if is_count(value) else None
