@@ -22,6 +22,7 @@ from hostprep.host.block_device import (
     folder_of_name,
 )
 from hostprep.host.mounts import Mount, mount_containing, mount_of, read_mounts
+from hostprep.host.reading import read_lines
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
@@ -156,10 +157,7 @@ def _zfs_members(dataset: str, root: Path) -> list[Path]:
     pool = dataset.split("/")[0]
     members = []
     for entry in sorted((root / "run/udev/data").glob("b*:*")):
-        try:
-            lines = entry.read_text(errors="replace").splitlines()
-        except OSError:
-            continue
+        lines = read_lines(entry)
         if "E:ID_FS_TYPE=zfs_member" in lines and f"E:ID_FS_LABEL={pool}" in lines:
             folder = device_folder(entry.name[1:], root)
             if folder:

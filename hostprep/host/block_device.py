@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import read_text
 
 
 class Transport(StrEnum):
@@ -234,7 +235,4 @@ def _number(path: Path) -> int | None:
 
 
 def _read(path: Path) -> str | None:
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
+    return read_text(path) or None

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import read_text
 
 # Bytes a second that one lane carries: transfers a second, less the line code (8b/10b up to
 # 5 GT/s, 128b/130b from 8 GT/s, the flits of 64 GT/s). PCI Express Base Specification.
@@ -81,8 +82,5 @@ def _link(folder: Path) -> PcieLink | None:
 
 
 def _leading_number(path: Path) -> float | None:
-    try:
-        match = re.match(r"[0-9.]+", path.read_text())
-    except OSError:
-        return None
+    match = re.match(r"[0-9.]+", read_text(path) or "")
     return float(match[0]) if match else None

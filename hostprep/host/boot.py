@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hostprep.host.reading import read_text
+
 
 def boot_id(root: Path = Path("/")) -> str:
     """Return the kernel's random identity of this boot, ``""`` where it is not readable."""
-    try:
-        return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    return read_text(root / "proc/sys/kernel/random/boot_id") or ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from pathlib import Path
 
+from hostprep.host.reading import read_lines, read_text
+
 _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
 
@@ -20,11 +22,7 @@ def has_capability(capability: Capability, root: Path = Path("/")) -> bool:
 
     In a container root has few of them, unless it was started with ``--privileged``.
     """
-    try:
-        lines = (root / "proc/self/status").read_text().splitlines()
-    except OSError:
-        return False
-    for line in lines:
+    for line in read_lines(root / "proc/self/status"):
         name, _, value = line.partition(":")
         if name == "CapEff":
             return bool(int(value, 16) >> capability & 1)
@@ -36,8 +34,5 @@ def users_are_mapped(root: Path = Path("/")) -> bool:
 
     What the kernel asks with capable(), such as for resource limits, only its own user 0 may.
     """
-    try:
-        users = (root / "proc/self/uid_map").read_text().split()
-    except OSError:  # a kernel without user namespaces
-        return False
-    return users != _ALL_AS_THEY_ARE
+    users = read_text(root / "proc/self/uid_map")  # None: a kernel without user namespaces
+    return users is not None and users.split() != _ALL_AS_THEY_ARE

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.mounts import Mount, read_mounts
+from hostprep.host.reading import read_lines, read_text
 
 # Version 1 writes "no limit" as the largest multiple of a page below 2^63.
 _UNLIMITED_BYTES = 2**62
@@ -77,11 +78,11 @@ def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
     quotas = []
     for version, folder in _folders(root, "cpu"):
         if version == 2:
-            words = (_read(folder / "cpu.max") or "").split()
+            words = (read_text(folder / "cpu.max") or "").split()
             quota, period = ([*words, "", ""])[:2]
         else:
-            quota = _read(folder / "cpu.cfs_quota_us") or ""
-            period = _read(folder / "cpu.cfs_period_us") or ""
+            quota = read_text(folder / "cpu.cfs_quota_us") or ""
+            period = read_text(folder / "cpu.cfs_period_us") or ""
         if quota.isdigit() and period.isdigit() and int(period) > 0:  # "max" and "-1" are none
             quotas.append(CpuQuota(_shown(folder, root), int(quota) / int(period)))
     return tuple(quotas)
@@ -103,7 +104,7 @@ def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
     limits = [
         int(text)
         for name in ("memory.max", "memory.high")
-        if (text := _read(folder / name)) is not None and text.isdigit()
+        if (text := read_text(folder / name)) is not None and text.isdigit()
     ]
     usage = _number(folder / "memory.current")
     if not limits or usage is None:
@@ -135,7 +136,7 @@ def _folders(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
 def _hierarchies(root: Path) -> list[_Hierarchy]:
     mounts = [mount for mount in read_mounts(root) if mount.fstype in ("cgroup", "cgroup2")]
     found = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+    for line in read_lines(root / "proc/self/cgroup"):
         _, names, group = line.split(":", 2)
         controllers = frozenset(names.split(",")) - {""}
         version = 1 if controllers else 2
@@ -178,18 +179,11 @@ def _shown(folder: Path, root: Path) -> str:
     return "/" + str(folder.relative_to(root))
 
 
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
 def _number(path: Path) -> int | None:
-    text = _read(path)
+    text = read_text(path)
     return int(text) if text is not None and text.isdigit() else None
 
 
 def _stat(path: Path) -> dict[str, int]:
-    pairs = (line.split() for line in (_read(path) or "").splitlines())
+    pairs = map(str.split, read_lines(path))
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}

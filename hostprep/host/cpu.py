@@ -8,6 +8,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import CpuQuota, read_cpu_quotas
 from hostprep.host.lists import parse_list
+from hostprep.host.reading import NO_PROC_HINT, read_lines, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
     """Read the processors below ``root``; raise ``HostprepError`` where nothing tells of them."""
     allowed, online = _allowed(root)
     if not allowed:
-        raise HostprepError("neither /proc nor /sys says how many processors there are.")
+        message = "neither /proc nor /sys says how many processors there are."
+        raise HostprepError(message, NO_PROC_HINT)
     quota = min(read_cpu_quotas(root), key=lambda found: found.cpus, default=None)
     if quota is not None and quota.cpus < len(allowed):
         usable, usable_from = quota.cpus, f"the quota of cgroup {quota.group}"
@@ -58,7 +60,7 @@ def read_cpu(root: Path = Path("/")) -> CpuFacts:
 
 def online_cpus(root: Path = Path("/")) -> frozenset[int]:
     """Return the numbers of the logical processors that are online, none where no file tells."""
-    return parse_list(_read(root / "sys/devices/system/cpu/online"))
+    return parse_list(read_text(root / "sys/devices/system/cpu/online"))
 
 
 def usable_cpus(root: Path = Path("/")) -> float:
@@ -86,7 +88,7 @@ def _allowed(root: Path) -> tuple[frozenset[int], frozenset[int]]:
 
 
 def _listed(root: Path) -> frozenset[int]:
-    for line in (_read(root / "proc/self/status") or "").splitlines():
+    for line in read_lines(root / "proc/self/status"):
         name, _, value = line.partition(":")
         if name == "Cpus_allowed_list":
             return parse_list(value)
@@ -97,20 +99,13 @@ def _siblings(root: Path, number: int) -> frozenset[int]:
     """Return the logical processors that share a core with ``number``, itself included."""
     topology = root / f"sys/devices/system/cpu/cpu{number}/topology"
     return parse_list(
-        _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list")
+        read_text(topology / "core_cpus_list") or read_text(topology / "thread_siblings_list")
     )
 
 
 def _model(root: Path) -> str | None:
-    for line in (_read(root / "proc/cpuinfo") or "").splitlines():
+    for line in read_lines(root / "proc/cpuinfo"):
         name, _, value = line.partition(":")
         if name.strip() == "model name":
             return value.strip() or None
     return None
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import read_text
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
@@ -67,7 +68,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+    return read_text(path) or ""

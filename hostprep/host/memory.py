@@ -8,6 +8,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import MemoryLimit, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
+from hostprep.host.reading import read_proc
 from hostprep.units import KIB
 
 
@@ -45,9 +46,12 @@ class Headroom:
 
 
 def read_memory(root: Path = Path("/")) -> MemoryFacts:
-    """Read ``/proc/meminfo`` below ``root``; raise ``HostprepError`` where it lacks MemTotal."""
+    """Read ``/proc/meminfo`` below ``root``.
+
+    Raises ``HostprepError`` where it is not there, or lacks MemTotal.
+    """
     fields: dict[str, int] = {}
-    for line in (root / "proc/meminfo").read_text().splitlines():
+    for line in read_proc(root, "meminfo").decode(errors="replace").splitlines():
         name, _, rest = line.partition(":")
         words = rest.split()
         if words and words[0].isdigit():

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import read_proc, read_text
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
@@ -76,8 +77,11 @@ def parse_mountinfo(text: bytes) -> tuple[Mount, ...]:
 
 
 def read_mounts(root: Path = Path("/")) -> tuple[Mount, ...]:
-    """Return the mounts of this process's namespace, read below ``root``."""
-    return parse_mountinfo((root / "proc/self/mountinfo").read_bytes())
+    """Return the mounts of this process's namespace, read below ``root``.
+
+    Raises ``HostprepError`` where ``/proc`` is not mounted.
+    """
+    return parse_mountinfo(read_proc(root, "self/mountinfo"))
 
 
 def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
@@ -85,11 +89,8 @@ def mount_of(descriptor: int, mounts: Iterable[Mount]) -> Mount | None:
 
     By the path alone it could be one that another covers. None where it is not among ``mounts``.
     """
-    try:
-        info = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
-    except OSError:
-        return None
-    number = re.search(r"^mnt_id:\s*(\d+)", info, re.M)
+    info = read_text(Path(f"/proc/self/fdinfo/{descriptor}"))
+    number = re.search(r"^mnt_id:\s*(\d+)", info or "", re.M)
     if number is None:
         return None
     return next((mount for mount in mounts if mount.mount_id == int(number[1])), None)

@@ -7,11 +7,13 @@ CONSTRAINT_MEMORY_POLICY).
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.lists import format_list, parse_list
+from hostprep.host.reading import read_lines, read_text
 from hostprep.units import KIB
 
 _NODES = "sys/devices/system/node"
@@ -43,7 +45,7 @@ class NodeLimit:
 
 def read_node_limit(root: Path = Path("/")) -> NodeLimit | None:
     """Return the nodes that this process may use, None where these are all that have memory."""
-    having = parse_list(_read(root / _NODES / "has_memory"))
+    having = parse_list(read_text(root / _NODES / "has_memory"))
     if len(having) < 2:
         return None
     allowed = having
@@ -61,7 +63,7 @@ def read_node_limit(root: Path = Path("/")) -> NodeLimit | None:
 
 
 def _cpuset(root: Path) -> frozenset[int]:
-    for line in (_read(root / "proc/self/status") or "").splitlines():
+    for line in read_lines(root / "proc/self/status"):
         name, _, value = line.partition(":")
         if name == "Mems_allowed_list":
             return parse_list(value)
@@ -71,8 +73,8 @@ def _cpuset(root: Path) -> frozenset[int]:
 def _policy(root: Path) -> frozenset[int]:
     """Return the nodes of ``numactl --membind``, which children inherit; none without it."""
     try:
-        with (root / "proc/self/numa_maps").open() as maps:
-            first = maps.readline()
+        with (root / "proc/self/numa_maps").open("rb") as maps:  # the path of a program is in it
+            first = os.fsdecode(maps.readline())
     except OSError:
         return frozenset()
     found = _BOUND.match(first.partition(" ")[2])
@@ -81,15 +83,8 @@ def _policy(root: Path) -> frozenset[int]:
 
 def _sizes(root: Path, node: int) -> dict[str, int]:
     fields: dict[str, int] = {}
-    for line in (_read(root / _NODES / f"node{node}/meminfo") or "").splitlines():
+    for line in read_lines(root / _NODES / f"node{node}/meminfo"):
         words = line.split()  # Node 0 MemTotal:       24684096 kB
         if len(words) >= 4 and words[3].isdigit():
             fields[words[2].rstrip(":")] = int(words[3]) * (KIB if words[-1] == "kB" else 1)
     return fields
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None

@@ -46,8 +46,8 @@ def hierarchy(controller: str) -> tuple[int, Path]:
 
 
 @contextmanager
-def cgroup(parent: Path) -> Iterator[Path]:
-    group = parent / f"hostprep-test-{os.getpid()}"
+def cgroup(parent: Path, suffix: bytes = b"") -> Iterator[Path]:
+    group = parent / f"hostprep-test-{os.getpid()}{os.fsdecode(suffix)}"
     try:
         group.mkdir()
     except OSError as error:
@@ -182,6 +182,26 @@ def test_usable_processors_follow_the_quota() -> None:
             (group / "cpu.cfs_quota_us").write_text("75000")
         done = inside(group, sys.executable, "-c", show)
         assert done.stdout.strip() == f"0.75 the quota of cgroup {group}", done.stderr
+
+
+def test_a_group_may_be_called_anything(safe_dir: Path) -> None:
+    """As by a user of systemd-run: the name is bytes, a control character or no UTF-8 included."""
+    version, parent = hierarchy("memory")
+    with cgroup(parent, b" caf\xe9\x0c:\x1b") as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(512 * MIB))
+        told = hostprep(group, "facts")["headroom"]["available_from"]
+        assert told == f"the memory limit of cgroup {group}"
+        point = str(safe_dir / "v")
+        for words in (
+            ("recommend", "--no-measure"),
+            ("mount", point, "--size", "50%", "--reserve", "64M", "--dry-run"),
+            ("stage", "/etc/hostname", "--to", str(safe_dir / "fast"), "--dry-run"),
+            ("check", "--only", "HP021,HP023,HP030"),
+        ):
+            done = inside(group, sys.executable, "-m", "hostprep", *words)
+            assert "Error" not in done.stdout + done.stderr
+            assert (done.stdout + done.stderr).replace("\n", "").isprintable()
 
 
 def test_usable_processors_follow_the_affinity() -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.cgroups import read_cpu_quotas, read_memory_limits
 from hostprep.host.cpu import read_cpu, usable_cpus
 from hostprep.host.memory import ram_for_percent, read_headroom, read_memory
+from hostprep.host.mounts import read_mounts
 from hostprep.units import GIB, KIB, MIB
 
 HOSTS = Path(__file__).parents[2] / "fixtures" / "hosts"
@@ -125,6 +127,32 @@ def test_unknown_topology_stays_unknown() -> None:
     assert cpu.physical_cores is None
     assert cpu.threads_per_core is None
     assert cpu.model is None
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    """Of cgroups, and of programs, which the kernel cuts at 15 bytes, in mid-character too."""
+    shutil.copytree(host("hybrid"), tmp_path, dirs_exist_ok=True)
+    name = os.fsdecode(b"caf\xe9 \x0c\xe2\x80\xa8x")  # with what str.splitlines takes for line ends
+    memory = tmp_path / "sys/fs/cgroup/memory/jobs"
+    (memory / "train").rename(memory / name)
+    groups = tmp_path / "proc/self/cgroup"
+    groups.write_bytes(groups.read_bytes().replace(b"/jobs/train", os.fsencode(f"/jobs/{name}")))
+    status = tmp_path / "proc/self/status"
+    status.write_bytes(
+        b"Name:\tabcdefghijklmn\xc3\n" + status.read_bytes() + b"\nCapEff:\t0000000000200000\n"
+    )
+    closest, _ = read_memory_limits(tmp_path)
+    assert closest.group == f"/sys/fs/cgroup/memory/jobs/{name}"
+    assert read_headroom(tmp_path) == read_headroom(host("hybrid"))
+    assert read_cpu(tmp_path) == read_cpu(host("hybrid"))
+    assert has_capability(Capability.SYS_ADMIN, tmp_path)
+
+
+def test_without_proc_it_says_so(tmp_path: Path) -> None:
+    for read in (read_mounts, read_memory, read_headroom):
+        with pytest.raises(HostprepError, match=r"/proc/\S+ cannot be read") as error:
+            read(tmp_path)
+        assert error.value.hint == "is /proc mounted? mount -t proc proc /proc"
 
 
 def test_no_processors_at_all_is_an_error(tmp_path: Path) -> None:

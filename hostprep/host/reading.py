@@ -1,0 +1,46 @@
+"""Files of ``/proc``, ``/sys`` and ``/etc`` as text.
+
+What programs, cgroups, disks and files are called is in them: any bytes. Where these are not UTF-8
+they survive as surrogates, so that a path made of them leads where it should; whoever prints them
+makes them printable.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hostprep.errors import HostprepError
+
+NO_PROC_HINT = "is /proc mounted? mount -t proc proc /proc"
+
+
+def read_text(path: Path) -> str | None:
+    """Return the text of ``path`` without blanks around it, None where it cannot be read."""
+    text = _read(path)
+    return None if text is None else text.strip()
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of ``path`` that are not empty, none where it cannot be read."""
+    # Not splitlines, which ends a line within names too: at a form feed, at U+2028.
+    return [line for line in (_read(path) or "").split("\n") if line]
+
+
+def read_proc(root: Path, name: str) -> bytes:
+    """Return the content of ``/proc/NAME``, which every Linux has.
+
+    Raises ``HostprepError`` where it cannot be read, as in a chroot without ``/proc``.
+    """
+    try:
+        return (root / "proc" / name).read_bytes()
+    except OSError as error:
+        message = f"/proc/{name} cannot be read: {error.strerror}."
+        raise HostprepError(message, NO_PROC_HINT) from None
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return os.fsdecode(path.read_bytes())
+    except OSError:
+        return None
