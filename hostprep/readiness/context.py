@@ -326,7 +326,8 @@ class Context:
         except ChildProcessError as error:
             refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
             hint = "run it as root" if refused else "see whether it is there, and readable"
-            raise CannotTell(f"{name}: {error}.", hint) from None
+            # What hostprep itself raised there is a sentence already.
+            raise CannotTell(f"{name}: {str(error).removesuffix('.')}.", hint) from None
 
 
 def _here() -> str | None:

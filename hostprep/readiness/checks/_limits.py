@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import NO_PROC_HINT
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell
 
@@ -34,4 +35,4 @@ def read_limit(context: Context, name: str) -> Limit:
         if line.startswith(name):
             soft, hard = line[len(name) :].split()[:2]
             return Limit(*(int(word) if word.isdigit() else None for word in (soft, hard)))
-    raise CannotTell(f"/proc/self/limits does not say {name!r}.", "is /proc mounted?")
+    raise CannotTell(f"/proc/self/limits does not say {name!r}.", NO_PROC_HINT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import NO_PROC_HINT
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 
@@ -23,7 +24,7 @@ def look(context: Context) -> Facts:
     """Read the load."""
     said = context.read("proc/loadavg")
     if said is None:
-        raise CannotTell("there is no /proc/loadavg.", "is /proc mounted?")
+        raise CannotTell("there is no /proc/loadavg.", NO_PROC_HINT)
     return Facts(float(said.split()[0]), float(context.cpu.online))
 
 
