@@ -97,7 +97,10 @@ def quoted(text: str) -> str:
 
 
 def argument(text: str) -> str:
-    """Return ``text`` as one word of a command, in which variables would be put in as well."""
+    """Return ``text`` as one word after a command's first, in which variables are put in as well.
+
+    In the first, the program's path, they are not: there ``$$`` would be two dollars.
+    """
     return quoted(text).replace("$", "$$")
 
 

@@ -128,6 +128,23 @@ def test_systemd_analyze_finds_nothing(tmp_path: Path, name: str) -> None:
 
 
 @needs_systemd
+def test_systemd_finds_the_program_whatever_its_folder_is_called(tmp_path: Path) -> None:
+    """Quotes and backslashes aside, which systemd takes in no program's path."""
+    program = tmp_path / "a b-c%n%%$HOME ${HOME}$$;z/hostprep"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    path = tmp_path / RECORD.unit
+    path.write_bytes(render(RECORD, (str(program), "$HOME"), ()))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", path], capture_output=True, text=True, timeout=60
+    )
+    about_it = [line for line in done.stderr.splitlines() if "hostprep" in line]
+    assert (done.returncode, about_it) == (0, [])
+    assert '/hostprep" "$$HOME" "restage" ' in path.read_text()
+
+
+@needs_systemd
 @pytest.mark.parametrize("name", ["data", "a.b", "city-scapes 2", "ä%$\"'\\", "x" * 200, ODD])
 def test_names_are_escaped_as_systemd_escape_does(name: str) -> None:
     done = subprocess.run(
