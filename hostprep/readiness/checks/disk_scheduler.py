@@ -9,6 +9,7 @@ from hostprep.host.block import StorageClass
 from hostprep.readiness.checks._disks import Disk, disks, no_disk, seats
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 
 _FLASH = (StorageClass.NVME, StorageClass.SATA_FLASH)
 _FROM = (
@@ -41,6 +42,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(disk: Disk) -> Finding:
     name, chosen = disk.device.name, disk.device.scheduler or ""
+    in_sysfs = name.replace("/", "!")  # udev, in KERNEL, has the slash
     wanted, better = "any", None
     message = f"{name} is scheduled by {chosen}."
     if disk.storage_class in _FLASH:
@@ -63,7 +65,7 @@ def _judge_one(disk: Disk) -> Finding:
         remedy=None
         if better is None
         else Remedy(
-            (f"echo {better} > /sys/block/{name}/queue/scheduler",),
+            (f"echo {better} > {quote(f'/sys/block/{in_sysfs}/queue/scheduler')}",),
             f'until the reboot; for good a udev rule: KERNEL=="{name}",'
             f' ATTR{{queue/scheduler}}="{better}"',
         ),
