@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.mounts import mount_at
+from hostprep.host.mounts import Mount, mount_at, mount_over
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -24,32 +24,31 @@ _CONTAINER_BYTES = 64 * MIB
 class Facts:
     """``space`` is None where nobody can write there. ``mounted``: else it is a plain folder.
 
-    ``wanted_bytes`` is what the last recommended loader takes, None where none is kept.
+    ``wanted_bytes`` is what the last recommended loader takes, None where none is kept. ``over`` is
+    what hides a mount on /dev/shm, as it was mounted on /dev after it.
     """
 
     mounted: bool
     space: Space | None
     wanted_bytes: int | None
+    over: Mount | None
 
 
 def look(context: Context) -> Facts:
     """Read the space of /dev/shm and the last recommendation."""
-    mounted = mount_at(_PATH, context.mounts) is not None
+    mount = mount_at(_PATH, context.mounts)
+    over = None if mount is None else mount_over(mount, context.mounts)
+    mounted = mount is not None and over is None
     # Sandboxes (bubblewrap, Flatpak) make it a folder of their /dev, which serves as well.
     usable = mounted or os.access(context.root / "dev/shm", os.W_OK | os.X_OK)
-    wanted_bytes = recommended(context).shm_bytes
-    return Facts(mounted, context.statvfs(_PATH) if usable else None, wanted_bytes)
+    space = context.statvfs(_PATH) if usable else None
+    return Facts(mounted, space, recommended(context).shm_bytes, over)
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge its size, and against a known need what is free of it."""
     if facts.space is None:
-        remedy = Remedy(("mount -t tmpfs -o size=50%,mode=1777 tmpfs /dev/shm",))
-        message = (
-            "nothing is mounted on /dev/shm, and it is no folder that this user may write:"
-            " workers cannot hand over their batches."
-        )
-        yield Finding(Status.FAIL, _PATH, message, remedy=remedy)
+        yield _none(facts.over)
         return
     if facts.space.size_bytes == 0:
         yield Finding(
@@ -62,6 +61,23 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield _against_need(facts.space, facts.wanted_bytes, facts.mounted)
     else:
         yield _by_thumb(facts.space, facts.mounted)
+
+
+def _none(over: Mount | None) -> Finding:
+    there = "nothing is mounted on /dev/shm"
+    if over is not None:
+        there = f"{over.source} ({over.fstype}) was mounted on {over.target} and hides /dev/shm"
+    message = (
+        f"{there}, and it is no folder that this user may write: workers cannot hand over their"
+        " batches."
+    )
+    remedy = Remedy(("mkdir -p /dev/shm", _mount_line("50%")))
+    return Finding(Status.FAIL, _PATH, message, remedy=remedy)
+
+
+def _mount_line(size: str) -> str:
+    """Return the command that mounts it as systemd does, but for its size."""
+    return f"mount -t tmpfs -o nosuid,nodev,mode=1777,size={size} tmpfs /dev/shm"
 
 
 def _against_need(space: Space, wanted_bytes: int, mounted: bool) -> Finding:
@@ -117,7 +133,7 @@ def _enlarge(space: Space, least_free_bytes: int, mounted: bool) -> Remedy:
     mebibytes = -(-(used + least_free_bytes) // MIB)
     mount = f"mount -o remount,size={mebibytes}M /dev/shm"
     if not mounted:
-        mount = f"mount -t tmpfs -o size={mebibytes}M,mode=1777 tmpfs /dev/shm"
+        mount = _mount_line(f"{mebibytes}M")
     return Remedy(
         (mount,),
         f"in a container: docker run --shm-size={mebibytes}m; in Kubernetes an emptyDir of medium"
@@ -142,9 +158,9 @@ bytes x ranks) is held against what is free, with a margin of a quarter for NCCL
 a rule of thumb must do: at least 1 GiB.
 
 **FAIL** less is free than the loader takes; or, where that is not known, not more than the 64 MiB
-that Docker gives to a container; or nothing is mounted there, and it is no folder that this user
-may write. A plain folder, as in some sandboxes, is judged by the file system that it is on; one
-without a limit (`size=0`) passes.
+that Docker gives to a container; or nothing is mounted there, or a later mount on `/dev` hides it,
+and it is no folder that this user may write. A plain folder, as in some sandboxes, is judged by the
+file system that it is on; one without a limit (`size=0`) passes.
 **WARN** it is enough, but with little room.
 
 `mount -o remount,size=...` takes effect at once and nothing is lost; it lasts until the reboot. A
