@@ -1,7 +1,7 @@
-"""What the cgroups of this process allow: memory and processor time, in all their ancestors.
+"""What the cgroups of this process allow: memory, processor time and processes, up to the top.
 
 Versions 1 and 2, and both at once (the "hybrid" layout). Formats: cgroups(7), and the kernel's
-admin-guide/cgroup-v2 and admin-guide/cgroup-v1/memory.
+admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and admin-guide/cgroup-v1/pids.
 """
 
 from __future__ import annotations
@@ -55,6 +55,18 @@ class CpuThrottling:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessLimit:
+    """A cgroup that limits processes and threads: to ``limit``, of which ``used`` run now.
+
+    Root's count too, other than for ``ulimit -u``.
+    """
+
+    group: str
+    limit: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Hierarchy:
     """One mounted hierarchy and the folders of this process in it, its own first."""
 
@@ -96,6 +108,16 @@ def read_cpu_throttling(root: Path = Path("/")) -> tuple[CpuThrottling, ...]:
         if "nr_periods" in stat and "nr_throttled" in stat:
             counts = stat["nr_periods"], stat["nr_throttled"]
             found.append(CpuThrottling(_shown(folder, root), *counts))
+    return tuple(found)
+
+
+def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
+    """Return every limit of processes above this process, the closest first."""
+    found = []
+    for _, folder in _folders(root, "pids"):
+        limit, used = _number(folder / "pids.max"), _number(folder / "pids.current")
+        if limit is not None and used is not None:  # "max" is none, and the top has neither
+            found.append(ProcessLimit(_shown(folder, root), limit, used))
     return tuple(found)
 
 

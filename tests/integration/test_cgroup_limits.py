@@ -96,6 +96,27 @@ def test_staging_does_with_the_processes_that_are_allowed(
         assert differences(source, safe_dir / "fast/data", owners=True) == []
 
 
+def test_the_check_of_processes_knows_the_limit_of_an_ancestor(state: Path) -> None:
+    """Root is held to it, and what is printed cures it."""
+    _, parent = hierarchy("pids")
+    with cgroup(parent) as group:
+        (group / "pids.max").write_text("40")
+        inner = group / "inner"
+        inner.mkdir()
+        try:
+            (found,) = hostprep(inner, "check", "--only", "HP023")["checks"]
+            assert (
+                found["status"] == "WARN" and f"cgroup {group} allows only 40" in found["message"]
+            )
+            assert 30 < found["measured"]["value"] <= 40
+            for command in found["remedy"]["commands"]:
+                subprocess.run(["bash", "-c", command], check=True)
+            (cured,) = hostprep(inner, "check", "--only", "HP023")["checks"]
+            assert cured["status"] == "PASS" and f"cgroup {group}" in cured["message"]
+        finally:
+            inner.rmdir()
+
+
 def test_a_far_source_is_staged_without_threads(safe_dir: Path, state: Path) -> None:
     """Those that look at how it answers side by side are not allowed either."""
     if reason := far.unavailable():

@@ -13,10 +13,11 @@ from hostprep.readiness.context import Context
 class Recommended:
     """Each is None where nothing is kept, or something else than a number, as of a damaged file.
 
-    ``tensors`` is how many a batch was seen to have.
+    ``workers`` are those of one rank, ``tensors`` how many a batch was seen to have.
     """
 
     workers: int | None
+    ranks: int | None
     prefetch_factor: int | None
     tensors: int | None
     shm_bytes: int | None
@@ -25,11 +26,12 @@ class Recommended:
 def recommended(context: Context) -> Recommended:
     """Read the last recommendation."""
     kept = context.last("recommend")
-    sample = _part(_part(kept, "evidence"), "sample")
+    evidence = _part(kept, "evidence")
     return Recommended(
         _count(kept, "num_workers"),
+        _count(_part(evidence, "host"), "ranks"),
         _count(kept, "prefetch_factor"),
-        _count(sample, "tensors_per_batch"),
+        _count(_part(evidence, "sample"), "tensors_per_batch"),
         _count(kept, "shm_bytes"),
     )
 

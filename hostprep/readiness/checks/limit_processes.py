@@ -2,44 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.host.capabilities import users_are_mapped
+from hostprep.host.cgroups import ProcessLimit, read_process_limits
 from hostprep.readiness.checks._limits import Limit, read_limit
 from hostprep.readiness.checks._recommended import recommended
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 
-# The limit counts everything that the user runs, the desktop included.
+# The limit of a user counts everything that the user runs, the desktop included.
 _OTHERS = 1024
 _THREADS_OF_A_WORKER = 4
+# Of the process that starts them: pools of OpenMP and BLAS, CUDA, NCCL, what pins memory.
+_THREADS_OF_A_RANK = 128
+_RULE_OF_THUMB = 256
+# What a group is raised to is a multiple of it: others that run there come and go.
+_ROOMY = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``workers`` of the last recommended loader, None where none is; ``root``: the host's."""
+    """``workers`` a rank of the last recommended loader, None where none is; ``root``: the host's.
+
+    ``own`` counts the threads of this check itself, which end with it.
+    """
 
     limit: Limit
     workers: int | None
+    ranks: int
     root: bool
+    groups: tuple[ProcessLimit, ...]
+    own: int
 
 
 def look(context: Context) -> Facts:
-    """Read the limit and the last recommendation."""
+    """Read the limits and the last recommendation."""
     limit = read_limit(context, "Max processes")
     root = context.euid == 0 and not users_are_mapped(context.root)
-    return Facts(limit, recommended(context).workers, root)
+    made = recommended(context)
+    groups = read_process_limits(context.root)
+    return Facts(limit, made.workers, made.ranks or 1, root, groups, _threads(context))
+
+
+def _threads(context: Context) -> int:
+    for line in (context.read("proc/self/status") or "").splitlines():
+        if line.startswith("Threads:"):
+            return int(line.split()[1])
+    return 0
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Judge the limit."""
-    needed = _OTHERS + _THREADS_OF_A_WORKER * (facts.workers or 0)
+    """Judge the tightest of the limits; the remedy raises all that are too tight."""
+    found = [_by_user(facts), *(_by_group(group, facts) for group in facts.groups)]
+    _, least = min(found, key=lambda each: each[0])
+    remedies = [finding.remedy for _, finding in found if finding.remedy is not None]
+    if remedies:
+        commands = tuple(command for remedy in remedies for command in remedy.commands)
+        hints = dict.fromkeys(remedy.hint for remedy in remedies if remedy.hint)
+        least = replace(least, remedy=Remedy(commands, "; ".join(hints)))
+    yield least
+
+
+def _by_user(facts: Facts) -> tuple[float, Finding]:
+    """Return how much more ``ulimit -u`` allows than is needed, and what is found of it."""
+    needed = _OTHERS + _THREADS_OF_A_WORKER * facts.ranks * (facts.workers or 0)
     status, remedy = Status.PASS, None
+    spare = math.inf if facts.limit.soft is None else facts.limit.soft - needed
     message = f"{facts.limit.shown} processes and threads are allowed."
     if facts.root:
+        spare = math.inf
         message = f"root is not held to the limit of {facts.limit.shown} processes."
-    elif not facts.limit.allows(needed):
+    elif spare < 0:
         status = Status.WARN
         message = (
             f"only {facts.limit.shown} processes and threads of this user are allowed: workers may"
@@ -49,13 +87,52 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if not facts.limit.can_be(needed):
             hint = "it takes root to raise the hard limit; for all: LimitNPROC= or limits.conf(5)"
         remedy = Remedy((f"ulimit -u {needed}",), hint)
-    yield Finding(
+    return spare, Finding(
         status,
         "processes",
         message,
         Measured(facts.limit.shown, facts.limit.soft, "processes", "higher"),
         f"at least {needed:,}",
         f"hostprep: {_THREADS_OF_A_WORKER} threads a worker, {_OTHERS:,} for all else of the user",
+        needed,
+        remedy,
+    )
+
+
+def _by_group(group: ProcessLimit, facts: Facts) -> tuple[float, Finding]:
+    """Return how much more is left in a cgroup than is needed, and what is found of it."""
+    needed, says = _RULE_OF_THUMB, "rule of thumb; `hostprep recommend` measures the need"
+    if facts.workers is not None:
+        needed = facts.ranks * (_THREADS_OF_A_RANK + _THREADS_OF_A_WORKER * facts.workers)
+        says = (
+            f"`hostprep recommend`: {_THREADS_OF_A_WORKER} threads a worker, {_THREADS_OF_A_RANK}"
+            " for each training process"
+        )
+    used = max(0, group.used - facts.own)
+    left = max(0, group.limit - used)
+    status, remedy = Status.PASS, None
+    message = (
+        f"cgroup {group.group} allows {group.limit:,} processes and threads, and {left:,} are left."
+    )
+    if left < needed:
+        status = Status.WARN
+        message = (
+            f"cgroup {group.group} allows only {group.limit:,} processes and threads, and {left:,}"
+            " are left: workers may not start ('Resource temporarily unavailable')."
+        )
+        most = -(-(used + needed) // _ROOMY) * _ROOMY
+        remedy = Remedy(
+            (f"echo {most} > {quote(group.group + '/pids.max')}",),
+            f"whoever set it sets it again: docker run --pids-limit={most}, TasksMax={most} of a"
+            " systemd unit, podPidsLimit of the kubelet",
+        )
+    return left - needed, Finding(
+        status,
+        "processes",
+        message,
+        Measured(f"{left:,} left", left, "processes", "higher"),
+        f"at least {needed:,} left",
+        says,
         needed,
         remedy,
     )
@@ -69,17 +146,26 @@ CHECK = Check(
     look=look,
     judge=judge,
     page="""\
-The soft limit of processes and threads (`ulimit -u`) of the shell that runs this, which a training
-that is started there inherits. It counts all that the user runs. The host's root is not held to
-it; root of a container that an ordinary user started is.
+How many processes and threads the kernel lets a training start, by two limits.
 
-The need is 4 threads for each worker that `hostprep recommend` found, and 1,024 for everything else
-of the user.
+The soft limit of the user (`ulimit -u`) of the shell that runs this, which a training that is
+started there inherits. It counts all that the user runs. The host's root is not held to it; root of
+a container that an ordinary user started is. The need is 4 threads for each worker that `hostprep
+recommend` found, and 1,024 for everything else of the user.
 
-**WARN** the limit is below that: workers fail to start, or a library in them cannot make its
-threads ("Resource temporarily unavailable").
+The limit of a cgroup (`pids.max`), this one's and all above it, which containers and services have.
+It counts all that runs in the cgroup, and holds root too. What is left of it (`pids.max` less
+`pids.current`) must do for 4 threads of each worker that `hostprep recommend` found and 128 of each
+process that trains, its pools of threads included; where nothing was recommended, for 256.
 
-`ulimit -u` in the shell or the job script; for services `LimitNPROC=` and `TasksMax=`, for logins
-`/etc/security/limits.conf`.
+The tightest of them is shown.
+
+**WARN** less is allowed, or left, than that: workers fail to start, or a library in them cannot
+make its threads ("Resource temporarily unavailable").
+
+`ulimit -u` in the shell or the job script, for services `LimitNPROC=`, for logins
+`/etc/security/limits.conf`. That of a cgroup where it was set: `docker run --pids-limit`,
+`TasksMax=` of a systemd unit, `podPidsLimit` of the kubelet; the line printed raises it until it is
+set again.
 """,
 )

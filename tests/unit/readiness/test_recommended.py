@@ -16,23 +16,24 @@ WHOLE: dict[str, Any] = {
     "num_workers": 8,
     "prefetch_factor": 2,
     "shm_bytes": 2**30,
-    "evidence": {"sample": {"tensors_per_batch": 3}},
+    "evidence": {"host": {"ranks": 4}, "sample": {"tensors_per_batch": 3}},
 }
 
 
 def test_what_the_last_recommended_loader_takes() -> None:
-    assert recommended(Context()) == Recommended(None, None, None, None)
+    assert recommended(Context()) == Recommended(None, None, None, None, None)
     keep_last("recommend", WHOLE)
-    assert recommended(Context()) == Recommended(8, 2, 3, 2**30)
+    assert recommended(Context()) == Recommended(8, 4, 2, 3, 2**30)
 
 
 @pytest.mark.parametrize("odd", ["many", [8], {"a": 1}, 8.5, True, -1, 10**400, None])
 def test_what_is_no_number_counts_as_not_kept(odd: Any) -> None:
     none = {"num_workers": odd, "prefetch_factor": odd, "shm_bytes": odd}
-    for evidence in (odd, {"sample": odd}, {"sample": {"tensors_per_batch": odd}}):
+    deep = {"host": {"ranks": odd}, "sample": {"tensors_per_batch": odd}}
+    for evidence in (odd, {"host": odd, "sample": odd}, deep):
         keep_last("recommend", {**none, "evidence": evidence})
         context = Context()
-        assert recommended(context) == Recommended(None, None, None, None)
+        assert recommended(context) == Recommended(None, None, None, None, None)
         for code in ("HP020", "HP022", "HP023"):
             for finding in run_check(find(all_checks(), code), context):
                 assert finding.status != "UNKNOWN", finding
