@@ -124,6 +124,9 @@ def test_a_loop_device_is_as_its_file(tmp_path: Path) -> None:
     assert [device.name for device in storage.devices[:2]] == ["loop0", "dm-1"]
     assert [disk.name for disk in storage.disks] == ["sda", "sdb"]
 
+    (loop / "loop/backing_file").write_bytes(b"/data/caf\xe9\n")  # where that file is, not another
+    assert os.fsdecode(b"/data/caf\xe9:") in locate("/image/a", host).reason
+
     (loop / "loop/backing_file").write_text("/data/image.ext4 (deleted)\n")
     assert locate("/image/a", host).storage_class is StorageClass.UNKNOWN
 
