@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
 from hostprep.host.memory import read_headroom
-from hostprep.host.mounts import mount_at, read_mounts
+from hostprep.host.mounts import mount_at, mount_over, read_mounts
 from hostprep.loading.model import Binding, Bound, HostShare, Probe
 from hostprep.units import MIB, format_bytes, format_count, parse_size
 
@@ -259,12 +259,13 @@ def descriptors_of_a_worker(prefetch_factor: int, tensors_per_batch: int) -> int
 
 
 def _shm(root: Path) -> tuple[int | None, int | None]:
-    """Return the size of /dev/shm and what is free of it; both None where it is not mounted.
+    """Return the size of /dev/shm and what is free of it; both None where none is to be seen.
 
     Mounted with size=0 it has no limit: its size is 0 then, and what is free None.
     """
-    mount = mount_at("/dev/shm", read_mounts(root))
-    if mount is None:
+    mounts = read_mounts(root)
+    mount = mount_at("/dev/shm", mounts)
+    if mount is None or mount_over(mount, mounts) is not None:
         return None, None
     if root == Path("/"):
         stat = os.statvfs("/dev/shm")

@@ -68,7 +68,8 @@ def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ..
     names = [name for disk in disks for name in counting_devices(disk, root)]
     for name in names:
         try:
-            counts = (root / "sys/class/block" / name / "queue/iostats").read_text().strip()
+            place = root / "sys/class/block" / name.replace("/", "!")
+            counts = (place / "queue/iostats").read_text().strip()
         except OSError:
             continue  # a partition counts, and has no such switch
         if counts == "0":

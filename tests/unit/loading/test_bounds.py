@@ -178,6 +178,13 @@ def test_unmounted_shm_is_unknown_not_zero(tmp_path: Path) -> None:
     assert facts.shm_free_bytes is None
 
 
+def test_shm_that_a_later_mount_hides_is_unknown(tmp_path: Path) -> None:
+    mountinfo = host(tmp_path, 4, 1, shm="64m") / "proc/self/mountinfo"
+    mountinfo.write_text(mountinfo.read_text() + "31 22 0:29 / /dev rw - devtmpfs dev rw\n")
+    facts = read_share(1, "test", tmp_path)
+    assert (facts.shm_size_bytes, facts.shm_free_bytes) == (None, None)
+
+
 def test_shm_without_a_limit_is_neither_absent_nor_small(tmp_path: Path) -> None:
     facts = read_share(1, "test", host(tmp_path, 4, 1, shm="0k"))
     assert (facts.shm_size_bytes, facts.shm_free_bytes) == (0, None)

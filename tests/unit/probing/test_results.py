@@ -192,13 +192,14 @@ def test_missing_figures_are_not_compared() -> None:
     assert names == {"small_files.files_per_s", "small_files.bytes_per_s"}
 
 
-def test_disks_that_do_not_count_are_not_asked(tmp_path: Path) -> None:
-    queue = tmp_path / "sys/class/block/sda/queue"
+@pytest.mark.parametrize(("name", "there"), [("sda", "sda"), ("cciss/c0d0", "cciss!c0d0")])
+def test_disks_that_do_not_count_are_not_asked(name: str, there: str, tmp_path: Path) -> None:
+    queue = tmp_path / "sys/class/block" / there / "queue"
     queue.mkdir(parents=True)
     (queue / "iostats").write_text("1\n")
-    assert counted_disks(storage(disks=(disk(),)), tmp_path) == ("sda",)
+    assert counted_disks(storage(disks=(disk(name=name),)), tmp_path) == (name,)
     (queue / "iostats").write_text("0\n")
-    assert counted_disks(storage(disks=(disk(),)), tmp_path) == ()
+    assert counted_disks(storage(disks=(disk(name=name),)), tmp_path) == ()
 
 
 def test_an_nvme_namespace_is_counted_by_the_paths_to_it(tmp_path: Path) -> None:
