@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_check import ENOUGH, NONSENSE, TOO_MUCH, blocks
+from tests.cli.test_check import BOTH, EVERY_VERDICT, blocks
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 _PATIENCE_SECONDS = 60.0
@@ -47,9 +47,16 @@ class Slurm:
             time.sleep(0.2)
         return state
 
-    def let_the_loader_take(self, wanted: object) -> None:
+    def lead_to(self, verdict: str) -> None:
+        """Let the prolog's check come to ``verdict``."""
+        wanted, record = EVERY_VERDICT[verdict]
         kept = {"schema": "hostprep.recommend/1", "unix_seconds": 0, "shm_bytes": wanted}
         (self.folder / "hostprep/last/recommend.json").write_text(json.dumps(kept))
+        damaged = self.folder / "hostprep/datasets/city-0123456789"
+        shutil.rmtree(damaged, ignore_errors=True)
+        if record is not None:
+            damaged.mkdir(parents=True)
+            (damaged / "dataset.json").write_text(record)
 
 
 @pytest.fixture
@@ -93,7 +100,7 @@ def _configure(folder: Path) -> None:
     (folder / "hostprep.yml").write_text("{}")
     (folder / "check").write_text(
         f"#!/bin/sh\nHOSTPREP_STATE_DIR={folder}/hostprep"
-        f' exec {shlex.quote(sys.executable)} -m hostprep "$@" --only HP020\n'
+        f' exec {shlex.quote(sys.executable)} -m hostprep "$@" --only {BOTH}\n'
     )
     (script,) = blocks("sh", "SLURM_JOB_ID")
     prolog = folder / "prolog.d/50-hostprep"
@@ -145,15 +152,15 @@ def _free_port() -> int:
 
 
 def test_fail_drains_the_node_and_unknown_does_not(slurm: Slurm) -> None:
-    for wanted, verdict in ((ENOUGH, "PASS"), (NONSENSE, "UNKNOWN")):
-        slurm.let_the_loader_take(wanted)
+    for verdict in ("PASS", "UNKNOWN"):
+        slurm.lead_to(verdict)
         done = slurm.run("srun", "--immediate=30", "echo", "trained")
         assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
         assert json.loads((slurm.folder / "report.json").read_text())["verdict"] == verdict
         slurm.wait_for("idle")
     assert "the check ended with 4: UNKNOWN" in (slurm.folder / "logged").read_text()
 
-    slurm.let_the_loader_take(TOO_MUCH)
+    slurm.lead_to("FAIL")
     try:
         done = slurm.run("srun", "--immediate=30", "echo", "trained")
     except subprocess.TimeoutExpired as error:  # it waits for another node
