@@ -325,3 +325,17 @@ class _Maker:
             not_made=tuple(self._not_made),
             data_bytes=sum(blocks.values()),
         )
+
+
+def tree_that_leads_out(root: Path) -> Path:
+    """Make ``top`` in ``root``, with links out of it at two depths; return what they lead to."""
+    precious = root.parent / "outside/precious"
+    precious.parent.mkdir()
+    precious.write_bytes(b"x")
+    deep = root / "top/sub/deep"
+    deep.mkdir(parents=True)
+    (deep / "file").write_bytes(b"x")
+    for link in (deep / "link", root / "top/link"):
+        link.symlink_to(precious.parent)
+    os.mkfifo(deep / "fifo")
+    return precious

@@ -10,6 +10,7 @@ import pytest
 
 from hostprep.staging.tree import list_directory, list_if_few, walk
 from hostprep.system.trees import names_in
+from tests.kit.hostile import tree_that_leads_out
 
 
 @pytest.fixture
@@ -32,15 +33,7 @@ def test_listings_are_of_now(root: int, tmp_path: Path) -> None:
 
 
 def test_a_walk_follows_nothing(root: int, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_bytes(b"x")
-    deep = tmp_path / "root/top/sub/deep"
-    deep.mkdir(parents=True)
-    (deep / "file").write_bytes(b"x")
-    (deep / "link").symlink_to(outside)
-    (tmp_path / "root/top/link").symlink_to(outside)
-    os.mkfifo(deep / "fifo")
+    tree_that_leads_out(tmp_path / "root")
     found = {path: sorted(entry.name for entry in entries) for path, entries in walk(root)}
     assert found == {
         "": ["top"],

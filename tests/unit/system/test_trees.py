@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.system.trees import DirCache, join, names_in, remove_tree
+from tests.kit.hostile import tree_that_leads_out
 
 
 @pytest.fixture
@@ -96,25 +97,17 @@ def test_a_file_in_the_way_is_an_error(root: int, tmp_path: Path) -> None:
 
 
 def test_removal_follows_nothing(root: int, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "precious").write_bytes(b"x")
-    deep = tmp_path / "root/top/sub/deep"
-    deep.mkdir(parents=True)
-    (deep / "file").write_bytes(b"x")
-    (deep / "link").symlink_to(outside)
-    (tmp_path / "root/top/link").symlink_to(outside)
-    os.mkfifo(deep / "fifo")
+    precious = tree_that_leads_out(tmp_path / "root")
     (tmp_path / "root/top/sub").chmod(0)
     before = open_files()
     remove_tree(root, "top")
     assert os.listdir(tmp_path / "root") == [] and open_files() == before
-    assert (outside / "precious").read_bytes() == b"x"
+    assert precious.read_bytes() == b"x"
     remove_tree(root, "top")  # what is gone is fine
-    (tmp_path / "root/link").symlink_to(outside)
+    (tmp_path / "root/link").symlink_to(precious.parent)
     with pytest.raises(OSError):
         remove_tree(root, "link")
-    assert (outside / "precious").exists()
+    assert precious.exists()
 
 
 def test_a_tree_deeper_than_any_path_is_removed(root: int, tmp_path: Path) -> None:
