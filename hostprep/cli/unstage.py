@@ -17,7 +17,8 @@ from hostprep.units import format_count
 
 if TYPE_CHECKING:
     from hostprep.staging.record.records import Record
-    from hostprep.staging.unstage import UnstagePlan, UnstageResult
+    from hostprep.staging.unstage import UnstageResult
+    from hostprep.staging.unstage_plan import UnstagePlan
 
 _MOST_LISTED = 10
 
@@ -49,14 +50,9 @@ def unstage(
     from hostprep.cli.progress import ProgressReporter
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.record import records
-    from hostprep.staging.unstage import (
-        UnstageResult,
-        find_record,
-        plan_forgetting,
-        plan_unstage,
-        unstaged_by_another,
-    )
+    from hostprep.staging.unstage import UnstageResult, unstaged_by_another
     from hostprep.staging.unstage import unstage as carry_out
+    from hostprep.staging.unstage_plan import find_record, plan_forgetting, plan_unstage
     from hostprep.system.locks import lock
 
     if forget and fstab:

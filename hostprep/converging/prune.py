@@ -22,7 +22,8 @@ from hostprep.staging.record.records import (
     record_id,
 )
 from hostprep.staging.target.private import private_name
-from hostprep.staging.unstage import UnstagePlan, plan_unstage, unstage
+from hostprep.staging.unstage import unstage
+from hostprep.staging.unstage_plan import UnstagePlan, plan_unstage
 from hostprep.system.locks import lock
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather

@@ -11,7 +11,8 @@ from pathlib import Path
 from hostprep.host.cpu import CpuFacts, allowed_cores, read_cpu
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, mount_over, read_mounts
-from hostprep.loading.model import Binding, Bound, HostShare, Probe
+from hostprep.loading.model import Binding, HostShare, Probe
+from hostprep.loading.recommendation import Bound
 from hostprep.units import MIB, format_bytes, format_count, parse_size
 
 # What a second thread of a core adds to the first is between a tenth and a third for decoding;

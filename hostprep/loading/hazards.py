@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 from hostprep.loading.bounds import DOCKER_SHM_BYTES
-from hostprep.loading.model import Bound, FailedProbe, Hazard, HostShare, Probe, Subject
+from hostprep.loading.model import FailedProbe, HostShare, Probe, Subject
+from hostprep.loading.recommendation import Bound, Hazard
 from hostprep.units import format_bytes, format_count
 
 _FEW_DESCRIPTORS = 4096

@@ -20,8 +20,9 @@ from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
-from hostprep.loading.model import Binding, HostShare, Recommendation, SideBySide, Stage, Stages
+from hostprep.loading.model import Binding, HostShare, SideBySide, Stage, Stages
 from hostprep.loading.naming import parts_of
+from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
 from hostprep.loading.verdict import settings

@@ -10,18 +10,16 @@ from hostprep.loading.curve import Curve
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.measuring.variants import Variant, Winner
 from hostprep.loading.model import (
-    Bound,
     FailedProbe,
-    Hazard,
     HostShare,
     Pipeline,
     Probe,
-    Recommendation,
     SampleCost,
     Stages,
     Subject,
     Transport,
 )
+from hostprep.loading.recommendation import Bound, Hazard, Recommendation
 from hostprep.loading.search import Point
 
 

@@ -22,16 +22,9 @@ from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import (
-    Bound,
-    FailedProbe,
-    Pipeline,
-    Probe,
-    SampleCost,
-    Stages,
-    Transport,
-)
+from hostprep.loading.model import FailedProbe, Pipeline, Probe, SampleCost, Stages, Transport
 from hostprep.loading.pace import Pace
+from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Wish
 from hostprep.loading.search import STOP_GAIN, Search, contenders, feeds
 from hostprep.units import format_count, format_number

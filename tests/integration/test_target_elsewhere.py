@@ -14,7 +14,8 @@ from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import check_apart
-from hostprep.staging.unstage import plan_unstage, unstage
+from hostprep.staging.unstage import unstage
+from hostprep.staging.unstage_plan import plan_unstage
 from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
 
 pytestmark = pytest.mark.usefixtures("state")

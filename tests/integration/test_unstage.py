@@ -19,7 +19,8 @@ from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing.publish import check_places
 from hostprep.staging.record.records import Record, all_records, save_record
-from hostprep.staging.unstage import find_record, plan_unstage, unstage
+from hostprep.staging.unstage import unstage
+from hostprep.staging.unstage_plan import find_record, plan_unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, make_private, rewrite, run_hostprep, snapshot

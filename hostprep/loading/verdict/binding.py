@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from hostprep.loading.curve import Ceiling, hit_rates
 from hostprep.loading.measuring.disturbance import kept_from
 from hostprep.loading.measuring.variants import Variant
-from hostprep.loading.model import Binding, Bound, HostShare
+from hostprep.loading.model import Binding, HostShare
+from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.known import Known
 from hostprep.units import format_bytes

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS
-from hostprep.loading.model import Bound, Pipeline
+from hostprep.loading.model import Pipeline
+from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
 from hostprep.loading.search import Point, choose
 from hostprep.loading.session import Run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hostprep.loading.measuring.disturbance import OTHERS_SHARE
-from hostprep.loading.model import Binding, Pipeline, Recommendation
+from hostprep.loading.model import Binding, Pipeline
+from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.verdict.binding import BUSY_SHARE
 from hostprep.units import format_number
 

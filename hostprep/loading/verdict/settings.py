@@ -12,7 +12,8 @@ from hostprep.loading.bounds import (
     main_memory,
 )
 from hostprep.loading.curve import prefetch_factor
-from hostprep.loading.model import Batching, Binding, Probe, Recommendation, Subject
+from hostprep.loading.model import Batching, Binding, Probe, Subject
+from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known

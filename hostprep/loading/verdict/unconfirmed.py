@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
-from hostprep.loading.model import Bound, FailedProbe, SampleCost
+from hostprep.loading.model import FailedProbe, SampleCost
+from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import Point
 
 # Of the model alone, against the public grid that it was fitted to.

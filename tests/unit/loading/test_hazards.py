@@ -17,7 +17,8 @@ import torch
 from hostprep.loading import hazards
 from hostprep.loading.child import processes
 from hostprep.loading.child.opening import Opened, describe
-from hostprep.loading.model import Binding, Bound, FailedProbe
+from hostprep.loading.model import Binding, FailedProbe
+from hostprep.loading.recommendation import Bound
 from hostprep.units import GIB, MIB
 from tests.unit.loading.making import probe, share
 from tests.unit.loading.test_verdict import subject

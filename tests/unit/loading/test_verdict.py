@@ -14,7 +14,6 @@ from hostprep.loading.model import (
     Binding,
     HostShare,
     Probe,
-    Recommendation,
     SampleCost,
     SideBySide,
     Stage,
@@ -22,6 +21,7 @@ from hostprep.loading.model import (
     Subject,
     Transport,
 )
+from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.verdict.binding import remedy_compared
 from hostprep.loading.verdict.known import Known

@@ -1,0 +1,52 @@
+"""What is recommended for a loader, and what bounds and endangers it; no code that decides."""
+
+from __future__ import annotations
+
+from hostprep.dataclass import dataclass
+from hostprep.loading.model import Binding
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most workers that one resource allows, and why."""
+
+    binding: Binding
+    workers: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """Something known to crash or slow down loaders, found here; ``cure`` is the setting."""
+
+    code: str
+    message: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What to set, what then binds, and why.
+
+    ``num_workers`` is per rank; None for an iterable that has no such setting. ``prefetch_factor``
+    is None without workers, as DataLoader wants it. ``confirmed`` tells that the rate was measured
+    with this number of workers; else it is the model's. ``change_needed`` is None where it is not
+    known what is set now, or there was no time for what may be better. ``remedy`` says what would
+    help where more workers do not.
+    """
+
+    num_workers: int | None
+    prefetch_factor: int | None
+    pin_memory: bool
+    persistent_workers: bool
+    binding: Binding | None
+    remedy: str | None
+    expected_samples_per_s: float | None
+    relative_error: float | None
+    confirmed: bool
+    change_needed: bool | None
+    verdict: str
+    reasons: tuple[str, ...]
+    memory_bytes: int | None
+    shm_bytes: int | None
+    code: str
