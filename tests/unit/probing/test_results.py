@@ -148,7 +148,7 @@ def test_a_broken_file_does_not_hide_the_others() -> None:
 
 
 def _of_another_kind(value: Any) -> Iterator[Any]:
-    """Yield a document with one of its parts, at whatever depth, made something else or left out."""
+    """Yield a document with each of its parts, however deep, made something else or left out."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield {**value, name: {"a": "b"}}
@@ -156,7 +156,9 @@ def _of_another_kind(value: Any) -> Iterator[Any]:
             yield {key: other for key, other in value.items() if key != name}
             yield from ({**value, name: changed} for changed in _of_another_kind(part))
     if isinstance(value, list):
-        yield from ([changed, *value[1:]] for part in value[:1] for changed in _of_another_kind(part))
+        yield from (
+            [changed, *value[1:]] for part in value[:1] for changed in _of_another_kind(part)
+        )
 
 
 def test_a_damaged_result_is_as_good_as_none_for_what_reads_it(tmp_path: Path) -> None:
