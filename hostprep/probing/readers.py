@@ -26,6 +26,8 @@ from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
 
 _BUFFER_BYTES = MIB
+# What took a file's place since it was found may not lead elsewhere, nor keep a reader waiting.
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _START_DELAY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
 
@@ -191,11 +193,10 @@ def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> in
 
 
 def _open(name: str, at: int | None = None) -> int:
-    flags = os.O_RDONLY | os.O_CLOEXEC
     try:
-        return os.open(name, flags | os.O_NOATIME, dir_fd=at)  # leave the access time as it is
+        return os.open(name, _OPEN | os.O_NOATIME, dir_fd=at)  # leave the access time as it is
     except PermissionError:
-        return os.open(name, flags, dir_fd=at)  # only the owner may
+        return os.open(name, _OPEN, dir_fd=at)  # only the owner may
 
 
 def refusal(names: Sequence[str], seconds: float) -> str | None:

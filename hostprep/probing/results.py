@@ -27,6 +27,7 @@ from hostprep.probing.model import (
     SmallRun,
     Target,
 )
+from hostprep.probing.received import is_whole
 from hostprep.system.files import write_atomically
 from hostprep.system.state import readable_state_dirs, state_dir
 
@@ -243,9 +244,10 @@ def _read(file: Path) -> dict[str, Any]:
         raise HostprepError(f"{file} could not be read: {error.strerror}.") from None
     except (ValueError, RecursionError):
         result = None
-    if not isinstance(result, dict) or result.get("schema") != SCHEMA:
+    if not isinstance(result, dict) or result.get("schema") != SCHEMA or not is_whole(result):
         raise UsageError(
-            f"{file} is not a result of hostprep probe.", "`hostprep probe --json PATH` makes one"
+            f"{file} is not a result of hostprep probe, or a damaged one.",
+            "`hostprep probe --json PATH` makes one",
         )
     return result
 

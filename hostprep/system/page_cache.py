@@ -24,6 +24,8 @@ _libc.mmap.argtypes = (
 )
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+# A pipe that took a file's place keeps nobody waiting.
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -60,7 +62,7 @@ def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | No
     resident = total = 0
     for path in paths:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
+            fd = os.open(path, _OPEN, dir_fd=at)
         except OSError:
             continue
         try:
@@ -81,7 +83,7 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
     ``at`` is a descriptor of the folder that the path begins at.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
+        fd = os.open(path, _OPEN, dir_fd=at)
     except OSError:
         return  # gone meanwhile, or unreadable: the pass over the files will count it
     try:
@@ -97,7 +99,7 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
 def write_out(path: str) -> None:
     """Write out all of the file system that ``path`` is on, which is one wait for many files."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, _OPEN)
     except OSError:
         return
     try:

@@ -56,6 +56,13 @@ class Huge(Waiting):
     floats = 786_432
 
 
+class Images(Waiting):
+    """Images of 128 pixels, in three milliseconds each."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index).new_zeros(3, 128, 128)
+
+
 class Raises(Waiting):
     def __getitem__(self, index: int) -> torch.Tensor:
         raise KeyError("label")

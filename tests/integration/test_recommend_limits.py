@@ -25,8 +25,11 @@ PERIOD_US = 100_000
 
 
 @contextmanager
-def quota(cpus: float) -> Iterator[str]:
-    """Make a cgroup with a quota; yield the shell words that move a shell into it."""
+def quota(cpus: float, *, above: bool = False) -> Iterator[str]:
+    """Make a cgroup with a quota; yield the shell words that move a shell into it.
+
+    ``above``: into one below it, which has none of its own.
+    """
     v2 = Path("/sys/fs/cgroup/cgroup.controllers")
     if (CPU_V1 / "cpu.cfs_quota_us").exists():
         group = CPU_V1 / f"hostprep-test-{os.getpid()}"
@@ -44,10 +47,14 @@ def quota(cpus: float) -> Iterator[str]:
             (group / "cpu.cfs_quota_us").write_text(str(int(cpus * PERIOD_US)))
         else:
             (group / "cpu.max").write_text(f"{int(cpus * PERIOD_US)} {PERIOD_US}")
-        yield f"echo $$ > {group}/cgroup.procs"
-        assert not (group / "cgroup.procs").read_text().split()  # nothing is left in it
+        inner = group / "inner" if above else group
+        inner.mkdir(exist_ok=True)
+        yield f"echo $$ > {inner}/cgroup.procs"
+        assert not (inner / "cgroup.procs").read_text().split()  # nothing is left in it
     finally:
-        group.rmdir()
+        for folder in (group / "inner", group):
+            if folder.exists():
+                folder.rmdir()
 
 
 def recommend(*arguments: str, before: str = "true") -> dict[str, Any]:
@@ -91,11 +98,11 @@ def follow(found: dict[str, Any], name: str, batches: int, before: str = "true")
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("cpus", [0.5, 1.0])
-def test_a_quota_is_seen_and_followed(cpus: float) -> None:
+@pytest.mark.parametrize(("cpus", "above"), [(0.5, False), (1.0, True)])
+def test_a_quota_is_seen_and_followed(cpus: float, above: bool) -> None:
     if (os.cpu_count() or 1) < 2:
         pytest.skip("one processor: a quota of one would not bind")
-    with quota(cpus) as enter:
+    with quota(cpus, above=above) as enter:
         host = recommend(before=enter)
         assert host["evidence"]["host"]["quota_cpus"] == cpus
         assert host["num_workers"] == 1

@@ -77,11 +77,13 @@ def _left_over(before: set[str]) -> set[str]:
     return {name for name in os.listdir("/dev/shm") if name.startswith("torch_")} - before
 
 
-def recommend_for(name: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
+def recommend_for(
+    name: str, *arguments: str, env: dict[str, str] | None = None
+) -> tuple[int, dict[str, Any], str]:
     """Return (status, document, stderr) for one of ``tests.cli.recommend_loaders``."""
     spec = f"tests.cli.recommend_loaders:{name}"
     seconds = () if "--seconds" in arguments else ("--seconds", "10")
-    done = recommend("--loader", spec, *seconds, *arguments, "--json")
+    done = recommend("--loader", spec, *seconds, *arguments, "--json", env=env)
     document = json.loads(done.stdout)
     assert document["schema"] == "hostprep.recommend/1"
     assert document["ok"] is (done.returncode == 0)

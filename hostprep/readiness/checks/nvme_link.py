@@ -47,16 +47,17 @@ def look(context: Context) -> Facts:
         if disk.storage_class is not StorageClass.NVME:
             continue
         name, path = disk.device.name, disk.paths[0]
-        probed = _probed(context, name)
-        if probed is not None:
-            found.append(_link(name, path, probed, in_use=True))
+        from_probe = probed(context, name)
+        if from_probe is not None:
+            found.append(link_of(name, path, from_probe, in_use=True))
         elif link := nvme_link(name, context.root):
             now = {**asdict(link), "degraded": link.degraded}
-            found.append(_link(name, path, now, in_use=False))
+            found.append(link_of(name, path, now, in_use=False))
     return Facts(tuple(found))
 
 
-def _probed(context: Context, name: str) -> dict[str, Any] | None:
+def probed(context: Context, name: str) -> dict[str, Any] | None:
+    """Return the fields of a drive's link as the newest probe of it alone found them."""
     for probe in context.probes:
         device = probe["device"]
         if device["link"] and device["disks"] == [name]:
@@ -65,7 +66,8 @@ def _probed(context: Context, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _link(name: str, path: str, link: dict[str, Any], *, in_use: bool) -> Link:
+def link_of(name: str, path: str, link: dict[str, Any], *, in_use: bool) -> Link:
+    """Return the link of a drive from its fields."""
     return Link(
         name=name,
         path=path,

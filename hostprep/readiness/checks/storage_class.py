@@ -28,12 +28,16 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Locate the paths, and read what probes saw."""
-    behaviours = {
+    return Facts(seats(context), tuple(seen_behaviours(context).items()))
+
+
+def seen_behaviours(context: Context) -> dict[str, str]:
+    """Return by mount point how the newest valid probe saw it answer."""
+    return {
         probe["mount"]["target"]: probe["device"]["behaviour"]
         for probe in reversed(context.probes)
         if probe["valid"] and probe["device"]["behaviour"] != "unclear"
     }
-    return Facts(seats(context), tuple(behaviours.items()))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

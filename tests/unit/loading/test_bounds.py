@@ -47,23 +47,45 @@ def host(
     return root
 
 
-def test_smt_workstation_starts_from_cores_not_from_threads(tmp_path: Path) -> None:
-    facts = read_share(1, "test", host(tmp_path, 16, 2, shm="65802260k"))
-    assert (facts.affinity_cpus, facts.physical_cores) == (32, 16)
-    assert 16 < facts.capacity_cpus < 24
+def test_smt_workstation_starts_from_cores_not_from_threads() -> None:
+    facts = read_share(1, "test", HOSTS / "smt-workstation")
+    assert (facts.affinity_cpus, facts.physical_cores) == (24, 12)
+    assert 12 < facts.capacity_cpus < 18
     workers, words = starting_point(facts)
-    assert workers == 15
-    assert "16 physical cores under 32" in words
+    assert workers == 11
+    assert "12 physical cores under 24" in words
     assert facts.descriptors_limit == 1024
-    assert facts.shm_size_bytes == 65802260 * 1024
 
 
-def test_two_socket_server_is_shared_by_its_ranks(tmp_path: Path) -> None:
-    root = host(tmp_path, 48, 2)
-    assert starting_point(read_share(1, "test", root))[0] == 47
-    workers, words = starting_point(read_share(8, "--ranks", root))
-    assert workers == 5
-    assert "8 ranks (--ranks)" in words
+def test_two_socket_server_is_shared_by_its_ranks() -> None:
+    root = HOSTS / "two-sockets"
+    facts = read_share(1, "test", root)
+    assert (facts.affinity_cpus, facts.physical_cores) == (64, 32)
+    assert starting_point(facts)[0] == 31
+    of_four = read_share(4, "--ranks", root)
+    workers, words = starting_point(of_four)
+    assert workers == 7
+    assert "4 ranks (--ranks)" in words
+    # The threads of a core are neighbours in this host's numbers, and elsewhere half the host away.
+    assert share_of_cpus(of_four, root) == [*range(16)]
+
+
+def test_a_container_goes_by_its_own_quota_and_its_small_shm() -> None:
+    facts = read_share(1, "test", HOSTS / "container-own-quota")
+    assert facts.quota_cpus == 12
+    assert facts.start_cpus == facts.physical_cores == 8  # fewer cores than that
+    assert facts.shm_size_bytes == 64 * MIB
+    assert "shm_small" in {hazard.code for hazard in of_host(facts)}
+    assert facts.memory_available_bytes < 5 * GIB
+
+
+def test_a_container_is_held_to_the_quota_of_an_ancestor() -> None:
+    facts = read_share(1, "test", HOSTS / "container-quota-above")
+    assert (facts.quota_cpus, facts.quota_group) == (3.5, "/sys/fs/cgroup/jobs.slice")
+    assert facts.memory_from.endswith("jobs.slice/docker-3f1c.scope")  # 5 GiB of the slice's 6
+    workers, words = starting_point(facts)
+    assert workers == 3
+    assert "quota of cgroup /sys/fs/cgroup/jobs.slice" in words
 
 
 def test_a_rank_is_measured_on_whole_cores_as_many_as_are_its_share(tmp_path: Path) -> None:

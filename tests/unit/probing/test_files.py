@@ -484,6 +484,17 @@ def test_every_file_is_read_whole_and_once(tmp_path: Path, readers: int) -> None
     assert files[0].stat().st_atime_ns == before
 
 
+def test_what_took_a_files_place_neither_hangs_nor_leads_elsewhere(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path, files=4)]
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(names[0])
+    page_cache.evict(str(tmp_path / "pipe"))
+    assert page_cache.resident_share([str(tmp_path / "pipe")]) is None
+    done = read_whole_files([*names, str(tmp_path / "pipe"), str(tmp_path / "link")], 1, 30)
+    assert sorted(done.names) == sorted(names)
+    assert (done.unreadable, done.empty) == (1, 1)
+
+
 def test_rates_are_files_over_time_for_one_reader(tmp_path: Path) -> None:
     names = [str(file) for file in tree(tmp_path)]
     done = read_whole_files(names, 1, 30)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import pytest
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
+from hostprep.host.block_link import PcieLink
 from hostprep.probing import results
 from hostprep.probing.counters import counted_disks, delivered_bytes
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Target
 from hostprep.probing.needs import parse_need
 from hostprep.probing.rates import compare, rates_in, rates_of
+from hostprep.readiness.checks import nvme_link, storage_class
+from hostprep.readiness.context import Context
+from hostprep.readiness.measurements import measurements
 from hostprep.system.state import state_dir
 from tests.unit.probing.made import disk, measured, storage
 
@@ -140,6 +145,44 @@ def test_a_broken_file_does_not_hide_the_others() -> None:
     kept = results.keep(made())
     (state_dir() / "probes/99999999T000000Z-broken.json").write_text("{")
     assert results.load("/data")["id"] == kept
+
+
+def _of_another_kind(value: Any) -> Iterator[Any]:
+    """Yield a document with each of its parts, however deep, made something else or left out."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield {**value, name: {"a": "b"}}
+            yield {**value, name: "\x00"}
+            yield {key: other for key, other in value.items() if key != name}
+            yield from ({**value, name: changed} for changed in _of_another_kind(part))
+    if isinstance(value, list):
+        yield from (
+            [changed, *value[1:]] for part in value[:1] for changed in _of_another_kind(part)
+        )
+
+
+def test_a_damaged_result_is_as_good_as_none_for_what_reads_it(tmp_path: Path) -> None:
+    link = PcieLink("0000:01:00.0", 16.0, 4, 16.0, 4, 7e9)
+    whole = json.loads(json.dumps({"schema": results.SCHEMA, **made(link=link), "time": "now"}))
+    file = tmp_path / "kept.json"
+    refused = 0
+    for damaged in _of_another_kind(whole):
+        file.write_text(json.dumps(damaged))
+        try:
+            found = results.load(str(file))
+        except UsageError:
+            refused += 1
+            continue
+        compare(rates_in(found), parse_need("1000"))
+        results.differences(found, whole)
+        context = Context(given={"probes": (found,), "now": 0.0})
+        figures = measurements(context)
+        assert figures["storage"] is not None
+        assert figures["epoch"] is not None or not found.get("epoch") or not found["valid"]
+        assert storage_class.seen_behaviours(context) is not None
+        if (probed := nvme_link.probed(context, "sda")) is not None:
+            nvme_link.link_of("sda", "/data", probed, in_use=True)
+    assert refused > 50
 
 
 def test_a_result_is_found_by_a_symlink_to_its_path(tmp_path: Path) -> None:

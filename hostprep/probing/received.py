@@ -1,0 +1,87 @@
+"""Whether a kept probe, or a file that somebody names, can be reckoned with. Pure.
+
+A damaged one must cost its own figures alone, and not whatever reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hostprep.kinds import (
+    all_of,
+    is_count,
+    is_flag,
+    is_number,
+    is_text,
+    or_none,
+    where_there,
+    with_fields,
+)
+
+
+def is_whole(document: Any) -> bool:
+    """Return whether what is read of kept probes is in ``document``, each of its kind."""
+    return _PROBE(document) and _OPTIONAL(document)
+
+
+_LINK = with_fields(
+    {
+        "speed_gt_per_s": is_number,
+        "width": is_count,
+        "max_speed_gt_per_s": or_none(is_number),
+        "max_width": or_none(is_count),
+        "at": is_text,
+        "degraded": is_flag,
+        "bytes_per_s": is_number,
+    }
+)
+_PROBE = with_fields(
+    {
+        "path": is_text,
+        "valid": is_flag,
+        "invalid_reasons": all_of(with_fields({"code": is_text, "message": is_text})),
+        "device": with_fields(
+            {
+                "class": is_text,
+                "behaviour": is_text,
+                "disks": all_of(is_text),
+                "link": or_none(_LINK),
+            }
+        ),
+        "mount": with_fields({"target": is_text}),
+        "sequential": or_none(with_fields({"bytes_per_s": is_number})),
+        "random_4k": or_none(with_fields({"iops": is_number})),
+        "small_files": or_none(
+            with_fields(
+                {
+                    "files_per_s": is_number,
+                    "bytes_per_s": is_number,
+                    "mean_bytes": is_number,
+                    "source": is_text,
+                }
+            )
+        ),
+        "dataset": with_fields(
+            {"files": is_count, "complete": is_flag, "size_bytes": or_none(is_count)}
+        ),
+        "settings": with_fields({}),
+    }
+)
+_OPTIONAL = where_there(
+    {
+        "id": is_text,
+        "time": is_text,
+        "epoch": or_none(
+            with_fields(
+                {
+                    "files": is_count,
+                    "size_bytes": is_count,
+                    "cold_seconds": is_number,
+                    "next_low_seconds": or_none(is_number),
+                    "next_high_seconds": or_none(is_number),
+                    "staged_seconds": or_none(is_number),
+                }
+            )
+        ),
+    }
+)
