@@ -55,9 +55,15 @@ class CudaPrefetcher(Generic[Batch]):
     nested mappings, lists, tuples, named tuples and dataclasses are copied; what is no tensor comes
     through as it is. ``device`` is ``"cuda"``, ``"cuda:1"``, or None for the current CUDA device;
     without CUDA (or for ``"cpu"``) the batches come through on the CPU, and unless ``"cpu"`` was
-    asked for a warning says so, once. ``depth`` batches are copied ahead of the one handed out.
-    ``dtypes`` says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over
-    the bus. ``channels_last`` gives 4-dimensional tensors that memory format, on the device.
+    asked for a warning says so, once. ``dtypes`` says what to convert on the device:
+    ``{torch.uint8: torch.float16}`` sends bytes over the bus. ``channels_last`` gives 4-dimensional
+    tensors that memory format, on the device.
+
+    ``depth`` batches are copied ahead of the one handed out. The loader is called in the loop's own
+    thread: the first batch comes as soon as its copy has begun, batch n (from 0) once the copies of
+    the ``min(n, depth)`` after it have. So a loader that is late with a batch holds the loop
+    ``depth`` batches before it. A copy that began later would not overlap: it waits for all that
+    the loop has queued.
 
     Tensors that are not page-locked are copied into page-locked buffers first, ``depth + 2`` sets
     of them. A loader that yields page-locked tensors must not write to them again while they
@@ -114,10 +120,11 @@ class CudaPrefetcher(Generic[Batch]):
         ready: deque[Transfer] = deque()
         behind: deque[Transfer] = deque()
         failure: Exception | None = None
+        ahead = 0  # how many copies are to be under way behind the batch that is handed out
         try:
             source: Iterator[Batch] | None = iter(self.loader)
             while True:
-                while source is not None and len(ready) <= self.depth:
+                while source is not None and len(ready) <= ahead:
                     self._retire(backend, behind, keep=_BEHIND)
                     try:
                         batch: Any = next(source, _END)
@@ -134,6 +141,8 @@ class CudaPrefetcher(Generic[Batch]):
                 behind.append(transfer)
                 # Not by a name of ours, which would keep the batch alive beyond the consumer's.
                 yield self._hand_over(backend, transfer)
+                # Not all at once: the first batch would wait until the loader has made those, too.
+                ahead = min(ahead + 1, self.depth)
             if failure is not None:
                 raise failure
         finally:

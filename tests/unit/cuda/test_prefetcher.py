@@ -153,7 +153,7 @@ def test_ctrl_c_in_the_loader_comes_at_once() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        next(iter(CudaPrefetcher(interrupted(), backend=Device())))
+        list(CudaPrefetcher(interrupted(), backend=Device()))
 
 
 def test_nothing_is_left_after_many_epochs() -> None:

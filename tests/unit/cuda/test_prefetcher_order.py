@@ -243,6 +243,8 @@ def test_a_batch_is_the_consumers_alone_once_handed_over() -> None:
     tensors = [device.host_tensor(number) for number in range(4)]
     iterator = iter(CudaPrefetcher(tensors, depth=1, backend=device))
     batch = next(iterator)
+    assert device.live_device == 1
+    batch = next(iterator)
     assert device.live_device == 2  # this one and the next
     del batch
     assert device.live_device == 1
@@ -269,10 +271,10 @@ def test_what_was_placed_outlasts_what_another_stream_does_with_it() -> None:
     assert races(device.log) == [] and device.wrong() == []
 
 
-def test_copies_are_ahead_by_the_depth_and_no_more() -> None:
+def test_copies_are_ahead_by_the_depth_and_no_more_and_the_first_batch_waits_for_none() -> None:
     for depth in (1, 2, 3):
         device = Device(1)
-        drawn = []
+        drawn: list[int] = []
 
         def draw(device: Device = device, drawn: list[int] = drawn) -> Iterator[HostTensor]:
             for number in range(8):
@@ -280,7 +282,18 @@ def test_copies_are_ahead_by_the_depth_and_no_more() -> None:
                 yield device.host_tensor(number)
 
         for number, _ in enumerate(CudaPrefetcher(draw(), depth=depth, backend=device)):
-            assert len(drawn) == min(8, number + 1 + depth)
+            assert len(drawn) == min(8, number + 1 + min(number, depth))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_copies_begin_before_the_step_that_they_run_beside(depth: int) -> None:
+    device = Device(1)
+    tensors = [device.host_tensor(number, pinned=True) for number in range(8)]
+    begun = []
+    for _ in CudaPrefetcher(tensors, depth=depth, backend=device):
+        begun.append(sum(op.kind == "copy" for op in device.log))
+    ahead = [copies - number - 1 for number, copies in enumerate(begun)]
+    assert ahead[: depth + 1] == list(range(depth + 1)) and set(ahead[depth : 8 - depth]) == {depth}
 
 
 def test_page_locked_buffers_are_bounded_over_epochs_and_early_ends() -> None:
