@@ -173,22 +173,21 @@ class CudaPrefetcher(Generic[Batch]):
                 backend.copy(landing, source, self._copies)
                 if final is not landing:
                     backend.copy(final, landing, self._copies)
-            copied = backend.record(self._copies)
+            return Transfer(
+                batch=there,
+                copied=backend.record(self._copies),
+                stream=consumer,
+                tensors=tuple(final for _, final in places),
+                placed=tuple(placed),
+                landings=tuple(landing for landing, final in places if landing is not final),
+                sources=tuple(pinned),
+                slot=slot,
+            )
         except BaseException:
             # What was begun still writes to memory that goes with this frame.
             backend.synchronize(backend.record(self._copies))
             self._slots.append(slot)
             raise
-        return Transfer(
-            batch=there,
-            copied=copied,
-            stream=consumer,
-            tensors=tuple(final for _, final in places),
-            placed=tuple(placed),
-            landings=tuple(landing for landing, final in places if landing is not final),
-            sources=tuple(pinned),
-            slot=slot,
-        )
 
     def _stage(self, backend: Backend, host: list[Any], slot: list[Any]) -> list[Any]:
         """Return the tensors page-locked; in the buffers of ``slot`` those that are not."""
@@ -239,6 +238,8 @@ class CudaPrefetcher(Generic[Batch]):
         behind.extend(ready)
         ready.clear()
         self._retire(backend, behind, keep=0)
+        # Whatever an interrupt kept from both of them.
+        backend.synchronize(backend.record(self._copies))
 
 
 _said: set[str] = set()

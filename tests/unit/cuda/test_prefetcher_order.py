@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostprep.cuda import prefetcher as prefetcher_module
 from hostprep.cuda.controls import MUTANTS, EarlyRefill, NoLifetime, NoWaitBack, NoWaitBeforeUse
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from tests.unit.cuda.simulated import Device, HostTensor, Mover, Op, races
@@ -236,6 +237,45 @@ def test_a_copy_that_fails_comes_at_its_batch_and_leaves_nothing_under_way(copie
         device.use(device.scribble(size, "paper"), "paper")
     device.finish()
     assert races(device.log) == [] and device.wrong() == [] and device.live_device == 0
+
+
+class InterruptedWhileBuilt(prefetcher_module.Transfer):
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        if fields["batch"].size == 2:
+            raise KeyboardInterrupt
+
+
+class InterruptedAfterStart(CudaPrefetcher[Any]):
+    """Ctrl-C between a copy's begin and the moment from which the loop knows of it."""
+
+    def _start(self, backend: Any, batch: Any) -> Any:
+        transfer = super()._start(backend, batch)
+        if batch.size == 2:
+            del transfer
+            raise KeyboardInterrupt
+        return transfer
+
+
+@pytest.mark.parametrize("where", ["while_built", "after_start"])
+def test_ctrl_c_at_any_moment_leaves_no_copy_under_way(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: type[CudaPrefetcher[Any]] = CudaPrefetcher
+    if where == "while_built":
+        monkeypatch.setattr(prefetcher_module, "Transfer", InterruptedWhileBuilt)
+    else:
+        kind = InterruptedAfterStart
+    device = Device(5)
+    tensors = [device.host_tensor(number, size) for number, size in enumerate([1, 1, 2])]
+    with pytest.raises(KeyboardInterrupt):
+        for _ in kind(tensors, backend=device):
+            pass
+    gc.collect()
+    for size in (1, 2):
+        device.use(device.scribble(size, "paper"), "paper")
+    device.finish()
+    assert races(device.log) == [] and device.wrong() == []
 
 
 def test_a_batch_is_the_consumers_alone_once_handed_over() -> None:
