@@ -68,9 +68,17 @@ def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any
         dense = leaf.layout == torch.strided and not leaf.is_nested  # others have no such format
         lasting = channels_last and dense and leaf.dim() == 4
         keep = torch.channels_last if lasting else torch.preserve_format
-        return leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
+        there = leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
+        if there is not leaf and leaf.requires_grad and leaf.is_leaf:
+            return _wanting(there.detach())  # another leaf, as on the device
+        return there
 
     return convert
+
+
+def _wanting(leaf: Any) -> Any:
+    """Have a leaf collect a gradient of its own, if its type can have one; return it."""
+    return leaf.requires_grad_(leaf.is_floating_point() or leaf.is_complex())
 
 
 class TorchCudaBackend:
@@ -112,11 +120,13 @@ class TorchCudaBackend:
             and value.layout == torch.strided
             and not value.is_quantized
             and not value.is_nested
+            # What was computed from what wants a gradient: `place` keeps the way back.
+            and value.is_leaf
         )
 
     def place(self, value: Any) -> Any:
         # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
-        # consumer's stream. It may block, and is always right.
+        # consumer's stream and in its grad mode. It may block, and is always right.
         if callable(getattr(value, "to", None)) and not isinstance(value, type):
             there = value.to(self._device)
             return there if self._convert is None else self._convert(there)
@@ -156,8 +166,10 @@ class TorchCudaBackend:
             if dtype == tensor.dtype and (
                 keep == torch.preserve_format or landing.is_contiguous(memory_format=keep)
             ):
-                return landing, landing
-            return landing, torch.empty_like(landing, dtype=dtype, memory_format=keep)
+                final = landing
+            else:
+                final = torch.empty_like(landing, dtype=dtype, memory_format=keep)
+            return landing, _wanting(final) if tensor.requires_grad else final
 
     def copy(self, target: Any, source: Any, stream: Any) -> None:
         with self._torch.cuda.stream(stream), self._plain():

@@ -171,6 +171,16 @@ def test_what_inference_fetched_is_for_training_as_well(cuda: VirtualCuda) -> No
     assert weight.grad is not None and weight.grad.tolist() == [4.0] * 4
 
 
+def test_gradients_come_as_they_would_without_a_prefetcher(cuda: VirtualCuda) -> None:
+    wanting = torch.ones(4, requires_grad=True)
+    ((leaf, computed, whole),) = CudaPrefetcher(
+        [(wanting, wanting * 3, torch.arange(4))], 0, dtypes={torch.float32: torch.float64}
+    )
+    (leaf * computed + whole).sum().backward()
+    assert leaf.is_leaf and leaf.grad.tolist() == [3.0] * 4
+    assert wanting.grad is not None and wanting.grad.tolist() == [3.0] * 4
+
+
 def test_what_carries_more_than_its_values_keeps_it(cuda: VirtualCuda) -> None:
     class Boxes(torch.Tensor):
         pass
