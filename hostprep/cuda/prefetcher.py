@@ -68,11 +68,15 @@ class CudaPrefetcher(Generic[Batch]):
     the loop has queued.
 
     Tensors that are not page-locked are copied into page-locked buffers first, ``depth + 2`` sets
-    of them. A loader that yields page-locked tensors must not write to them again while they
-    travel; DataLoader's ``pin_memory=True`` makes new ones. Tensors belong to the stream that was
-    current when the batch was asked for; to use one in another, do what torch asks for
-    (``record_stream``). An exception of the loader comes after the batches before it. Leaving the
-    loop early waits for the copies under way, at most ``depth`` batches.
+    of them, as they are when they are drawn. A loader that refills anything else shifts the data
+    without an error, unless it does so in turn: ``depth + 2`` sets of page-locked tensors
+    (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what comes through as it is
+    (numpy arrays, other objects, tensors of the device).
+
+    Tensors belong to the stream that was current when the batch was asked for; to use one in
+    another, do what torch asks for (``record_stream``). An exception of the loader comes after the
+    batches before it. Leaving the loop early waits for the copies under way, at most ``depth``
+    batches.
 
     Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used.
     """

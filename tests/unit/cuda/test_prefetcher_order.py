@@ -336,6 +336,34 @@ def test_copies_begin_before_the_step_that_they_run_beside(depth: int) -> None:
     assert ahead[: depth + 1] == list(range(depth + 1)) and set(ahead[depth : 8 - depth]) == {depth}
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_what_a_loader_may_refill_in_turn_is_as_documented(depth: int, missing: int) -> None:
+    device = Device(2)
+    pinned = [device.host_tensor(None, pinned=True) for _ in range(depth + 2 - missing)]
+    arrays: list[list[int]] = [[] for _ in range(depth + 1 - missing)]
+    pageable = device.host_tensor(None)
+
+    def refilling() -> Iterator[Any]:
+        for number in range(12):
+            tensor, array = pinned[number % len(pinned)], arrays[number % len(arrays)]
+            device.refill(tensor, number)
+            device.refill(pageable, number)
+            array[:] = [number]
+            yield tensor, pageable, lambda array=array: array[0]
+
+    shifted = 0
+    for number, batch in enumerate(CudaPrefetcher(refilling(), depth=depth, backend=device)):
+        device.use(batch[0], number)
+        device.use(batch[1], number)
+        shifted += batch[2]() != number
+    del batch
+    device.finish()
+    raced = {race.partition(":")[0] for race in races(device.log)}
+    assert bool(shifted) == bool(missing) and bool(raced) == bool(missing)
+    assert raced <= {tensor.address for tensor in pinned}
+
+
 def test_page_locked_buffers_are_bounded_over_epochs_and_early_ends() -> None:
     device = Device(2)
     tensors = [device.host_tensor(number) for number in range(10)]
