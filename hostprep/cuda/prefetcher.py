@@ -78,7 +78,8 @@ class CudaPrefetcher(Generic[Batch]):
     batches before it. Leaving the loop early waits for the copies under way, at most ``depth``
     batches.
 
-    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used.
+    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used: that is
+    not there though asked for by name, or lets nobody in. That memory ran out comes as torch's own.
     """
 
     def __init__(

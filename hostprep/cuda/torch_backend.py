@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hostprep.errors import UsageError
+from hostprep.host.gpu_memory import lacks_memory
 
 
 def why_no_cuda() -> str | None:
@@ -29,7 +30,7 @@ def open_backend(
     """Return the backend for ``device``; or None, how to convert leaves on the CPU, and a warning.
 
     The warning says why there is no CUDA, where nobody asked for the CPU. Raises ``UsageError``
-    where a CUDA device was asked for by name and cannot be had.
+    where a CUDA device was asked for by name and cannot be had, or is there and does not start.
     """
     asked = None if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
     if asked == "cpu":
@@ -48,12 +49,30 @@ def open_backend(
     except RuntimeError:
         raise UsageError(f"{asked!r} is no device.", "accepted: cuda, cuda:N, cpu") from None
     if index is None:
-        index = torch.cuda.current_device()
+        index = _usable(asked or "CUDA", torch.cuda.current_device)
     if index >= torch.cuda.device_count():
         raise UsageError(
             f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices."
         )
     return TorchCudaBackend(index, dtypes, channels_last), None, None
+
+
+def _usable(name: str, call: Callable[[], Any]) -> Any:
+    """Return what a first call to CUDA does; ``UsageError`` with its reason where it fails.
+
+    A device whose compute mode lets nobody in is there until it is used. That memory ran out comes
+    as torch says it, for whom it concerns looks for that.
+    """
+    import torch
+
+    try:
+        return call()
+    except (RuntimeError, torch.cuda.DeferredCudaCallError) as error:
+        if lacks_memory(error):
+            raise
+        reason = str(error).partition("\n")[0]  # then comes torch's advice on debugging kernels
+        hint = '`hostprep verify` says more; device="cpu" does without it'
+        raise UsageError(f"{name} cannot be used: {reason}.", hint) from error
 
 
 def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:
@@ -94,7 +113,9 @@ class TorchCudaBackend:
         self._convert = _conversion(dtypes, channels_last)
 
     def new_stream(self) -> Any:
-        return self._torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        # What makes CUDA's context, where there is none yet.
+        stream: Any = self._torch.cuda.Stream
+        return _usable(str(self._device), lambda: stream(self._device))
 
     def current_stream(self) -> Any:
         return self._torch.cuda.current_stream(self._device)

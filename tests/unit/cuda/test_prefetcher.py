@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from hostprep.cuda import CudaPrefetcher, prefetcher, torch_backend
 from hostprep.errors import UsageError
 from tests.unit.cuda.simulated import Device
+from tests.unit.cuda.virtual_cuda import AcceleratorError, VirtualCuda
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
@@ -82,6 +83,29 @@ def test_a_device_that_cannot_be_is_a_usage_error_where_there_is_cuda(
     monkeypatch.setattr(torch_backend, "why_no_cuda", lambda: None)
     with pytest.raises(UsageError, match="is no device"):
         CudaPrefetcher([], device)
+
+
+@pytest.mark.parametrize("call", ["Stream", "current_device"])
+def test_a_device_that_lets_nobody_in_is_a_usage_error(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = torch.device
+    VirtualCuda(monkeypatch)  # is_available() says yes
+    monkeypatch.setattr(torch, "device", device)
+
+    def refuse(*_: object) -> None:
+        raise AcceleratorError(f"CUDA error: {reason}\nFor debugging consider")
+
+    monkeypatch.setattr(torch.cuda, call, refuse)
+    reason = "CUDA-capable device(s) is/are busy or unavailable"
+    with pytest.raises(
+        UsageError, match=r"cannot be used: CUDA error: .* unavailable\.$"
+    ) as caught:
+        CudaPrefetcher([])
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    reason = "out of memory"
+    with pytest.raises(AcceleratorError, match="out of memory"):
+        CudaPrefetcher([])
 
 
 def test_a_data_loader_with_workers_and_an_odd_last_batch_every_epoch() -> None:
