@@ -7,12 +7,14 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from hostprep.cuda.moving import moves_itself
+
 
 def leaves(batch: Any) -> Iterator[Any]:
     """Yield what is in a batch and is no container.
 
-    Containers are mappings, lists, tuples, named tuples and dataclasses, in each other. What has a
-    ``to`` method of its own, as a tensor or torch's PackedSequence, is a leaf whatever it is.
+    Containers are mappings, lists, tuples, named tuples and dataclasses, in each other. What moves
+    by a method of its own, as a tensor or torch's PackedSequence, is a leaf whatever it is.
     """
     parts = _parts(batch)
     if parts is None:
@@ -136,9 +138,11 @@ def _fields(batch: Any) -> dict[str, Any]:
 
 def _parts(batch: Any) -> Any:
     """Return what a container holds, or None for a leaf."""
-    if isinstance(batch, type) or callable(getattr(batch, "to", None)):
-        # A mapping may have one as well (transformers' BatchEncoding): its values can be copied,
-        # but where it has a device of its own (TensorDict), on which it keeps all of them.
+    if isinstance(batch, type):
+        return None
+    if moves_itself(batch):
+        # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but
+        # where it has a device of its own (TensorDict), on which it keeps all of them.
         whole = getattr(batch, "device", None) is not None
         return batch.values() if isinstance(batch, Mapping) and not whole else None
     if isinstance(batch, Mapping):

@@ -52,14 +52,15 @@ class CudaPrefetcher(Generic[Batch]):
     """Iterates over ``loader``'s batches, on the device, copied ahead on a stream of its own.
 
     ``loader`` is any iterable; each iteration over the prefetcher iterates over it once. Tensors in
-    nested mappings, lists, tuples, named tuples and dataclasses are copied; what is no tensor comes
-    through as it is. ``device`` is ``"cuda"``, ``"cuda:1"``, or None for the current CUDA device;
-    without CUDA (or for ``"cpu"``) the batches come through on the CPU, and unless ``"cpu"`` was
-    asked for a warning says so, once. ``dtypes`` says what to convert on the device:
-    ``{torch.uint8: torch.float16}`` sends bytes over the bus. ``channels_last`` gives 4-dimensional
-    tensors that memory format, on the device. A tensor that wants a gradient comes as a leaf that
-    wants one of its own; of one that was computed from such (it has a ``grad_fn``), gradients go
-    back to the loader's, as by ``to``, which is not overlapped.
+    nested mappings, lists, tuples, named tuples and dataclasses are copied; objects that have a
+    ``to`` for devices are moved by it; all else comes through as it is. ``device`` is ``"cuda"``,
+    ``"cuda:1"``, or None for the current CUDA device; without CUDA (or for ``"cpu"``) the batches
+    come through on the CPU, and unless ``"cpu"`` was asked for a warning says so, once. ``dtypes``
+    says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over the bus.
+    ``channels_last`` gives 4-dimensional tensors that memory format, on the device. A tensor that
+    wants a gradient comes as a leaf that wants one of its own; of one that was computed from such
+    (it has a ``grad_fn``), gradients go back to the loader's, as by ``to``, which is not
+    overlapped.
 
     ``depth`` batches are copied ahead of the one handed out. The loader is called in the loop's own
     thread: the first batch comes as soon as its copy has begun, batch n (from 0) once the copies of

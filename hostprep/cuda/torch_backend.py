@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from hostprep.cuda.moving import moved, moves_itself
 from hostprep.errors import UsageError
 from hostprep.host.gpu_memory import lacks_memory
 
@@ -148,8 +149,8 @@ class TorchCudaBackend:
     def place(self, value: Any) -> Any:
         # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
         # consumer's stream and in its grad mode. It may block, and is always right.
-        if callable(getattr(value, "to", None)) and not isinstance(value, type):
-            there = value.to(self._device)
+        if moves_itself(value):
+            there = moved(value, self._device)
             return there if self._convert is None else self._convert(there)
         return value
 

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from hostprep.cuda import CudaPrefetcher, prefetcher, torch_backend
 from hostprep.errors import UsageError
 from tests.unit.cuda.simulated import Device
+from tests.unit.cuda.test_moving import Date
 from tests.unit.cuda.virtual_cuda import AcceleratorError, VirtualCuda
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
@@ -231,6 +232,8 @@ class TestTorchBackendWithoutADevice:
         assert isinstance(packed, PackedSequence)
         assert next(iter(prefetcher.leaves([packed]))) is packed
         assert backend.place("name") == "name"
+        date = Date()
+        assert backend.place(date) is date
         assert backend.place(torch.ones(2, 2).to_sparse()).device.type == "meta"
 
     def test_what_outlasts_another_stream(
