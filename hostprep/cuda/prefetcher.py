@@ -76,8 +76,8 @@ class CudaPrefetcher(Generic[Batch]):
 
     Tensors belong to the stream that was current when the batch was asked for; to use one in
     another, do what torch asks for (``record_stream``). An exception of the loader comes after the
-    batches before it. Leaving the loop early waits for the copies under way, at most ``depth``
-    batches.
+    batches before it. Leaving the loop early waits for the copies under way, at most ``depth + 2``
+    batches, and so for the steps that these wait for.
 
     Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used: that is
     not there though asked for by name, or lets nobody in. That memory ran out comes as torch's own.
