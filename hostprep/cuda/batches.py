@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+from hostprep.cuda.moving import moves_itself
 
 
 def leaves(batch: Any) -> Iterator[Any]:
     """Yield what is in a batch and is no container.
 
-    Containers are mappings, lists, tuples, named tuples and dataclasses, in each other. What has a
-    ``to`` method of its own, as a tensor or torch's PackedSequence, is a leaf whatever it is.
+    Containers are mappings, lists, tuples, named tuples and dataclasses, in each other. What moves
+    by a method of its own, as a tensor or torch's PackedSequence, is a leaf whatever it is.
     """
     parts = _parts(batch)
     if parts is None:
@@ -25,41 +27,126 @@ def leaves(batch: Any) -> Iterator[Any]:
 def replaced(batch: Any, replace: Callable[[Any], Any]) -> Any:
     """Return the batch with ``replace(leaf)`` for every leaf, in containers of the same types.
 
-    Dataclasses and mappings keep what else they carry; no ``__post_init__`` runs a second time.
+    They keep what else they carry, and no constructor of theirs runs a second time where it can be
+    helped. Of a type that does not let itself be made again, a dict, list or tuple comes instead
+    (itself, where no leaf is another). The batch is as it was.
     """
     if _parts(batch) is None:
         return replace(batch)
     if isinstance(batch, Mapping):
-        items = {key: replaced(value, replace) for key, value in batch.items()}
-        if not hasattr(batch, "__setitem__"):
-            return type(batch)(items)  # type: ignore[call-arg]
-        twin: Any = copy.copy(batch)
-        for key, value in items.items():
-            twin[key] = value
-        return twin
+        return _mapping(batch, {key: replaced(value, replace) for key, value in batch.items()})
     if dataclasses.is_dataclass(batch):
-        twin = copy.copy(batch)
-        for field in dataclasses.fields(batch):
-            # Frozen ones too: nobody else has seen the twin yet.
-            object.__setattr__(twin, field.name, replaced(getattr(batch, field.name), replace))
-        return twin
+        return _dataclass(
+            batch, {name: replaced(value, replace) for name, value in _fields(batch).items()}
+        )
     values = [replaced(value, replace) for value in batch]
-    if hasattr(batch, "_fields"):
-        return type(batch)(*values)
-    return type(batch)(values)
+    return _list(batch, values) if isinstance(batch, list) else _tuple(batch, values)
+
+
+def _mapping(batch: Any, items: dict[Any, Any]) -> Any:
+    if type(batch) is dict:
+        return items
+    for make in (_assigned, _constructed):
+        try:
+            twin = make(batch, items)
+        except Exception:  # whatever somebody's class says of a value, or to be no other
+            continue
+        if twin is not None:
+            return twin
+    return items if _differ(batch.values(), items.values()) else batch
+
+
+def _assigned(batch: Any, items: dict[Any, Any]) -> Any:
+    """Return a copy with the items; None, and the batch as it was, where that shares its own.
+
+    A class that has a mapping inside, and no ``__copy__``, does.
+    """
+    if not hasattr(batch, "__setitem__"):
+        return None
+    twin = copy.copy(batch)
+    alone = False
+    for key, value in items.items():
+        before = None if alone else batch[key]
+        twin[key] = value
+        if not alone and value is not before:
+            if batch[key] is value:
+                twin[key] = before
+                return None
+            alone = True
+    return twin
+
+
+def _constructed(batch: Any, items: dict[Any, Any]) -> Any:
+    """Return another of the class; None where its constructor makes something else of the items."""
+    twin = type(batch)(items)
+    same = twin.keys() == items.keys() and all(twin[key] is items[key] for key in items)
+    return twin if same else None
+
+
+def _dataclass(batch: Any, items: dict[str, Any]) -> Any:
+    try:
+        twin = copy.copy(batch)
+    except AttributeError:  # frozen, with slots, and a field that nobody has set
+        twin = batch
+    if twin is batch:
+        twin = object.__new__(type(batch))
+        if hasattr(batch, "__dict__"):
+            vars(twin).update(vars(batch))
+    for name, value in items.items():
+        # Frozen ones too: nobody else has seen the twin yet.
+        object.__setattr__(twin, name, value)
+    return twin
+
+
+def _list(batch: list[Any], values: list[Any]) -> Any:
+    if type(batch) is list:
+        return values
+    try:
+        twin = copy.copy(batch)
+        if isinstance(twin, list) and twin is not batch:
+            list.__setitem__(twin, slice(None), values)
+            return twin
+    except Exception:  # as of a mapping
+        pass
+    return values if _differ(batch, values) else batch
+
+
+def _tuple(batch: tuple[Any, ...], values: list[Any]) -> Any:
+    kind: Any = type(batch)
+    try:
+        twin = tuple.__new__(kind, values)  # as a named tuple's _make
+    except TypeError:
+        # Of a kind that C has made: torch.Size, what torch.max returns.
+        try:
+            return kind(values) if _differ(batch, values) else batch
+        except TypeError:
+            return tuple(values)
+    if hasattr(batch, "__dict__"):
+        vars(twin).update(vars(batch))
+    return twin
+
+
+def _differ(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    return any(one is not other for one, other in zip(some, others, strict=True))
+
+
+def _fields(batch: Any) -> dict[str, Any]:
+    """Return a dataclass's fields, but those that nobody has set."""
+    names = [field.name for field in dataclasses.fields(batch)]
+    return {name: getattr(batch, name) for name in names if hasattr(batch, name)}
 
 
 def _parts(batch: Any) -> Any:
     """Return what a container holds, or None for a leaf."""
-    if isinstance(batch, type) or callable(getattr(batch, "to", None)):
-        # A mapping may have one as well (transformers' BatchEncoding): its values can be copied,
-        # but where it has a device of its own (TensorDict), on which it keeps all of them.
+    if isinstance(batch, type):
+        return None
+    if moves_itself(batch):
+        # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but
+        # where it has a device of its own (TensorDict), on which it keeps all of them.
         whole = getattr(batch, "device", None) is not None
         return batch.values() if isinstance(batch, Mapping) and not whole else None
     if isinstance(batch, Mapping):
         return batch.values()
-    if isinstance(batch, (list, tuple)):
-        return batch
     if dataclasses.is_dataclass(batch):
-        return [getattr(batch, field.name) for field in dataclasses.fields(batch)]
-    return None
+        return _fields(batch).values()
+    return batch if isinstance(batch, (list, tuple)) else None

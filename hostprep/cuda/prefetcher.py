@@ -52,21 +52,35 @@ class CudaPrefetcher(Generic[Batch]):
     """Iterates over ``loader``'s batches, on the device, copied ahead on a stream of its own.
 
     ``loader`` is any iterable; each iteration over the prefetcher iterates over it once. Tensors in
-    nested mappings, lists, tuples, named tuples and dataclasses are copied; what is no tensor comes
-    through as it is. ``device`` is ``"cuda"``, ``"cuda:1"``, or None for the current CUDA device;
-    without CUDA (or for ``"cpu"``) the batches come through on the CPU, and unless ``"cpu"`` was
-    asked for a warning says so, once. ``depth`` batches are copied ahead of the one handed out.
-    ``dtypes`` says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over
-    the bus. ``channels_last`` gives 4-dimensional tensors that memory format, on the device.
+    nested mappings, lists, tuples, named tuples and dataclasses are copied; objects that have a
+    ``to`` for devices are moved by it; all else comes through as it is. ``device`` is ``"cuda"``,
+    ``"cuda:1"``, or None for the current CUDA device; without CUDA (or for ``"cpu"``) the batches
+    come through on the CPU, and unless ``"cpu"`` was asked for a warning says so, once. ``dtypes``
+    says what to convert on the device: ``{torch.uint8: torch.float16}`` sends bytes over the bus.
+    ``channels_last`` gives 4-dimensional tensors that memory format, on the device. A tensor that
+    wants a gradient comes as a leaf that wants one of its own; of one that was computed from such
+    (it has a ``grad_fn``), gradients go back to the loader's, as by ``to``, which is not
+    overlapped.
+
+    ``depth`` batches are copied ahead of the one handed out. The loader is called in the loop's own
+    thread: the first batch comes as soon as its copy has begun, batch n (from 0) once the copies of
+    the ``min(n, depth)`` after it have. So a loader that is late with a batch holds the loop
+    ``depth`` batches before it. A copy that began later would not overlap: it waits for all that
+    the loop has queued.
 
     Tensors that are not page-locked are copied into page-locked buffers first, ``depth + 2`` sets
-    of them. A loader that yields page-locked tensors must not write to them again while they
-    travel; DataLoader's ``pin_memory=True`` makes new ones. Tensors belong to the stream that was
-    current when the batch was asked for; to use one in another, do what torch asks for
-    (``record_stream``). An exception of the loader comes after the batches before it. Leaving the
-    loop early waits for the copies under way, at most ``depth`` batches.
+    of them, as they are when they are drawn. A loader that refills anything else shifts the data
+    without an error, unless it does so in turn: ``depth + 2`` sets of page-locked tensors
+    (DataLoader's ``pin_memory=True`` makes new ones), ``depth + 1`` of what comes through as it is
+    (numpy arrays, other objects, tensors of the device).
 
-    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used.
+    Tensors belong to the stream that was current when the batch was asked for; to use one in
+    another, do what torch asks for (``record_stream``). An exception of the loader comes after the
+    batches before it. Leaving the loop early waits for the copies under way, at most ``depth + 2``
+    batches, and so for the steps that these wait for.
+
+    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used: that is
+    not there though asked for by name, or lets nobody in. That memory ran out comes as torch's own.
     """
 
     def __init__(
@@ -114,10 +128,11 @@ class CudaPrefetcher(Generic[Batch]):
         ready: deque[Transfer] = deque()
         behind: deque[Transfer] = deque()
         failure: Exception | None = None
+        ahead = 0  # how many copies are to be under way behind the batch that is handed out
         try:
             source: Iterator[Batch] | None = iter(self.loader)
             while True:
-                while source is not None and len(ready) <= self.depth:
+                while source is not None and len(ready) <= ahead:
                     self._retire(backend, behind, keep=_BEHIND)
                     try:
                         batch: Any = next(source, _END)
@@ -134,6 +149,8 @@ class CudaPrefetcher(Generic[Batch]):
                 behind.append(transfer)
                 # Not by a name of ours, which would keep the batch alive beyond the consumer's.
                 yield self._hand_over(backend, transfer)
+                # Not all at once: the first batch would wait until the loader has made those, too.
+                ahead = min(ahead + 1, self.depth)
             if failure is not None:
                 raise failure
         finally:
@@ -164,22 +181,21 @@ class CudaPrefetcher(Generic[Batch]):
                 backend.copy(landing, source, self._copies)
                 if final is not landing:
                     backend.copy(final, landing, self._copies)
-            copied = backend.record(self._copies)
+            return Transfer(
+                batch=there,
+                copied=backend.record(self._copies),
+                stream=consumer,
+                tensors=tuple(final for _, final in places),
+                placed=tuple(placed),
+                landings=tuple(landing for landing, final in places if landing is not final),
+                sources=tuple(pinned),
+                slot=slot,
+            )
         except BaseException:
             # What was begun still writes to memory that goes with this frame.
             backend.synchronize(backend.record(self._copies))
             self._slots.append(slot)
             raise
-        return Transfer(
-            batch=there,
-            copied=copied,
-            stream=consumer,
-            tensors=tuple(final for _, final in places),
-            placed=tuple(placed),
-            landings=tuple(landing for landing, final in places if landing is not final),
-            sources=tuple(pinned),
-            slot=slot,
-        )
 
     def _stage(self, backend: Backend, host: list[Any], slot: list[Any]) -> list[Any]:
         """Return the tensors page-locked; in the buffers of ``slot`` those that are not."""
@@ -230,6 +246,8 @@ class CudaPrefetcher(Generic[Batch]):
         behind.extend(ready)
         ready.clear()
         self._retire(backend, behind, keep=0)
+        # Whatever an interrupt kept from both of them.
+        backend.synchronize(backend.record(self._copies))
 
 
 _said: set[str] = set()

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from hostprep.cuda.moving import moved, moves_itself
 from hostprep.errors import UsageError
+from hostprep.host.gpu_memory import lacks_memory
 
 
 def why_no_cuda() -> str | None:
@@ -29,7 +31,7 @@ def open_backend(
     """Return the backend for ``device``; or None, how to convert leaves on the CPU, and a warning.
 
     The warning says why there is no CUDA, where nobody asked for the CPU. Raises ``UsageError``
-    where a CUDA device was asked for by name and cannot be had.
+    where a CUDA device was asked for by name and cannot be had, or is there and does not start.
     """
     asked = None if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
     if asked == "cpu":
@@ -48,12 +50,30 @@ def open_backend(
     except RuntimeError:
         raise UsageError(f"{asked!r} is no device.", "accepted: cuda, cuda:N, cpu") from None
     if index is None:
-        index = torch.cuda.current_device()
+        index = _usable(asked or "CUDA", torch.cuda.current_device)
     if index >= torch.cuda.device_count():
         raise UsageError(
             f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices."
         )
     return TorchCudaBackend(index, dtypes, channels_last), None, None
+
+
+def _usable(name: str, call: Callable[[], Any]) -> Any:
+    """Return what a first call to CUDA does; ``UsageError`` with its reason where it fails.
+
+    A device whose compute mode lets nobody in is there until it is used. That memory ran out comes
+    as torch says it, for whom it concerns looks for that.
+    """
+    import torch
+
+    try:
+        return call()
+    except (RuntimeError, torch.cuda.DeferredCudaCallError) as error:
+        if lacks_memory(error):
+            raise
+        reason = str(error).partition("\n")[0]  # then comes torch's advice on debugging kernels
+        hint = '`hostprep verify` says more; device="cpu" does without it'
+        raise UsageError(f"{name} cannot be used: {reason}.", hint) from error
 
 
 def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:
@@ -68,9 +88,17 @@ def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any
         dense = leaf.layout == torch.strided and not leaf.is_nested  # others have no such format
         lasting = channels_last and dense and leaf.dim() == 4
         keep = torch.channels_last if lasting else torch.preserve_format
-        return leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
+        there = leaf.to(dtype=dtypes.get(leaf.dtype, leaf.dtype), memory_format=keep)
+        if there is not leaf and leaf.requires_grad and leaf.is_leaf:
+            return _wanting(there.detach())  # another leaf, as on the device
+        return there
 
     return convert
+
+
+def _wanting(leaf: Any) -> Any:
+    """Have a leaf collect a gradient of its own, if its type can have one; return it."""
+    return leaf.requires_grad_(leaf.is_floating_point() or leaf.is_complex())
 
 
 class TorchCudaBackend:
@@ -86,7 +114,9 @@ class TorchCudaBackend:
         self._convert = _conversion(dtypes, channels_last)
 
     def new_stream(self) -> Any:
-        return self._torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        # What makes CUDA's context, where there is none yet.
+        stream: Any = self._torch.cuda.Stream
+        return _usable(str(self._device), lambda: stream(self._device))
 
     def current_stream(self) -> Any:
         return self._torch.cuda.current_stream(self._device)
@@ -112,13 +142,15 @@ class TorchCudaBackend:
             and value.layout == torch.strided
             and not value.is_quantized
             and not value.is_nested
+            # What was computed from what wants a gradient: `place` keeps the way back.
+            and value.is_leaf
         )
 
     def place(self, value: Any) -> Any:
         # Sparse tensors, PackedSequence, torch_geometric's Data: by their own method, on the
-        # consumer's stream. It may block, and is always right.
-        if callable(getattr(value, "to", None)) and not isinstance(value, type):
-            there = value.to(self._device)
+        # consumer's stream and in its grad mode. It may block, and is always right.
+        if moves_itself(value):
+            there = moved(value, self._device)
             return there if self._convert is None else self._convert(there)
         return value
 
@@ -156,8 +188,10 @@ class TorchCudaBackend:
             if dtype == tensor.dtype and (
                 keep == torch.preserve_format or landing.is_contiguous(memory_format=keep)
             ):
-                return landing, landing
-            return landing, torch.empty_like(landing, dtype=dtype, memory_format=keep)
+                final = landing
+            else:
+                final = torch.empty_like(landing, dtype=dtype, memory_format=keep)
+            return landing, _wanting(final) if tensor.requires_grad else final
 
     def copy(self, target: Any, source: Any, stream: Any) -> None:
         with self._torch.cuda.stream(stream), self._plain():

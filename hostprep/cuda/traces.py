@@ -94,11 +94,11 @@ class EpochTrace:
 class TrainingTrace:
     """An end-to-end pass, and its parts alone, in samples a second; medians of ``rounds`` passes.
 
-    ``first_batch_seconds``, of ``seconds``, went by until the first batch was on the device.
-    ``gaps_seconds`` is how long the device had nothing to do between the steps after that;
-    ``resident_gaps_seconds`` of ``resident_seconds`` the same with one batch that stays on the
-    device: launching, not data. ``storage`` says where the files were, and, beside RAM, whether
-    they came from there or from the page cache.
+    ``first_batch_seconds``, of ``seconds``, the device waited for the first batch, and for the next
+    ones until the prefetcher was ahead by its depth. ``gaps_seconds`` is how long the device had
+    nothing to do between the steps after that; ``resident_gaps_seconds`` of ``resident_seconds``
+    the same with one batch that stays on the device: launching, not data. ``storage`` says where
+    the files were, and, beside RAM, whether they came from there or from the page cache.
     """
 
     storage: str

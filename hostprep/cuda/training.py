@@ -240,10 +240,13 @@ def _step(bench: Bench) -> Any:
 def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float, float, float]:
     """Return the seconds of a pass, and how long the device had nothing to do in it.
 
-    That is told apart: until the first batch, and between the steps. An event before each step
-    comes when the batch has arrived, one after it when it is through.
+    That is told apart: until a prefetcher is ahead by its depth, for anything else until the first
+    batch; and between the steps after that. An event before each step comes when the batch has
+    arrived, one after it when it is through.
     """
     torch = bench.torch
+    # Up to there each step waits for two batches of the loader: of an epoch once, as for the first.
+    beginning = 1 + (batches.depth if isinstance(batches, CudaPrefetcher) else 0)
     torch.cuda.synchronize(bench.device)
     began = time.perf_counter()
     marks: list[tuple[Any, Any]] = []
@@ -262,4 +265,4 @@ def _timed_pass(bench: Bench, batches: Iterable[Any], step: Any) -> tuple[float,
     for start, end in marks:
         gaps.append(last.elapsed_time(start) / 1e3)
         last = end
-    return seconds, gaps[0], sum(gaps[1:])
+    return seconds, sum(gaps[:beginning]), sum(gaps[beginning:])

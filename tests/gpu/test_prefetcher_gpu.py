@@ -68,6 +68,7 @@ def test_all_kinds_of_batches_arrive_where_they_should() -> None:
     for key, value in batch.items():
         if isinstance(value, torch.Tensor):
             assert moved[key].device.type == "cuda", key
+            assert moved[key].requires_grad == value.requires_grad, key
             assert torch.equal(moved[key].to_dense().cpu(), value.to_dense().cpu()), key
     assert moved["channels"].is_contiguous(memory_format=torch.channels_last)
     assert moved["there"] is batch["there"] and moved["name"] == "x"
@@ -101,6 +102,14 @@ def test_a_prefetcher_that_was_used_under_inference_mode_serves_training_too() -
     for batch in prefetcher:
         (batch * weight).sum().backward()  # type: ignore[no-untyped-call]
     assert weight.grad is not None and float(weight.grad.sum()) == 8.0
+
+
+def test_gradients_come_as_they_would_without_a_prefetcher() -> None:
+    wanting = torch.ones(4, requires_grad=True)
+    ((leaf, computed),) = CudaPrefetcher([(wanting, wanting * 3)])
+    (leaf * computed).sum().backward()
+    assert leaf.is_leaf and leaf.grad.tolist() == [3.0] * 4
+    assert wanting.grad is not None and wanting.grad.tolist() == [3.0] * 4
 
 
 def test_another_default_device_changes_nothing() -> None:

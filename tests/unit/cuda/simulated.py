@@ -201,6 +201,11 @@ class Device:
         self.memory[address] = value
         return HostTensor(size, address, self, pinned)
 
+    def refill(self, tensor: HostTensor, value: Any) -> None:
+        """Write to a tensor again, as a loader that has few of them."""
+        self._touch_host((), (tensor.address,))
+        self.memory[tensor.address] = value
+
     def empty(self, size: int) -> DeviceTensor:
         """Allocate from the current stream's memory: what was given back last comes first."""
         self._reap()

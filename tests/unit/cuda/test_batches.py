@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import pytest
+import torch
 
 from hostprep.cuda.batches import leaves, replaced
 
@@ -95,3 +99,140 @@ def test_what_moves_by_itself_is_a_leaf_and_so_are_strings_and_classes() -> None
     packed = Packed((1, 2))
     assert list(leaves([packed, "ab", b"c", Frozen])) == [packed, "ab", b"c", Frozen]
     assert replaced([packed], lambda leaf: leaf)[0] is packed
+
+
+@dataclass
+class Partly:
+    image: int
+    mask: int = field(init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PartlyFrozen:
+    image: int
+    mask: int = field(init=False)
+
+
+@pytest.mark.parametrize("kind", [Partly, PartlyFrozen])
+def test_a_field_that_nobody_has_set_stays_so(kind: Any) -> None:
+    batch = kind(4)
+    assert list(leaves(batch)) == [4]
+    twin = replaced(batch, tenfold)
+    assert type(twin) is kind and twin.image == 40 and not hasattr(twin, "mask")
+
+
+@dataclass(frozen=True)
+class Immutable:
+    image: int
+
+    def __copy__(self) -> Immutable:
+        return self
+
+
+def test_what_is_its_own_copy_is_made_again_all_the_same() -> None:
+    batch = Immutable(4)
+    object.__setattr__(batch, "note", "kept")
+    twin = replaced(batch, tenfold)
+    assert (twin.image, twin.note, batch.image) == (40, "kept", 4)
+
+
+class Inside(MutableMapping[str, Any]):
+    """Has a mapping inside and no ``__copy__``: a copy of it shares that one."""
+
+    def __init__(self, items: Any = ()) -> None:
+        self.inside = dict(items)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.inside[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.inside[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self.inside[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.inside)
+
+    def __len__(self) -> int:
+        return len(self.inside)
+
+
+class FromAFile(Inside):
+    def __init__(self, path: str, *, more: str) -> None:
+        super().__init__({"path": path, "more": more, "image": 4})
+
+
+class Counting(Inside):
+    """Its constructor takes the items for something else, without an error."""
+
+    def __init__(self, image: Any) -> None:
+        super().__init__({"image": image})
+
+
+class Refusing(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise NotImplementedError("it cannot be changed")
+
+
+@pytest.mark.parametrize("kind", [Inside, Refusing])
+def test_the_loaders_mapping_stays_as_it_was(kind: Any) -> None:
+    batch = kind({"name": "x", "image": 4, "label": 5})
+    twin = replaced(batch, tenfold)
+    assert type(twin) is kind and dict(twin) == {"name": "x", "image": 40, "label": 50}
+    assert dict(batch) == {"name": "x", "image": 4, "label": 5}
+
+
+@pytest.mark.parametrize("batch", [FromAFile("p", more="m"), Counting(4)])
+def test_a_mapping_that_cannot_be_made_again_comes_as_a_dict(batch: Any) -> None:
+    before = dict(batch)
+    twin = replaced(batch, tenfold)
+    assert type(twin) is dict and twin == {**before, "image": 40} and dict(batch) == before
+    assert replaced(batch, lambda leaf: leaf) == batch
+
+
+class Named(list[Any]):
+    def __init__(self, name: str, *values: Any) -> None:
+        super().__init__(values)
+        self.name = name
+
+
+class Checked(list[Any]):
+    def __new__(cls, name: str) -> Any:
+        return super().__new__(cls)
+
+    def __init__(self, name: str) -> None:
+        super().__init__([name, 4])
+
+
+class Spread(tuple[Any, ...]):
+    note = ""
+
+    def __new__(cls, *values: Any) -> Any:
+        return super().__new__(cls, values)
+
+
+class PairOfOne(Pair):
+    def __new__(cls, image: Any) -> Any:
+        return super().__new__(cls, image, 5)
+
+
+def test_lists_and_tuples_with_constructors_of_their_own() -> None:
+    named = Named("n", 1, "x")
+    twin = replaced(named, tenfold)
+    assert type(twin) is Named and twin == [10, "x"] and twin.name == "n" and named == [1, "x"]
+    assert replaced(Checked("y"), tenfold) == ["y", 40]  # it cannot even be copied
+    spread = Spread(1, 2)
+    spread.note = "kept"
+    twin = replaced(spread, tenfold)
+    assert type(twin) is Spread and twin == (10, 20) and twin.note == "kept"
+    pair = replaced(PairOfOne(1), tenfold)
+    assert type(pair) is PairOfOne and pair == (10, 50)
+
+
+def test_tuples_that_c_has_made() -> None:
+    size = torch.Size([1, 2])
+    assert replaced(size, lambda leaf: leaf) is size
+    largest = torch.ones(2, 3).max(dim=1)
+    twin = replaced(largest, lambda leaf: leaf + 1)
+    assert type(twin) is type(largest) and twin.values.tolist() == [2.0, 2.0]

@@ -18,6 +18,8 @@ from torch.utils.data import DataLoader
 from hostprep.cuda import CudaPrefetcher, prefetcher, torch_backend
 from hostprep.errors import UsageError
 from tests.unit.cuda.simulated import Device
+from tests.unit.cuda.test_moving import Date
+from tests.unit.cuda.virtual_cuda import AcceleratorError, VirtualCuda
 
 no_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has CUDA")
 
@@ -84,6 +86,29 @@ def test_a_device_that_cannot_be_is_a_usage_error_where_there_is_cuda(
         CudaPrefetcher([], device)
 
 
+@pytest.mark.parametrize("call", ["Stream", "current_device"])
+def test_a_device_that_lets_nobody_in_is_a_usage_error(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = torch.device
+    VirtualCuda(monkeypatch)  # is_available() says yes
+    monkeypatch.setattr(torch, "device", device)
+
+    def refuse(*_: object) -> None:
+        raise AcceleratorError(f"CUDA error: {reason}\nFor debugging consider")
+
+    monkeypatch.setattr(torch.cuda, call, refuse)
+    reason = "CUDA-capable device(s) is/are busy or unavailable"
+    with pytest.raises(
+        UsageError, match=r"cannot be used: CUDA error: .* unavailable\.$"
+    ) as caught:
+        CudaPrefetcher([])
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    reason = "out of memory"
+    with pytest.raises(AcceleratorError, match="out of memory"):
+        CudaPrefetcher([])
+
+
 def test_a_data_loader_with_workers_and_an_odd_last_batch_every_epoch() -> None:
     loader = DataLoader(Squares(), batch_size=4, num_workers=2)  # type: ignore[arg-type]
     wrapped = CudaPrefetcher(loader, "cpu")
@@ -102,6 +127,17 @@ def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
         assert batch["x"].is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(batch["x"], plain["x"].float())
         assert batch["y"].dtype == torch.int64
+
+
+def test_a_conversion_on_the_cpu_makes_a_leaf_of_a_leaf() -> None:
+    wanting = torch.ones(2, requires_grad=True)
+    batch = (wanting, wanting * 2, torch.ones(2))
+    dtypes = {torch.float32: torch.float64}
+    ((leaf, computed, plain),) = CudaPrefetcher([batch], "cpu", dtypes=dtypes)
+    assert leaf.is_leaf and leaf.requires_grad and computed.grad_fn is not None
+    assert not plain.requires_grad
+    computed.sum().backward()
+    assert wanting.grad is not None and wanting.grad.tolist() == [2.0, 2.0]
 
 
 def test_what_has_no_such_memory_format_keeps_its_own() -> None:
@@ -150,10 +186,14 @@ def test_empty_loaders_and_loaders_without_a_length(on: str) -> None:
 def test_ctrl_c_in_the_loader_comes_at_once() -> None:
     def interrupted() -> Iterator[int]:
         yield 1
+        yield 2
         raise KeyboardInterrupt
 
+    seen = []
     with pytest.raises(KeyboardInterrupt):
-        next(iter(CudaPrefetcher(interrupted(), backend=Device())))
+        for number in CudaPrefetcher(interrupted(), backend=Device()):
+            seen.append(number)
+    assert seen == [1]
 
 
 def test_nothing_is_left_after_many_epochs() -> None:
@@ -192,6 +232,8 @@ class TestTorchBackendWithoutADevice:
         assert isinstance(packed, PackedSequence)
         assert next(iter(prefetcher.leaves([packed]))) is packed
         assert backend.place("name") == "name"
+        date = Date()
+        assert backend.place(date) is date
         assert backend.place(torch.ones(2, 2).to_sparse()).device.type == "meta"
 
     def test_what_outlasts_another_stream(
@@ -267,6 +309,29 @@ class TestTorchBackendWithoutADevice:
         ready = torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)
         landing, final = backend.allocate(ready)
         assert landing is final
+
+    def test_what_wants_a_gradient_still_does(
+        self, backend: torch_backend.TorchCudaBackend
+    ) -> None:
+        wanting = torch.ones(2, requires_grad=True)
+        with torch.no_grad():
+            landing, final = backend.allocate(wanting)
+            converted = torch_backend.TorchCudaBackend(0, {torch.float32: torch.float16}, False)
+            converted._device = torch.device("meta")
+            other, half = converted.allocate(wanting)
+            converted._dtypes = {torch.float32: torch.int32}
+            whole = converted.allocate(wanting)[1]
+        assert landing is final and final.requires_grad and final.is_leaf
+        assert half is not other and half.requires_grad and half.is_leaf
+        assert not whole.requires_grad and not backend.allocate(torch.ones(2))[1].requires_grad
+
+    def test_what_was_computed_from_it_keeps_the_way_back(
+        self, backend: torch_backend.TorchCudaBackend
+    ) -> None:
+        computed = torch.ones(2, requires_grad=True) * 2
+        assert not backend.is_host_tensor(computed)
+        there = backend.place(computed)
+        assert there.device.type == "meta" and there.grad_fn is not None
 
     def test_pageable_memory_is_not_copied_from(
         self, backend: torch_backend.TorchCudaBackend

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostprep.cuda import prefetcher as prefetcher_module
 from hostprep.cuda.controls import MUTANTS, EarlyRefill, NoLifetime, NoWaitBack, NoWaitBeforeUse
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from tests.unit.cuda.simulated import Device, HostTensor, Mover, Op, races
@@ -238,10 +239,51 @@ def test_a_copy_that_fails_comes_at_its_batch_and_leaves_nothing_under_way(copie
     assert races(device.log) == [] and device.wrong() == [] and device.live_device == 0
 
 
+class InterruptedWhileBuilt(prefetcher_module.Transfer):
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        if fields["batch"].size == 2:
+            raise KeyboardInterrupt
+
+
+class InterruptedAfterStart(CudaPrefetcher[Any]):
+    """Ctrl-C between a copy's begin and the moment from which the loop knows of it."""
+
+    def _start(self, backend: Any, batch: Any) -> Any:
+        transfer = super()._start(backend, batch)
+        if batch.size == 2:
+            del transfer
+            raise KeyboardInterrupt
+        return transfer
+
+
+@pytest.mark.parametrize("where", ["while_built", "after_start"])
+def test_ctrl_c_at_any_moment_leaves_no_copy_under_way(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind: type[CudaPrefetcher[Any]] = CudaPrefetcher
+    if where == "while_built":
+        monkeypatch.setattr(prefetcher_module, "Transfer", InterruptedWhileBuilt)
+    else:
+        kind = InterruptedAfterStart
+    device = Device(5)
+    tensors = [device.host_tensor(number, size) for number, size in enumerate([1, 1, 2])]
+    with pytest.raises(KeyboardInterrupt):
+        for _ in kind(tensors, backend=device):
+            pass
+    gc.collect()
+    for size in (1, 2):
+        device.use(device.scribble(size, "paper"), "paper")
+    device.finish()
+    assert races(device.log) == [] and device.wrong() == []
+
+
 def test_a_batch_is_the_consumers_alone_once_handed_over() -> None:
     device = Device(1)
     tensors = [device.host_tensor(number) for number in range(4)]
     iterator = iter(CudaPrefetcher(tensors, depth=1, backend=device))
+    batch = next(iterator)
+    assert device.live_device == 1
     batch = next(iterator)
     assert device.live_device == 2  # this one and the next
     del batch
@@ -269,10 +311,10 @@ def test_what_was_placed_outlasts_what_another_stream_does_with_it() -> None:
     assert races(device.log) == [] and device.wrong() == []
 
 
-def test_copies_are_ahead_by_the_depth_and_no_more() -> None:
+def test_copies_are_ahead_by_the_depth_and_no_more_and_the_first_batch_waits_for_none() -> None:
     for depth in (1, 2, 3):
         device = Device(1)
-        drawn = []
+        drawn: list[int] = []
 
         def draw(device: Device = device, drawn: list[int] = drawn) -> Iterator[HostTensor]:
             for number in range(8):
@@ -280,7 +322,46 @@ def test_copies_are_ahead_by_the_depth_and_no_more() -> None:
                 yield device.host_tensor(number)
 
         for number, _ in enumerate(CudaPrefetcher(draw(), depth=depth, backend=device)):
-            assert len(drawn) == min(8, number + 1 + depth)
+            assert len(drawn) == min(8, number + 1 + min(number, depth))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_copies_begin_before_the_step_that_they_run_beside(depth: int) -> None:
+    device = Device(1)
+    tensors = [device.host_tensor(number, pinned=True) for number in range(8)]
+    begun = []
+    for _ in CudaPrefetcher(tensors, depth=depth, backend=device):
+        begun.append(sum(op.kind == "copy" for op in device.log))
+    ahead = [copies - number - 1 for number, copies in enumerate(begun)]
+    assert ahead[: depth + 1] == list(range(depth + 1)) and set(ahead[depth : 8 - depth]) == {depth}
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_what_a_loader_may_refill_in_turn_is_as_documented(depth: int, missing: int) -> None:
+    device = Device(2)
+    pinned = [device.host_tensor(None, pinned=True) for _ in range(depth + 2 - missing)]
+    arrays: list[list[int]] = [[] for _ in range(depth + 1 - missing)]
+    pageable = device.host_tensor(None)
+
+    def refilling() -> Iterator[Any]:
+        for number in range(12):
+            tensor, array = pinned[number % len(pinned)], arrays[number % len(arrays)]
+            device.refill(tensor, number)
+            device.refill(pageable, number)
+            array[:] = [number]
+            yield tensor, pageable, lambda array=array: array[0]
+
+    shifted = 0
+    for number, batch in enumerate(CudaPrefetcher(refilling(), depth=depth, backend=device)):
+        device.use(batch[0], number)
+        device.use(batch[1], number)
+        shifted += batch[2]() != number
+    del batch
+    device.finish()
+    raced = {race.partition(":")[0] for race in races(device.log)}
+    assert bool(shifted) == bool(missing) and bool(raced) == bool(missing)
+    assert raced <= {tensor.address for tensor in pinned}
 
 
 def test_page_locked_buffers_are_bounded_over_epochs_and_early_ends() -> None:

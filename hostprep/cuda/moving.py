@@ -1,0 +1,99 @@
+"""What moves to a device by its own ``to``, and what has a ``to`` for something else.
+
+A quantity's converts to a unit, a date's to a time zone, and to call those would be an error, on
+CUDA alone. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
+from inspect import Parameter, signature
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+# How much of an object is looked at for a tensor: a TensorDict has its first after three steps.
+_LOOKED_AT = 256
+_ANY_NUMBER = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+_HOLD_NONE = (str, bytes, int, float, type(None), type, ModuleType)
+
+
+def moves_itself(value: Any) -> bool:
+    """Return whether ``moved`` is the way to have ``value`` on a device.
+
+    So it is for what is torch's (tensors, PackedSequence), and where ``to`` has a parameter of the
+    name ``device`` (torch_geometric's Data, DGL's graphs, transformers' encodings). A ``to`` that
+    does not say what it takes, as TensorDict's and detectron2's, is for devices where there are
+    tensors in the object. One that says something else may still be, but of a container, whose
+    parts can be copied.
+    """
+    if isinstance(value, type) or not callable(getattr(value, "to", None)):
+        return False
+    kind: Any = type(value)
+    takes = _takes(kind)
+    if takes in ("torch", "device"):
+        return True
+    container = dataclasses.is_dataclass(value) or isinstance(value, (Mapping, list, tuple))
+    return (takes == "anything" or not container) and _holds_a_tensor(value)
+
+
+def moved(value: Any, device: Any) -> Any:
+    """Return what ``moves_itself`` on ``device``; itself, where its ``to`` is for something else.
+
+    Raises what its ``to`` raises, where that is known to be for devices.
+    """
+    kind: Any = type(value)
+    takes = _takes(kind)
+    if takes == "device":
+        return value.to(device=device)  # it may have a dtype first
+    try:
+        return value.to(device)
+    except (TypeError, ValueError, AttributeError):
+        if takes == "torch":
+            raise
+        return value
+
+
+@lru_cache(maxsize=256)
+def _takes(kind: type) -> str:
+    """Return what a class's ``to`` takes by its signature: torch, device, anything, something."""
+    if any(base.__module__.partition(".")[0] == "torch" for base in kind.__mro__):
+        return "torch"
+    try:
+        parameters = signature(kind.to).parameters.values()  # type: ignore[attr-defined]
+    except (AttributeError, TypeError, ValueError):  # of an instance alone; of C
+        return "anything"
+    if any(each.name == "device" and each.kind != Parameter.POSITIONAL_ONLY for each in parameters):
+        return "device"
+    kinds = [each.kind for each in parameters]
+    named = len(kinds) - sum(kinds.count(some) for some in _ANY_NUMBER)
+    # One is self, where nothing hides it.
+    return "anything" if named <= 1 and Parameter.VAR_POSITIONAL in kinds else "something"
+
+
+def _holds_a_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    seen = set[int]()
+    waiting = deque([value])
+    while waiting and len(seen) < _LOOKED_AT:
+        one = waiting.popleft()
+        if isinstance(one, torch.Tensor):
+            return True
+        if isinstance(one, _HOLD_NONE) or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, (dict, list, tuple)):
+            parts = one.values() if isinstance(one, dict) else one
+            waiting.extend(islice(parts, _LOOKED_AT))
+        waiting.extend(islice(getattr(one, "__dict__", {}).values(), _LOOKED_AT))
+        for base in type(one).__mro__:
+            slots = getattr(base, "__slots__", ())
+            names = (slots,) if isinstance(slots, str) else slots
+            waiting.extend(getattr(one, name, None) for name in names)
+    return False
