@@ -7,7 +7,7 @@ the host needs to queue it is not in the figures. Times are CUDA events'.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any, TypeVar
 
@@ -128,8 +128,8 @@ class Bench:
         self.side.synchronize()
         return answer
 
-    def overlaps(self, bytes_per_s: float) -> tuple[OverlapTrace, ...]:
-        """Time copies beside compute in each arrangement of the checklist."""
+    def overlaps(self, bytes_per_s: float) -> Iterator[OverlapTrace]:
+        """Time copies beside compute; yield each arrangement of the checklist as it is timed."""
         self.calibrate()
         size_bytes = max(MIB, min(_MOST_BYTES, int(bytes_per_s * COPY_SECONDS)))
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
@@ -144,25 +144,20 @@ class Bench:
             copy()
             spin()
 
-        found = [
-            self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other)),
-            self._overlap("spin", copy, spin),
-            self._overlap("matmul", copy, self.products(seconds)),
-        ]
+        yield self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other))
+        yield self._overlap("spin", copy, spin)
+        yield self._overlap("matmul", copy, self.products(seconds))
         pageable = _copies(self.torch.ones(size_bytes, dtype=self.torch.uint8), target, 1)
         # Not gated: the call itself may wait, and would wait for the gate.
         slow = median(self.timed(side=pageable, gated=False)[0] for _ in range(3))
-        found.append(
-            self._overlap(
-                "pageable",
-                pageable,
-                lambda: self.spin(slow),
-                gated=False,
-                repeats=_PAGEABLE_REPEATS,
-            )
+        yield self._overlap(
+            "pageable",
+            pageable,
+            lambda: self.spin(slow),
+            gated=False,
+            repeats=_PAGEABLE_REPEATS,
         )
-        found.append(self._prefetcher(source, target))
-        return tuple(found)
+        yield self._prefetcher(source, target)
 
     def _overlap(
         self,

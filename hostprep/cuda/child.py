@@ -1,7 +1,8 @@
 """The smoke test's own process: a GPU or driver that hangs or crashes takes no more than this.
 
 It is given its settings as JSON, and says what it finds in lines on stdout, each a JSON object
-behind a mark: first the survey, then a device's trace after each stage.
+behind a mark: first the survey, then a device's trace with whatever a stage adds to it, as it
+comes: what was found stays found, whatever becomes of the rest.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 from hostprep.cuda.starting import TorchFacts
-from hostprep.cuda.traces import DeviceTrace, Trace
+from hostprep.cuda.torch_errors import in_a_line
+from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
 from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, read_nvml, watch_gpu
 from hostprep.host.gpu_driver import read_driver
@@ -116,36 +118,40 @@ class _Run:
         ):
             self._stage(name, stage)
 
-    def _stage(self, name: str, stage: Callable[[], dict[str, Any]]) -> None:
+    def _stage(self, name: str, stage: Callable[[], Iterator[dict[str, Any]]]) -> None:
         _say("stage", subject=self._trace.subject, stage=name)
         missing, failed = self._trace.missing, self._trace.failed
         try:
             if time.monotonic() > self._until:
                 raise Inconclusive("there was no time left")
-            self._trace = replace(self._trace, **stage())
+            for found in stage():
+                self._add(**found)
             self._torch.cuda.empty_cache()
         except Inconclusive as error:
-            self._trace = replace(self._trace, missing=(*missing, (name, error.message)))
+            self._add(missing=(*missing, (name, error.message)))
         except Exception as error:  # the other stages still have something to say
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-            # What follows the first line is torch's advice on debugging kernels of one's own.
-            why = (name, kind + str(error).partition("\n")[0])
+            why = (name, kind + in_a_line(error))
             if isinstance(error, OSError) or lacks_memory(error):
-                self._trace = replace(self._trace, missing=(*missing, why))
+                self._add(missing=(*missing, why))
             else:
-                self._trace = replace(self._trace, failed=(*failed, why))
+                self._add(failed=(*failed, why))
+        _say("done")
+
+    def _add(self, **found: Any) -> None:
+        self._trace = replace(self._trace, **found)
         _say("trace", trace=asdict(self._trace))
 
-    def _copies(self) -> dict[str, Any]:
+    def _copies(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda.bench import QUICK_SWEEP, SWEEP, Bench
 
         self._bench = Bench(self._index)
         sizes = QUICK_SWEEP if self._quick else SWEEP
         points = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
         self._bytes_per_s = max(point.size_bytes / point.seconds for point in points)
-        return {"copies": points}
+        yield {"copies": points}
 
-    def _device(self) -> dict[str, Any]:
+    def _device(self) -> Iterator[dict[str, Any]]:
         bench, before = self._known(), self._before
         properties = self._torch.cuda.get_device_properties(self._index)
         seen = bench.under_load(
@@ -172,25 +178,35 @@ class _Run:
             contiguous=source.is_contiguous(),
             own_stream=bench.side != self._torch.cuda.default_stream(self._index),
         )
-        return {"device": trace}
+        yield {"device": trace}
 
-    def _overlap(self) -> dict[str, Any]:
-        return {"overlaps": self._known().overlaps(self._bytes_per_s)}
+    def _overlap(self) -> Iterator[dict[str, Any]]:
+        traces: list[OverlapTrace] = []
+        for trace in self._known().overlaps(self._bytes_per_s):
+            traces.append(trace)
+            yield {"overlaps": tuple(traces)}
 
-    def _delivery(self) -> dict[str, Any]:
+    def _delivery(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import delivery
 
         bench = self._known()
-        traces = [delivery.check(bench, case) for case in delivery.CASES]
+        traces: list[DeliveryTrace] = []
+        for case in delivery.CASES:
+            traces.append(delivery.check(bench, case))
+            yield {"deliveries": tuple(traces)}
         traces.append(delivery.check_failing_loader(bench))
-        return {"deliveries": tuple(traces), "controls": delivery.provoke(bench)}
+        yield {"deliveries": tuple(traces)}
+        controls: list[ControlTrace] = []
+        for control in delivery.provoke(bench):
+            controls.append(control)
+            yield {"controls": tuple(controls)}
 
-    def _flatness(self) -> dict[str, Any]:
+    def _flatness(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import delivery
 
-        return {"epochs": delivery.epochs(self._known())}
+        yield {"epochs": delivery.epochs(self._known())}
 
-    def _training(self) -> dict[str, Any]:
+    def _training(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import training
         from hostprep.host.block import StorageClass, locate
 
@@ -207,7 +223,7 @@ class _Run:
             self._until,
             in_memory=kind is StorageClass.RAM,
         )
-        return {"training": trace}
+        yield {"training": trace}
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())

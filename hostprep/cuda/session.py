@@ -64,9 +64,10 @@ class _Heard:
         elif what == "stage":
             self.at = (said["subject"], said["stage"])
             self.observer.stage(*self.at)
-        else:
+        elif what == "trace":
             trace = from_json(Trace, said["trace"])
             self.traces[trace.subject] = trace
+        else:
             self.at = None
 
 

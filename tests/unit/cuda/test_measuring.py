@@ -123,7 +123,7 @@ def test_a_device_whose_copies_and_kernels_take_turns_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     VirtualCuda(monkeypatch, overlaps=False)
-    trace = Trace("cuda:0", "made", True, overlaps=Bench(0).overlaps(1e9))
+    trace = Trace("cuda:0", "made", True, overlaps=tuple(Bench(0).overlaps(1e9)))
     found = {check.name: check.status for check in judge(trace)}
     assert found["overlap.control"] is Status.PASS
     assert found["overlap.spin"] is found["overlap.matmul"] is Status.FAIL
@@ -184,7 +184,7 @@ def test_faults_that_do_not_show_are_said_not_to_have_been_provoked(
     cuda: VirtualCuda, small: None
 ) -> None:
     # Here contents move in the host's order, so a missing wait cannot show in them.
-    found = delivery.provoke(Bench(0))
+    found = list(delivery.provoke(Bench(0)))
     assert [control.mutant for control in found] == [kind.__name__ for kind in controls.MUTANTS]
     assert {control.mismatches for control in found} == {0}
 
@@ -210,7 +210,8 @@ def run_all(
     lines = [
         json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()
     ]
-    return lines, from_json(Trace, lines[-1]["trace"])
+    last = [line for line in lines if line["what"] == "trace"][-1]
+    return lines, from_json(Trace, last["trace"])
 
 
 def test_all_stages_and_what_they_say(
@@ -221,7 +222,12 @@ def test_all_stages_and_what_they_say(
     tmp_path: Path,
 ) -> None:
     lines, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
-    assert [line["what"] for line in lines] == ["stage", "trace"] * 6
+    said = [line["what"] for line in lines]
+    assert [each for each in said if each != "trace"] == ["stage", "done"] * 6
+    # Whatever a stage finds is told before it does anything else.
+    assert said.count("trace") == 4 + len(trace.overlaps) + len(trace.deliveries) + len(
+        controls.MUTANTS
+    )
     assert trace.missing == ()
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
@@ -241,7 +247,8 @@ def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(
     monkeypatch.setattr(child, "watch_gpu", lambda index, times: seen)
     run = child._Run(0, NVML, True, None, time.monotonic() + 100)
     run._bench, run._bytes_per_s = Bench(0), 1e9
-    assert run._device()["device"].link_generation == 5
+    (found,) = run._device()
+    assert found["device"].link_generation == 5
 
 
 def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
@@ -303,6 +310,65 @@ def test_a_device_without_memory_is_no_failure(
     monkeypatch.setattr(delivery, "_scribble", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.failed == () and words in dict(trace.missing)["delivery"]
+
+
+OUT_OF_MEMORY = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, AcceleratorError(ILLEGAL_ACCESS), TypeError("x")])
+@pytest.mark.parametrize("place", ["check_failing_loader", "provoke"])
+def test_wrong_bytes_are_wrong_whatever_comes_after_them(
+    error: Exception,
+    place: str,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    check = delivery.check
+
+    def spoiling(bench: Bench, case: delivery.Case, *kind: Any) -> Any:
+        if case.name == "tuples":
+            cuda.spoil = cuda.copies + 20
+        return check(bench, case, *kind)
+
+    monkeypatch.setattr(delivery, "check", spoiling)
+    monkeypatch.setattr(delivery, place, raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert dict(trace.missing + trace.failed).keys() == {"delivery"}
+    assert {each.case: each.mismatches for each in trace.deliveries}["tuples"] == 1
+    assert verdict(judge(trace)) is Status.FAIL
+
+
+def test_wrong_bytes_that_came_before_memory_ran_out_are_wrong(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, steps = Bench(0), itertools.count()
+    real = delivery._scribble
+
+    def scribble(bench: Bench) -> Any:
+        if next(steps) == 30:
+            raise OUT_OF_MEMORY
+        return real(bench)
+
+    monkeypatch.setattr(delivery, "_scribble", scribble)
+    cuda.spoil = cuda.copies + 20
+    trace = delivery.check(bench, delivery.Case("x"))
+    assert (trace.batches, trace.mismatches) == (31, 1)
+
+
+def test_what_breaks_beside_a_loader_that_fails_is_a_delivery_that_failed(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(0)
+    monkeypatch.setattr(torch.Tensor, "copy_", raising(AcceleratorError(ILLEGAL_ACCESS)))
+    trace = delivery.check_failing_loader(bench)
+    assert trace.mismatches is None
+    assert trace.problem == "CUDA error: an illegal memory access was encountered"
+    monkeypatch.setattr(torch.Tensor, "copy_", raising(OUT_OF_MEMORY))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        delivery.check_failing_loader(bench)
 
 
 def test_a_stage_that_breaks_in_any_way_leaves_the_others(
