@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any, TypeVar
 
+from hostprep.cuda.torch_errors import in_a_line
 from hostprep.cuda.traces import CopyPoint, OverlapTrace
+from hostprep.host.gpu_memory import lacks_memory
 from hostprep.units import KIB, MIB
 
 Work = Callable[[], Any]
@@ -98,25 +100,37 @@ class Bench:
         """Return as many bytes on the device."""
         return self.torch.empty(size_bytes, dtype=self.torch.uint8, device=self.device)
 
-    def sweep(self, sizes: tuple[int, ...], until: float) -> tuple[CopyPoint, ...]:
-        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``."""
+    def sweep(
+        self, sizes: tuple[int, ...], until: float
+    ) -> tuple[tuple[CopyPoint, ...], str | None]:
+        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``.
+
+        Return them, and why the larger ones are not among them, None where all are. Raises torch's
+        error where there is no memory for the smallest.
+        """
         points: list[CopyPoint] = []
         for size_bytes in sizes:
             if points and time.monotonic() > until:
-                break
-            source, target = self.pinned(size_bytes), self.empty(size_bytes)
-            copies = 16 if size_bytes <= 64 * MIB else 4
-            work = _copies(source, target, copies)
-            self.timed(side=work)
-            runs = [self.timed(side=work) for _ in range(3)]
-            points.append(
-                CopyPoint(
-                    size_bytes,
-                    median(seconds for seconds, _ in runs) / copies,
-                    median(call for _, call in runs) / copies,
-                )
-            )
-        return tuple(points)
+                return tuple(points), "there was no time left"
+            try:
+                points.append(self._point(size_bytes))
+            except RuntimeError as error:
+                if not points or not lacks_memory(error):
+                    raise
+                return tuple(points), in_a_line(error)
+        return tuple(points), None
+
+    def _point(self, size_bytes: int) -> CopyPoint:
+        source, target = self.pinned(size_bytes), self.empty(size_bytes)
+        copies = 16 if size_bytes <= 64 * MIB else 4
+        work = _copies(source, target, copies)
+        self.timed(side=work)
+        runs = [self.timed(side=work) for _ in range(3)]
+        return CopyPoint(
+            size_bytes,
+            median(seconds for seconds, _ in runs) / copies,
+            median(call for _, call in runs) / copies,
+        )
 
     def under_load(self, bytes_per_s: float, ask: Callable[[], Answer]) -> Answer:
         """Return what ``ask`` answers while about half a second of copies is under way."""

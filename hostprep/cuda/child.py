@@ -56,7 +56,8 @@ def main(argument: str) -> None:
 
 
 def _say(what: str, **fields: Any) -> None:
-    sys.stdout.write(f"{MARK}{json.dumps({'what': what, **fields})}\n")
+    # On a line of its own, whatever a library has printed there and not ended.
+    sys.stdout.write(f"\n{MARK}{json.dumps({'what': what, **fields})}\n")
     sys.stdout.flush()
 
 
@@ -147,9 +148,9 @@ class _Run:
 
         self._bench = Bench(self._index)
         sizes = QUICK_SWEEP if self._quick else SWEEP
-        points = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
+        points, ended = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
         self._bytes_per_s = max(point.size_bytes / point.seconds for point in points)
-        yield {"copies": points}
+        yield {"copies": points, "sweep_ended": ended}
 
     def _device(self) -> Iterator[dict[str, Any]]:
         bench, before = self._known(), self._before

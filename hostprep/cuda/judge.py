@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from hostprep.cuda.judge_device import judge_bandwidth, judge_device
+from hostprep.cuda.judge_device import failing_copies, judge_bandwidth, judge_device
 from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import (
@@ -63,7 +63,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
         used = trace.device.utilisation_percent
         undisturbed = used is None or used < BUSY_PERCENT
     if trace.copies:
-        checks += [judge_bandwidth(subject, trace.copies, trace.device), _call(trace)]
+        checks += [judge_bandwidth(trace), _call(trace)]
     overlaps = {overlap.kind: overlap for overlap in trace.overlaps}
     checks += _overlaps(subject, overlaps)
     if trace.deliveries:
@@ -207,7 +207,7 @@ def _call(trace: Trace) -> Check:
     share = point.call_seconds / point.seconds
     status = Status.PASS if share < CALL_PASS else Status.INCONCLUSIVE
     if share >= CALL_FAIL:
-        status = Status.FAIL
+        status = failing_copies(trace)
     return Check(
         "copy.call",
         trace.subject,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hostprep.cuda.results import Check, Status, Threshold
-from hostprep.cuda.traces import CopyPoint, DeviceTrace
+from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.host.gpu import BUSY_PERCENT, HARD_REASONS
-from hostprep.units import format_bytes, format_rate
+from hostprep.units import MIB, format_bytes, format_rate
 
 BANDWIDTH_SHARE = 0.5
+# Beside a copy of this size what it takes to start one is a percent or so.
+TELLING_BYTES = 16 * MIB
 # PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 
@@ -27,13 +29,14 @@ def judge_device(subject: str, device: DeviceTrace) -> list[Check]:
     ]
 
 
-def judge_bandwidth(
-    subject: str, copies: tuple[CopyPoint, ...], device: DeviceTrace | None
-) -> Check:
+def judge_bandwidth(trace: Trace) -> Check:
     """Hold the best pinned bandwidth of the sweep against what the link could do."""
-    best = max(copies, key=lambda point: point.size_bytes / point.seconds)
+    subject, device = trace.subject, trace.device
+    best = max(trace.copies, key=lambda point: point.size_bytes / point.seconds)
     rate = best.size_bytes / best.seconds
     words = f"pinned host to device: {format_rate(rate)} with {format_bytes(best.size_bytes)}"
+    if trace.sweep_ended is not None:
+        words += f" (larger copies were left out: {trace.sweep_ended})"
     threshold = Threshold(
         f">= {BANDWIDTH_SHARE:.0%} of the link", "PCI-SIG's rate by NVML's generation and width"
     )
@@ -54,7 +57,7 @@ def judge_bandwidth(
     return Check(
         "copy.bandwidth",
         subject,
-        Status.PASS if enough else Status.FAIL,
+        Status.PASS if enough else failing_copies(trace),
         f"{words}, {share:.0%} of PCIe {device.link_generation}.0 x{device.link_width}",
         measured=round(rate),
         unit="bytes/s",
@@ -64,6 +67,12 @@ def judge_bandwidth(
         else "bind the process to the GPU's NUMA node (nvidia-smi topo -m), check the IOMMU and"
         " ACS settings, the CPU governor, and who else uses the link",
     )
+
+
+def failing_copies(trace: Trace) -> Status:
+    """Return what copies amount to that are too slow: small ones are, on any machine."""
+    largest = max(point.size_bytes for point in trace.copies)
+    return Status.FAIL if largest >= TELLING_BYTES else Status.INCONCLUSIVE
 
 
 def _setting(subject: str, device: DeviceTrace) -> Check:

@@ -120,7 +120,8 @@ class Trace:
     """One device's run. ``origin`` says where it is from: ``measured on ...``, or ``made``.
 
     What was not reached is None or empty; ``missing`` says why, stage by stage, where it was left
-    out, and ``failed`` where it broke off.
+    out, and ``failed`` where it broke off. ``sweep_ended`` says why the largest ``copies`` were
+    left out, None where they were not.
     """
 
     subject: str
@@ -135,3 +136,4 @@ class Trace:
     training: TrainingTrace | None = None
     missing: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    sweep_ended: str | None = None

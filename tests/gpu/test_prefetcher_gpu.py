@@ -35,8 +35,8 @@ def test_each_mutant_is_provoked_or_said_not_to_have_been(bench: Bench) -> None:
 
 
 def test_copies_overlap_and_one_stream_does_not(bench: Bench) -> None:
-    points = bench.sweep((64 << 20,), 0.0)
-    rate = points[0].size_bytes / points[0].seconds
+    (point,), _ = bench.sweep((64 << 20,), 0.0)
+    rate = point.size_bytes / point.seconds
     phis = {trace.kind: phi_of(trace) for trace in bench.overlaps(rate)}
     assert phis["same_stream"] < PHI_SAME_STREAM
     assert min(phis["spin"], phis["matmul"], phis["prefetcher"]) >= PHI_PASS

@@ -133,6 +133,17 @@ def test_bandwidth_against_the_link(bytes_per_s: float, status: Status) -> None:
     assert checks(trace)["copy.bandwidth"].status is status
 
 
+def test_a_sweep_that_ended_early_says_so_and_small_copies_show_no_slow_link() -> None:
+    small = (CopyPoint(4096, 5e-6, 4e-6), CopyPoint(MIB, 1e-3, 6e-4))
+    found = checks(made.trace(copies=small, sweep_ended="CUDA out of memory"))
+    for name in ("copy.bandwidth", "copy.call"):
+        assert found[name].status is Status.INCONCLUSIVE
+    assert "larger copies were left out: CUDA out of memory" in found["copy.bandwidth"].message
+    good = checks(made.trace(copies=made.trace().copies[:2], sweep_ended="CUDA out of memory"))
+    assert good["copy.bandwidth"].status is Status.PASS
+    assert "left out" in good["copy.bandwidth"].message
+
+
 @pytest.mark.parametrize("generation", [None, 9])
 def test_bandwidth_over_a_link_that_nobody_names(generation: int | None) -> None:
     found = checks(made.trace(device=made.device(link_generation=generation)))
@@ -342,7 +353,15 @@ def test_whatever_is_no_pass_says_by_whose_threshold_and_what_to_do(spoilt: Trac
 
 def test_all_stages_are_among_those_that_can_be_missing() -> None:
     parts = {field.name for field in fields(Trace)}
-    optional = parts - {"subject", "origin", "quick", "missing", "failed", "controls"}
+    optional = parts - {
+        "subject",
+        "origin",
+        "quick",
+        "missing",
+        "failed",
+        "controls",
+        "sweep_ended",
+    }
     assert {name for change in STAGES.values() for name in change} == optional
 
 

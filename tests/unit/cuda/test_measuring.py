@@ -96,11 +96,33 @@ def test_spinning_is_calibrated_while_the_clock_rises(cuda: VirtualCuda) -> None
 
 
 def test_bandwidth_is_read_as_it_is_and_larger_sizes_end_with_the_time(cuda: VirtualCuda) -> None:
-    points = Bench(0).sweep((4 * KIB, MIB), time.monotonic() + 60)
+    points, ended = Bench(0).sweep((4 * KIB, MIB), time.monotonic() + 60)
+    assert ended is None
     assert [point.size_bytes for point in points] == [4 * KIB, MIB]
     for point in points:
         assert point.size_bytes / point.seconds == pytest.approx(1e9, rel=1e-3)
-    assert len(Bench(0).sweep((4 * KIB, MIB), time.monotonic() - 1)) == 1
+    points, ended = Bench(0).sweep((4 * KIB, MIB), time.monotonic() - 1)
+    assert len(points) == 1 and ended == "there was no time left"
+
+
+def test_a_sweep_without_memory_for_its_largest_copies_has_the_others(
+    cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, real = Bench(0), Bench.pinned
+
+    def pinned(bench: Bench, size_bytes: int) -> Any:
+        if size_bytes > full:
+            raise AcceleratorError("CUDA error: out of memory\nand advice")
+        return real(bench, size_bytes)
+
+    monkeypatch.setattr(Bench, "pinned", pinned)
+    full = MIB
+    points, ended = bench.sweep((4 * KIB, MIB, 4 * MIB), time.monotonic() + 60)
+    assert [point.size_bytes for point in points] == [4 * KIB, MIB]
+    assert ended == "CUDA error: out of memory"
+    full = 0
+    with pytest.raises(RuntimeError, match="out of memory"):
+        bench.sweep((4 * KIB, MIB), time.monotonic() + 60)
 
 
 def test_a_device_that_overlaps_is_seen_to(cuda: VirtualCuda) -> None:
@@ -208,7 +230,9 @@ def run_all(
     monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
     child._Run(0, NVML, True, str(folder), until).all()
     lines = [
-        json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()
+        json.loads(line.removeprefix(child.MARK))
+        for line in capsys.readouterr().out.splitlines()
+        if line
     ]
     last = [line for line in lines if line["what"] == "trace"][-1]
     return lines, from_json(Trace, last["trace"])
@@ -369,6 +393,14 @@ def test_what_breaks_beside_a_loader_that_fails_is_a_delivery_that_failed(
     monkeypatch.setattr(torch.Tensor, "copy_", raising(OUT_OF_MEMORY))
     with pytest.raises(RuntimeError, match="out of memory"):
         delivery.check_failing_loader(bench)
+
+
+def test_what_a_library_prints_and_does_not_end_hides_no_line_of_ours(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print("a library that talks ...", end="")
+    child._say("done")
+    assert f'{child.MARK}{{"what": "done"}}' in capsys.readouterr().out.splitlines()
 
 
 def test_a_stage_that_breaks_in_any_way_leaves_the_others(
