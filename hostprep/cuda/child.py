@@ -1,14 +1,13 @@
 """The smoke test's own process: a GPU or driver that hangs or crashes takes no more than this.
 
-It is given its settings as JSON, and says what it finds in lines on stdout, each a JSON object
-behind a mark: first the survey, then a device's trace with whatever a stage adds to it, as it
-comes: what was found stays found, whatever becomes of the rest.
+It is given its settings as JSON, and tells what it finds on stdout: first the survey, then a
+device's trace with whatever a stage adds to it, as it comes: what was found stays found, whatever
+becomes of the rest.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -16,17 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from hostprep.cuda.starting import TorchFacts
+from hostprep.cuda import surveying
+from hostprep.cuda.telling import tell
 from hostprep.cuda.torch_errors import in_a_line
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
 from hostprep.errors import Inconclusive
-from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, read_nvml, watch_gpu
-from hostprep.host.gpu_driver import read_driver
+from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, watch_gpu
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
-MARK = "hostprep-verify:"
-_SETTLE_SECONDS = 2.5
 _LOOKS = 5
 # What the shortest training takes: files, workers, a pass to warm up and a round. An estimate, as
 # are the other times here, until a run on a GPU says better.
@@ -36,56 +33,29 @@ _TRAINING_SECONDS = 4.0
 def main(argument: str) -> None:
     """Survey, then run the stages on the device that was asked for, or on each in turn."""
     settings = json.loads(argument)
-    began = time.monotonic()
     asked = settings["device"]
-    with nvml_held():  # until torch holds the devices, which would else be started twice
-        # Before torch, so that nothing of ours is on the devices.
-        nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
-        torch_facts = _torch(asked)
-    _say(
-        "survey",
-        torch=asdict(torch_facts),
-        nvml=asdict(nvml),
-        driver=asdict(read_driver()),
-        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-    )
-    wanted = [index for index in range(torch_facts.devices) if asked in (None, index)]
-    for turn, index in enumerate(wanted, start=1):
-        until = began + settings["seconds"] * turn
-        _Run(index, nvml, settings["quick"], settings["folder"], until).all()
+    # Not within the devices' time: where torch is read from a cold disk it takes minutes.
+    torch, problem = surveying.import_torch()
+    began = time.monotonic()
+    survey = surveying.survey(torch, problem, asked)
+    tell("survey", **asdict(survey))
+    facts = survey.torch
+    wanted = [index for index in range(facts.devices) if asked in (None, index)]
+    usable = [index for index in wanted if index not in dict(facts.unusable)]
+    each = seconds_each(settings["seconds"], time.monotonic() - began, len(usable))
+    began = time.monotonic()
+    for turn, index in enumerate(usable, start=1):
+        until = began + each * turn
+        _Run(index, survey.nvml, settings["quick"], settings["folder"], until).all()
 
 
-def _say(what: str, **fields: Any) -> None:
-    # On a line of its own, whatever a library has printed there and not ended.
-    sys.stdout.write(f"\n{MARK}{json.dumps({'what': what, **fields})}\n")
-    sys.stdout.flush()
+def seconds_each(seconds: float, survey_seconds: float, devices: int) -> float:
+    """Return what each device has of its ``seconds`` where the survey of all took as long as that.
 
-
-def _torch(asked: int | None) -> TorchFacts:
-    """Ask torch for its build, and have it start CUDA on the device, or on all."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            return TorchFacts(None, None, None, 0, None)
-        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
-    except (ImportError, OSError) as error:
-        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
-    built_for = None
-    if torch.version.cuda is not None:
-        major, minor = torch.version.cuda.split(".")[:2]
-        built_for = (int(major), int(minor))
-    devices, problem, at = 0, None, ""
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        devices = torch.cuda.device_count()
-        for index in range(devices):
-            if asked in (None, index):
-                at = f"cuda:{index}: "
-                torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-    except Exception as error:  # torch has several kinds; why it does not start is judged later
-        devices, problem = 0, at + str(error).partition("\n")[0]
-    return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
+    It is shared by all, so that the first of many is not short of time; and a driver that starts
+    slowly leaves half of it.
+    """
+    return max(seconds / 2, seconds - survey_seconds / max(1, devices))
 
 
 class _Run:
@@ -120,7 +90,7 @@ class _Run:
             self._stage(name, stage)
 
     def _stage(self, name: str, stage: Callable[[], Iterator[dict[str, Any]]]) -> None:
-        _say("stage", subject=self._trace.subject, stage=name)
+        tell("stage", subject=self._trace.subject, stage=name)
         missing, failed = self._trace.missing, self._trace.failed
         try:
             if time.monotonic() > self._until:
@@ -137,11 +107,11 @@ class _Run:
                 self._add(missing=(*missing, why))
             else:
                 self._add(failed=(*failed, why))
-        _say("done")
+        tell("done")
 
     def _add(self, **found: Any) -> None:
         self._trace = replace(self._trace, **found)
-        _say("trace", trace=asdict(self._trace))
+        tell("trace", trace=asdict(self._trace))
 
     def _copies(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda.bench import QUICK_SWEEP, SWEEP, Bench

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.dataclass import dataclass
 from hostprep.host.gpu import (
@@ -20,8 +22,6 @@ _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
-
-
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
 
 
@@ -30,7 +30,8 @@ class TorchFacts:
     """What torch says. ``version`` is None where it is not installed or cannot be imported.
 
     ``cuda_version`` is what it is built for, ``(12, 4)``; None for a build without. ``devices`` is
-    how many it sees; ``problem`` what it said when it was to start CUDA.
+    how many it sees; ``problem`` what it said where it started CUDA on none of those that it was to
+    start, and ``unusable`` what it said of each on which it did not.
     """
 
     version: str | None
@@ -38,6 +39,7 @@ class TorchFacts:
     hip_version: str | None
     devices: int
     problem: str | None
+    unusable: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,8 @@ def judge_start(survey: Survey) -> Check:
     INCONCLUSIVE where others have what CUDA would have started on.
     """
     torch = survey.torch
-    if torch.version is not None and torch.cuda_version is not None and torch.devices > 0:
+    started = torch.devices > 0 and torch.problem is None
+    if torch.version is not None and torch.cuda_version is not None and started:
         version = ".".join(map(str, torch.cuda_version))
         return Check(
             "cuda.start",
@@ -90,13 +93,34 @@ def judge_start(survey: Survey) -> Check:
             "there is no NVIDIA GPU, and no driver",
             "run it where the GPU is; in a container, start that with --gpus all",
         )
+    return _not_started("driver", survey, torch.cuda_version)
+
+
+def judge_unusable(survey: Survey) -> list[Check]:
+    """Return a check of each device on which CUDA does not start, beside what the driver's says.
+
+    Where it starts on none, that is about the first of them.
+    """
+    torch = survey.torch
+    built_for = torch.cuda_version
+    if built_for is None:
+        return []
+    return [
+        _not_started(
+            f"cuda:{index}", replace(survey, torch=replace(torch, problem=problem)), built_for
+        )
+        for index, problem in torch.unusable[0 if torch.problem is None else 1 :]
+    ]
+
+
+def _not_started(subject: str, survey: Survey, built_for: tuple[int, int]) -> Check:
     status = Status.FAIL
     if _taken(survey):
-        status, message = Status.INCONCLUSIVE, f"others hold the GPU: {torch.problem}"
+        status, message = Status.INCONCLUSIVE, f"others hold the GPU: {survey.torch.problem}"
         remedy = "nvidia-smi shows who; run it when they are gone, or name another by --device"
     else:
-        message, remedy = _reason(survey, torch.cuda_version)
-    return Check("cuda.start", "driver", status, message, threshold=_ISSUE, remedy=remedy)
+        message, remedy = _reason(survey, built_for)
+    return Check("cuda.start", subject, status, message, threshold=_ISSUE, remedy=remedy)
 
 
 def _taken(survey: Survey) -> bool:
@@ -111,7 +135,7 @@ def _taken(survey: Survey) -> bool:
 
 
 def _driver_or_device(survey: Survey) -> bool:
-    if survey.driver.has_gpu or survey.nvml.gpus:
+    if survey.driver.has_gpu or survey.nvml.gpus or survey.torch.devices:
         return True
     if survey.nvml.code is None and survey.nvml.driver_version is not None:
         return False  # a driver that answers, and says that there is no device

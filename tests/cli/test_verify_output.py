@@ -9,11 +9,11 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.cuda import session
-from hostprep.cuda.child import MARK
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, verdict
 from hostprep.cuda.session import Report
 from hostprep.cuda.starting import judge_start
+from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
 from tests.unit.cuda import made
 from tests.unit.cuda.test_starting import GOOD

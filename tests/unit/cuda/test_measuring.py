@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from hostprep.cuda import CudaPrefetcher, child, controls, delivery, training
+from hostprep.cuda import CudaPrefetcher, child, controls, delivery, telling, training
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.judge import judge, phi_of
@@ -230,7 +230,7 @@ def run_all(
     monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
     child._Run(0, NVML, True, str(folder), until).all()
     lines = [
-        json.loads(line.removeprefix(child.MARK))
+        json.loads(line.removeprefix(telling.MARK))
         for line in capsys.readouterr().out.splitlines()
         if line
     ]
@@ -399,8 +399,8 @@ def test_what_a_library_prints_and_does_not_end_hides_no_line_of_ours(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     print("a library that talks ...", end="")
-    child._say("done")
-    assert f'{child.MARK}{{"what": "done"}}' in capsys.readouterr().out.splitlines()
+    telling.tell("done")
+    assert f'{telling.MARK}{{"what": "done"}}' in capsys.readouterr().out.splitlines()
 
 
 def test_a_stage_that_breaks_in_any_way_leaves_the_others(
