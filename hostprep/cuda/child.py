@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from hostprep.cuda import surveying
+from hostprep.cuda import others, surveying
 from hostprep.cuda.telling import tell
 from hostprep.cuda.torch_errors import in_a_line
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
@@ -46,7 +46,8 @@ def main(argument: str) -> None:
     began = time.monotonic()
     for turn, index in enumerate(usable, start=1):
         until = began + each * turn
-        _Run(index, survey.nvml, settings["quick"], settings["folder"], until).all()
+        run = _Run(index, survey.nvml, settings["quick"], settings["folder"], until)
+        run.all(first=turn == 1)
 
 
 def seconds_each(seconds: float, survey_seconds: float, devices: int) -> float:
@@ -76,8 +77,13 @@ class _Run:
         self._bytes_per_s = 0.0
         self._bench: Any = None
 
-    def all(self) -> None:
-        """Carry out the stages; one that fails, or has no time left, says so in the trace."""
+    def all(self, *, first: bool = True) -> None:
+        """Carry out the stages; one that fails, or has no time left, says so in the trace.
+
+        Of the ``first`` device the survey has just seen who else is there.
+        """
+        if self._before is not None and not first:
+            self._before = others.look_again(self._before)
         self._torch.cuda.set_device(self._index)
         for name, stage in (
             ("copies", self._copies),
@@ -88,6 +94,8 @@ class _Run:
             ("training", self._training),
         ):
             self._stage(name, stage)
+        if self._before is not None:
+            self._add(newcomers=others.newcomers(self._before))
 
     def _stage(self, name: str, stage: Callable[[], Iterator[dict[str, Any]]]) -> None:
         tell("stage", subject=self._trace.subject, stage=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from hostprep.cuda.judge_device import failing_copies, judge_bandwidth, judge_device
+from hostprep.cuda.judge_device import failing_copies, is_disturbed, judge_bandwidth, judge_device
 from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.cuda.traces import (
@@ -14,7 +14,6 @@ from hostprep.cuda.traces import (
     OverlapTrace,
     Trace,
 )
-from hostprep.host.gpu import BUSY_PERCENT
 from hostprep.units import MIB
 
 PHI_PASS, PHI_FAIL = 0.6, 0.2
@@ -57,11 +56,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
     subject = trace.subject
     checks: list[Check] = []
     missing = dict(trace.missing)
-    undisturbed = True
-    if trace.device is not None:
-        checks += judge_device(subject, trace.device)
-        used = trace.device.utilisation_percent
-        undisturbed = used is None or used < BUSY_PERCENT
+    checks += judge_device(trace)
     if trace.copies:
         checks += [judge_bandwidth(trace), _call(trace)]
     overlaps = {overlap.kind: overlap for overlap in trace.overlaps}
@@ -73,7 +68,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
         checks.append(_flat(subject, trace.epochs))
     if trace.training is not None:
         checks += judge_training(subject, trace.training)
-    if not undisturbed:
+    if is_disturbed(trace):
         checks = [_while_busy(check) for check in checks]
     there = {
         "device": trace.device,

@@ -18,11 +18,14 @@ _SETTING = "page-locked, contiguous, not the default stream"
 SOFT_REASONS = ("software thermal slowdown",)
 
 
-def judge_device(subject: str, device: DeviceTrace) -> list[Check]:
-    """Return the checks of the device's facts."""
+def judge_device(trace: Trace) -> list[Check]:
+    """Return the checks of the device's facts; none where they were not read."""
+    subject, device = trace.subject, trace.device
+    if device is None:
+        return []
     return [
         _setting(subject, device),
-        _busy(subject, device),
+        _busy(subject, device, trace.newcomers or 0),
         _link(subject, device),
         _clocks(subject, device),
         *_kept(subject, device),
@@ -75,6 +78,12 @@ def failing_copies(trace: Trace) -> Status:
     return Status.FAIL if largest >= TELLING_BYTES else Status.INCONCLUSIVE
 
 
+def is_disturbed(trace: Trace) -> bool:
+    """Return whether others were at work on the device, or came to it meanwhile."""
+    used = None if trace.device is None else trace.device.utilisation_percent
+    return (used is not None and used >= BUSY_PERCENT) or bool(trace.newcomers)
+
+
 def _setting(subject: str, device: DeviceTrace) -> Check:
     wrong = [
         words
@@ -98,9 +107,11 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
     )
 
 
-def _busy(subject: str, device: DeviceTrace) -> Check:
+def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
     used, others = device.utilisation_percent, device.others
-    threshold = Threshold(f"utilisation below {BUSY_PERCENT} % beforehand", "hostprep")
+    threshold = Threshold(
+        f"utilisation below {BUSY_PERCENT} % beforehand, no other process that begins", "hostprep"
+    )
     if used is None:
         status, words = Status.WARN, "NVML does not say whether others use it"
     elif used >= BUSY_PERCENT:
@@ -110,6 +121,9 @@ def _busy(subject: str, device: DeviceTrace) -> Check:
         words = f"idle ({used} %)"
     if others:
         words += f"; {others} other process(es) hold memory on it"
+    if newcomers:
+        status = Status.INCONCLUSIVE
+        words += f"; {newcomers} other process(es) came to it during the test"
     return Check(
         "device.idle",
         subject,

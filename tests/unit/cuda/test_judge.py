@@ -197,6 +197,20 @@ def test_a_busy_device_decides_nothing_by_its_times_but_wrong_bytes_are_wrong() 
     assert verdict(judge(wrong)) is Status.FAIL
 
 
+def test_who_comes_during_the_test_disturbs_it_as_well() -> None:
+    slow = with_overlap(made.overlap("spin", 0.0))
+    assert verdict(judge(slow)) is Status.FAIL
+    found = checks(replace(slow, newcomers=2))
+    assert found["device.idle"].status is Status.INCONCLUSIVE
+    assert "2 other process(es) came to it" in found["device.idle"].message
+    assert found["overlap.spin"].status is Status.INCONCLUSIVE
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+    for told in (0, None):
+        assert verdict(judge(made.trace(newcomers=told))) is Status.PASS
+    # Where the facts of the device are missing as well, the times still decide nothing.
+    assert verdict(judge(replace(slow, device=None, newcomers=1))) is Status.INCONCLUSIVE
+
+
 def test_beside_others_a_control_that_does_not_hold_shows_no_broken_instrument() -> None:
     broken = with_overlap(made.overlap("same_stream", 0.4))
     assert verdict(judge(broken)) is Status.ERROR
@@ -361,6 +375,7 @@ def test_all_stages_are_among_those_that_can_be_missing() -> None:
         "failed",
         "controls",
         "sweep_ended",
+        "newcomers",
     }
     assert {name for change in STAGES.values() for name in change} == optional
 

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import torch
 
-from hostprep.cuda import CudaPrefetcher, child, controls, delivery, telling, training
+from hostprep.cuda import CudaPrefetcher, child, controls, delivery, others, telling, training
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.judge import judge, phi_of
 from hostprep.cuda.results import Status, verdict
 from hostprep.cuda.traces import Trace, TrainingTrace
+from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml
 from hostprep.system import page_cache
 from hostprep.system.typed_json import from_json
@@ -227,7 +228,8 @@ def raising(error: Exception) -> Callable[..., Any]:
 def run_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, until: float
 ) -> tuple[list[dict[str, Any]], Trace]:
-    monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
+    for module in (child, others):
+        monkeypatch.setattr(module, "watch_gpu", lambda index, times: (GPU,) * times)
     child._Run(0, NVML, True, str(folder), until).all()
     lines = [
         json.loads(line.removeprefix(telling.MARK))
@@ -249,10 +251,10 @@ def test_all_stages_and_what_they_say(
     said = [line["what"] for line in lines]
     assert [each for each in said if each != "trace"] == ["stage", "done"] * 6
     # Whatever a stage finds is told before it does anything else.
-    assert said.count("trace") == 4 + len(trace.overlaps) + len(trace.deliveries) + len(
+    assert said.count("trace") == 5 + len(trace.overlaps) + len(trace.deliveries) + len(
         controls.MUTANTS
     )
-    assert trace.missing == ()
+    assert trace.missing == () and trace.newcomers == 0
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
     assert trace.training is not None and trace.training.samples == 32
@@ -262,6 +264,24 @@ def test_all_stages_and_what_they_say(
     assert found["copy.bandwidth"] is Status.PASS  # 1 GB/s over PCIe 1.0 x4
     assert found["delivery.tensors"] is found["epochs.flat"] is Status.PASS
     assert not any(name.startswith("stage.") for name in found)
+
+
+def test_who_else_is_there_is_looked_at_when_a_later_device_has_its_turn(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = replace(GPU, utilisation_percent=80)
+    monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
+    monkeypatch.setattr(others, "look_again", lambda surveyed: busy)
+    monkeypatch.setattr(others, "newcomers", lambda before: 2 if before is busy else 0)
+    for name in ("_overlap", "_delivery", "_flatness", "_training"):
+        monkeypatch.setattr(child._Run, name, raising(Inconclusive("not here")))
+    used = []
+    for first in (True, False):
+        run = child._Run(0, NVML, True, None, time.monotonic() + 100)
+        run.all(first=first)
+        assert run._trace.device is not None
+        used.append((run._trace.device.utilisation_percent, run._trace.newcomers))
+    assert used == [(0, 0), (80, 2)]
 
 
 def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(

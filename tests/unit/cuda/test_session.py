@@ -142,7 +142,7 @@ def test_torch_may_take_its_time_to_be_read(
 def test_the_time_of_a_device_begins_after_the_import_and_pays_its_share_of_the_survey(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    now, until = [1000.0], []
+    now, until, turns = [1000.0], [], []
 
     def taking(seconds: float, answer: Any) -> Callable[..., Any]:
         def call(*_: Any) -> Any:
@@ -155,8 +155,9 @@ def test_the_time_of_a_device_begins_after_the_import_and_pays_its_share_of_the_
         def __init__(self, *arguments: Any) -> None:
             until.append(arguments[-1])
 
-        def all(self) -> None:
+        def all(self, *, first: bool) -> None:
             now[0] += 15
+            turns.append(first)
 
     torch = replace(GOOD.torch, devices=3, unusable=((1, "cuda:1: CUDA error: out of memory"),))
     monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -165,6 +166,7 @@ def test_the_time_of_a_device_begins_after_the_import_and_pays_its_share_of_the_
     monkeypatch.setattr(child, "_Run", Run)
     child.main(json.dumps({"device": None, "quick": True, "folder": None, "seconds": 17}))
     assert until == [1064 + 15, 1064 + 30]
+    assert turns == [True, False]  # of the second, the survey is too old
     assert child.seconds_each(17, 30, 1) == 8.5  # a driver that is slow to start leaves something
 
 
