@@ -10,7 +10,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from hostprep.cuda import CudaPrefetcher, controls, delivery
 from hostprep.cuda.bench import Bench
-from hostprep.cuda.judge import GROWTH_BYTES, PHI_PASS, PHI_SAME_STREAM, phi_of
+from hostprep.cuda.judge import GROWTH_BYTES
+from hostprep.cuda.judge_overlap import PHI_PASS, PHI_SAME_STREAM, phi_of
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostprep.cuda.judge import judge, phi, phi_of
+from hostprep.cuda.judge import judge
+from hostprep.cuda.judge_overlap import phi, phi_of
 from hostprep.cuda.results import EXIT_CODES, Check, Status, verdict
 from hostprep.cuda.traces import (
     ControlTrace,

@@ -21,7 +21,8 @@ import torch
 from hostprep.cuda import CudaPrefetcher, child, controls, delivery, others, telling, training
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
-from hostprep.cuda.judge import judge, phi_of
+from hostprep.cuda.judge import judge
+from hostprep.cuda.judge_overlap import phi_of
 from hostprep.cuda.results import Status, verdict
 from hostprep.cuda.traces import Trace, TrainingTrace
 from hostprep.errors import Inconclusive
