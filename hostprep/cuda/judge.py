@@ -8,7 +8,7 @@ from hostprep.cuda.judge_overlap import judge_overlaps
 from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import OWN, RUN_AGAIN, Check, Status, Threshold
 from hostprep.cuda.traces import EpochTrace, Trace
-from hostprep.units import MIB
+from hostprep.units import MIB, format_bytes
 
 CALL_PASS, CALL_FAIL = 0.1, 0.5
 EPOCHS = 5
@@ -20,13 +20,11 @@ _STAGES = Threshold("every stage is carried out", "hostprep: what was not tested
 def judge(trace: Trace) -> tuple[Check, ...]:
     """Return the checks of one device's run; what was not reached is a SKIP with its reason."""
     subject = trace.subject
-    checks: list[Check] = []
     missing = dict(trace.missing)
-    checks += judge_device(trace)
+    checks = judge_device(trace)
     if trace.copies:
         checks += [judge_bandwidth(trace), _call(trace)]
-    overlaps = {overlap.kind: overlap for overlap in trace.overlaps}
-    checks += judge_overlaps(subject, overlaps)
+    checks += judge_overlaps(trace)
     checks += judge_delivery(trace)
     if trace.epochs:
         checks.append(_flat(subject, trace.epochs))
@@ -83,8 +81,8 @@ def _call(trace: Trace) -> Check:
         "copy.call",
         trace.subject,
         status,
-        f"the call of a pinned copy of {point.size_bytes // MIB} MiB returns after {share:.1%} of"
-        " the copy's time",
+        f"the call of a pinned copy of {format_bytes(point.size_bytes)} returns after"
+        f" {share:.1%} of the copy's time",
         measured=round(share, 5),
         unit="share",
         threshold=Threshold(f"< {CALL_PASS:.0%}; {CALL_FAIL:.0%} fails", OWN),

@@ -139,3 +139,7 @@ class Trace:
     failed: tuple[tuple[str, str], ...] = ()
     sweep_ended: str | None = None
     newcomers: int | None = None
+
+    def is_incomplete(self, stage: str) -> bool:
+        """Return whether it is said why there is not all of a stage."""
+        return stage in dict(self.missing) or stage in dict(self.failed)

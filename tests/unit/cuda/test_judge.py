@@ -67,7 +67,8 @@ def test_phi_says_how_much_of_the_shorter_one_was_hidden(
 @pytest.mark.parametrize(
     ("value", "status"),
     [
-        (1.02, Status.PASS),
+        (1.15, Status.INCONCLUSIVE),
+        (1.05, Status.PASS),
         (0.61, Status.PASS),
         (0.59, Status.INCONCLUSIVE),
         (0.21, Status.INCONCLUSIVE),
@@ -95,7 +96,11 @@ def test_too_few_repeats_are_no_proof() -> None:
     assert checks(trace)["overlap.spin"].status is Status.INCONCLUSIVE
 
 
-@pytest.mark.parametrize("overlaps", [made.overlap("same_stream", 0.2), None])
+@pytest.mark.parametrize(
+    "overlaps",
+    # Below: it would call a device that overlaps in part one that does not.
+    [made.overlap("same_stream", 0.2), made.overlap("same_stream", -0.2), None],
+)
 def test_a_broken_instrument_is_an_error_and_its_readings_are_worth_nothing(
     overlaps: OverlapTrace | None,
 ) -> None:
@@ -106,6 +111,22 @@ def test_a_broken_instrument_is_an_error_and_its_readings_are_worth_nothing(
     for name in ("control", "spin", "matmul", "prefetcher"):
         assert found[f"overlap.{name}"].status is Status.ERROR
     assert verdict(found.values()) is Status.ERROR
+
+
+@pytest.mark.parametrize("value", [0.14, -0.14])
+def test_a_control_may_scatter(value: float) -> None:
+    assert verdict(judge(with_overlap(made.overlap("same_stream", value)))) is Status.PASS
+
+
+@pytest.mark.parametrize("kind", ["spin", "matmul", "prefetcher", "pageable"])
+def test_an_arrangement_that_is_missing_is_not_passed_over(kind: str) -> None:
+    kept = tuple(trace for trace in made.OVERLAPS.values() if trace.kind != kind)
+    found = checks(made.trace(overlaps=kept))
+    assert found[f"overlap.{kind}"].status is Status.SKIP
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+    # Where its stage says why, that is said once.
+    told = checks(made.trace(overlaps=kept, missing=(("overlap", "out of memory"),)))
+    assert f"overlap.{kind}" not in told and told["stage.overlap"].status is Status.SKIP
 
 
 def test_pageable_memory_that_overlaps_is_worth_a_word_unless_the_host_was_held() -> None:
@@ -243,9 +264,24 @@ def test_what_did_not_arrive_as_sent_fails(delivery: DeliveryTrace, words: str) 
 
 
 def test_a_fault_that_was_not_provoked_is_not_called_safe() -> None:
-    found = checks(made.trace(controls=(ControlTrace("NoWaitBack", 0),)))
+    controls = (ControlTrace("NoWaitBack", 0), ControlTrace("NoWaitBeforeUse", 7))
+    found = checks(made.trace(controls=controls))
     check = found["delivery.control.NoWaitBack"]
     assert check.status is Status.WARN and "not provoked" in check.message
+    assert verdict(found.values()) is Status.PASS
+
+
+def test_a_test_that_sees_no_fault_at_all_proves_nothing() -> None:
+    silent = (ControlTrace("NoWaitBack", 0), ControlTrace("NoWaitBeforeUse", 0))
+    found = checks(made.trace(controls=silent))
+    assert found["delivery.control"].status is Status.INCONCLUSIVE
+    assert "none of 2 faults" in found["delivery.control"].message
+    assert verdict(found.values()) is Status.INCONCLUSIVE
+    untried = checks(made.trace(controls=()))
+    assert untried["delivery.control"].status is Status.SKIP
+    assert verdict(untried.values()) is Status.INCONCLUSIVE
+    told = checks(made.trace(controls=(), missing=(("delivery", "out of memory"),)))
+    assert "delivery.control" not in told
 
 
 @pytest.mark.parametrize(
