@@ -17,7 +17,7 @@ from typing import Any
 
 from hostprep.cuda import others, surveying
 from hostprep.cuda.telling import tell
-from hostprep.cuda.torch_errors import in_a_line
+from hostprep.cuda.torch_errors import cure_for_the_host, in_a_line
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
 from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, watch_gpu
@@ -110,11 +110,12 @@ class _Run:
             self._add(missing=(*missing, (name, error.message)))
         except Exception as error:  # the other stages still have something to say
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-            why = (name, kind + in_a_line(error))
-            if isinstance(error, OSError) or lacks_memory(error):
-                self._add(missing=(*missing, why))
+            said = in_a_line(error)
+            lacking = lacks_memory(error) or cure_for_the_host(said) is not None
+            if isinstance(error, OSError) or lacking:
+                self._add(missing=(*missing, (name, kind + said)))
             else:
-                self._add(failed=(*failed, why))
+                self._add(failed=(*failed, (name, kind + said)))
         tell("done")
 
     def _add(self, **found: Any) -> None:

@@ -7,6 +7,7 @@ from hostprep.cuda.judge_device import failing_copies, is_disturbed, judge_bandw
 from hostprep.cuda.judge_overlap import judge_overlaps
 from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import OWN, RUN_AGAIN, Check, Status, Threshold
+from hostprep.cuda.torch_errors import cure_for_the_host
 from hostprep.cuda.traces import EpochTrace, Trace
 from hostprep.units import MIB, format_bytes
 
@@ -64,7 +65,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
                     Status.SKIP,
                     words,
                     threshold=_STAGES,
-                    remedy=f"see what its reason asks for, and {again}",
+                    remedy=f"{cure_for_the_host(why) or 'see what its reason asks for'}; {again}",
                 )
             )
     return tuple(checks)

@@ -220,7 +220,7 @@ def test_epochs_are_watched(cuda: VirtualCuda, small: None) -> None:
 
 
 def raising(error: Exception) -> Callable[..., Any]:
-    def call(*_: Any) -> Any:
+    def call(*_: Any, **__: Any) -> Any:
         raise error
 
     return call
@@ -414,6 +414,86 @@ def test_what_breaks_beside_a_loader_that_fails_is_a_delivery_that_failed(
     monkeypatch.setattr(torch.Tensor, "copy_", raising(OUT_OF_MEMORY))
     with pytest.raises(RuntimeError, match="out of memory"):
         delivery.check_failing_loader(bench)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "cure"),
+    [
+        (
+            RuntimeError(
+                "Caught RuntimeError in DataLoader worker process 0.\n"
+                "Original Traceback (most recent call last):\n"
+                '  File "/x/torch/utils/data/_utils/worker.py", line 349, in _worker_loop\n'
+                "    data = fetcher.fetch(index)\n"
+                "RuntimeError: unable to write to file </torch_71_2946_0>: No space left on device"
+                " (28)\n"
+            ),
+            "RuntimeError: unable to write to file </torch_71_2946_0>: No space left on device",
+            "--shm-size",
+        ),
+        (
+            RuntimeError(
+                "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that"
+                " dataloader's workers are out of shared memory. Please try to raise your shared"
+                " memory limit."
+            ),
+            "killed by signal: Bus error",
+            "remount",
+        ),
+        (
+            RuntimeError(
+                "unable to open shared memory object </torch_71_1_0> in read-write mode:"
+                " Too many open files (24)"
+            ),
+            "Too many open files",
+            "ulimit -n",
+        ),
+    ],
+)
+def test_a_host_without_room_for_batches_is_no_broken_instrument(
+    error: Exception,
+    said: str,
+    cure: str,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(training, "train", raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert trace.failed == () and said in dict(trace.missing)["training"]
+    (check,) = (check for check in judge(trace) if check.name == "stage.training")
+    assert check.status is Status.SKIP and said in check.message
+    assert cure in (check.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(
+            "Caught RuntimeError in pin memory thread for device 0.\n"
+            "Original Traceback (most recent call last):\n"
+            '  File "/x/torch/utils/data/_utils/pin_memory.py", line 41, in do_one_step\n'
+            "    data = pin_memory(data, device)\n"
+            "           ^^^^^^^^^^^^^^^^^^^^^^^^\n"
+            f"torch.AcceleratorError: {ILLEGAL_ACCESS}"
+        ),
+        RuntimeError(ILLEGAL_ACCESS),
+    ],
+)
+def test_what_breaks_in_a_worker_is_said_and_stays_an_error(
+    error: Exception,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(training, "train", raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    why = dict(trace.failed)["training"]
+    assert why.endswith("CUDA error: an illegal memory access was encountered")
 
 
 def test_what_a_library_prints_and_does_not_end_hides_no_line_of_ours(
