@@ -12,6 +12,9 @@ BANDWIDTH_SHARE = 0.5
 TELLING_BYTES = 16 * MIB
 # PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+# No GPU in use is on less: where the link is not known, this much is held against it.
+LEAST_BYTES_PER_S = 4 * LANE_BYTES_PER_S[1]
+LINK_SHARE = 0.25
 
 _NVML = "NVML"
 _SETTING = "page-locked, contiguous, not the default stream"
@@ -48,11 +51,13 @@ def judge_bandwidth(trace: Trace) -> Check:
         return Check(
             "copy.bandwidth",
             subject,
-            Status.WARN,
+            Status.WARN if rate >= LEAST_BYTES_PER_S else Status.INCONCLUSIVE,
             f"{words}; NVML does not say what link that is over, to hold it against",
             measured=round(rate),
             unit="bytes/s",
-            threshold=threshold,
+            threshold=Threshold(
+                f">= {format_rate(LEAST_BYTES_PER_S)}", "PCI-SIG: less than PCIe 1.0 x4 is no link"
+            ),
             remedy="nvidia-smi -q -d PCIE shows the link, where NVML works",
         )
     share = rate / (lane * device.link_width)
@@ -151,12 +156,15 @@ def _link(subject: str, device: DeviceTrace) -> Check:
         )
     # Some virtual machines name a link as the most that is less than what they have.
     full = all(part >= bound for part, bound in zip(now, most, strict=True))
+    below = "" if full else f"; it could do {most[0]}.0 x{most[1]}"
+    rates = [LANE_BYTES_PER_S.get(generation, 0) * width for generation, width in (now, most)]
+    if not full and all(rates) and rates[0] < LINK_SHARE * rates[1]:
+        below += f", and has {rates[0] / rates[1]:.0%} of that"
     return Check(
         "device.link",
         subject,
         Status.PASS if full else Status.WARN,
-        f"PCIe {now[0]}.0 x{now[1]} under load"
-        + ("" if full else f"; it could do {most[0]}.0 x{most[1]}"),
+        f"PCIe {now[0]}.0 x{now[1]} under load{below}",
         measured=f"{now[0]}.0 x{now[1]}",
         threshold=threshold,
         remedy=None

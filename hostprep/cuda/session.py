@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, Threshold, verdict
-from hostprep.cuda.starting import Survey, judge_start, judge_unusable
+from hostprep.cuda.starting import Survey, judge_lost, judge_start, judge_unusable
 from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
@@ -136,6 +136,8 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     if begun.status is Status.PASS and device is not None:
         _see_that_it_is_there(device, heard.survey.torch.devices)
     checks = [begun, *judge_unusable(heard.survey)]
+    if begun.status is Status.PASS:
+        checks += judge_lost(heard.survey, device)
     for trace in heard.traces.values():
         checks += judge(trace)
     if begun.status is Status.PASS:

@@ -22,6 +22,9 @@ _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
+_ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
+# What torch says where CUDA has another list of devices than it was promised.
+_OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
 
 
@@ -110,6 +113,31 @@ def judge_unusable(survey: Survey) -> list[Check]:
             f"cuda:{index}", replace(survey, torch=replace(torch, problem=problem)), built_for
         )
         for index, problem in torch.unusable[0 if torch.problem is None else 1 :]
+    ]
+
+
+def judge_lost(survey: Survey, device: int | None) -> list[Check]:
+    """Return a check where the driver does not open some GPU, which nothing here can test.
+
+    A WARN where it was not asked for: by ``device``, or by what CUDA_VISIBLE_DEVICES names.
+    """
+    nvml = survey.nvml
+    if not nvml.lost:
+        return []
+    shown, asked_for_all = len(nvml.gpus), device is None and survey.visible_devices is None
+    return [
+        Check(
+            "cuda.lost",
+            "driver",
+            Status.INCONCLUSIVE if asked_for_all else Status.WARN,
+            f"the driver shows {shown} GPUs of {shown + nvml.lost}; the others do not answer it"
+            f" ({nvml.problem})",
+            measured=nvml.lost,
+            unit="GPUs",
+            threshold=_ALL_SEEN,
+            remedy="dmesg | grep -iE 'nvrm|xid'; switch the machine off and on, a reboot may not"
+            " do; then check power cables and slots",
+        )
     ]
 
 
@@ -239,6 +267,14 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         return (
             f"the system of GPUs is not ready: {problem}",
             "systemctl status nvidia-fabricmanager; its version must be the driver's",
+        )
+    if nvml.gpus and any(words in problem for words in _OTHER_DEVICES):
+        named = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible!r}"
+        fault = "" if visible is None else "unset CUDA_VISIBLE_DEVICES, or name each device once; "
+        return (
+            f"CUDA does not start{named}: {problem}",
+            f"{fault}nvidia-smi -L lists devices and instances; with MIG on, CUDA sees instances"
+            " alone (nvidia-smi mig -lgi)",
         )
     return (
         f"CUDA does not start: {problem or nvml.problem or 'torch sees no device'}",

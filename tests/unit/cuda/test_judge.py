@@ -181,6 +181,24 @@ def test_a_link_below_what_it_could_be_is_named() -> None:
     assert check.message == "PCIe 4.0 x8 under load; it could do 4.0 x16"
 
 
+@pytest.mark.parametrize(
+    ("bytes_per_s", "status"), [(1.01e9, Status.WARN), (0.99e9, Status.INCONCLUSIVE)]
+)
+def test_what_no_link_can_be_is_no_pass_where_nobody_names_it(
+    bytes_per_s: float, status: Status
+) -> None:
+    copies = (CopyPoint(64 * MIB, 64 * MIB / bytes_per_s, 1e-6),)
+    found = checks(made.trace(device=made.device(link_generation=None), copies=copies))
+    assert found["copy.bandwidth"].status is status
+    # A riser's one lane is a link, and said to be what it is.
+    device = made.device(link_generation=1, link_width=1)
+    copies = (CopyPoint(64 * MIB, 64 * MIB / 0.2e9, 1e-6),)
+    found = checks(made.trace(device=device, copies=copies))
+    assert found["copy.bandwidth"].status is Status.PASS
+    assert found["device.link"].status is Status.WARN
+    assert found["device.link"].message.endswith("it could do 4.0 x16, and has 1% of that")
+
+
 def test_a_link_of_no_width_is_one_that_is_not_known() -> None:
     device = made.device(link_generation=0, link_width=0)
     found = checks(made.trace(device=device))

@@ -16,6 +16,7 @@ import pytest
 from hostprep.cuda import child, session
 from hostprep.cuda.results import Status
 from hostprep.errors import UsageError
+from tests.kit import fake_nvml
 from tests.unit.cuda.test_starting import GOOD
 
 
@@ -205,6 +206,19 @@ def test_a_device_that_is_not_usable_hides_no_other(
     for check in report.checks:
         if check.status is Status.INCONCLUSIVE:
             assert "out of memory" in check.message and check.remedy
+
+
+def test_a_gpu_that_is_lost_is_told_beside_what_was_tested(
+    fake_torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fake_nvml.build(tmp_path, DEVICES=3, LOST=1).items():
+        monkeypatch.setenv(name, value)
+    report = run(fake_torch, "os._exit(0)")
+    assert [(check.name, check.status) for check in report.checks[:2]] == [
+        ("cuda.start", Status.PASS),
+        ("cuda.lost", Status.INCONCLUSIVE),
+    ]
+    assert "shows 2 GPUs of 3" in report.checks[1].message
 
 
 def test_a_device_that_does_not_start_is_named(fake_torch: Path) -> None:
