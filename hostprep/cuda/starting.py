@@ -268,7 +268,8 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f"the system of GPUs is not ready: {problem}",
             "systemctl status nvidia-fabricmanager; its version must be the driver's",
         )
-    if nvml.gpus and any(words in problem for words in _OTHER_DEVICES):
+    listed = bool(nvml.gpus) or visible is not None
+    if listed and any(words in problem for words in _OTHER_DEVICES):
         named = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible!r}"
         fault = "" if visible is None else "unset CUDA_VISIBLE_DEVICES, or name each device once; "
         return (

@@ -151,6 +151,11 @@ REASONS = {
         "does not start with CUDA_VISIBLE_DEVICES='0,0': device >= 0",
         "name each device once; nvidia-smi -L",
     ),
+    "a device that is not there, without NVML": (
+        broken("cuda:1: invalid device ordinal", visible_devices="0,0", nvml=NO_LIBRARY),
+        "does not start with CUDA_VISIBLE_DEVICES='0,0': cuda:1: invalid",
+        "unset CUDA_VISIBLE_DEVICES",
+    ),
     "an instance that is gone": (
         broken("No CUDA GPUs are available", visible_devices="MIG-x"),
         "does not start with CUDA_VISIBLE_DEVICES='MIG-x'",
