@@ -24,7 +24,7 @@ WANTED = (
     ("pytest", "pytest", "the transcript of `hostprep verify` alone is made"),
     ("pytest_timeout", "pytest-timeout", "a test that hangs is not ended"),
 )
-# torch is gigabytes, and a cold disk may take minutes for them, which `verify` has not: read once.
+# torch is gigabytes, and a cold disk may take minutes for them: read once, before it is timed.
 READ_TORCH = """
 import time
 began = time.monotonic()

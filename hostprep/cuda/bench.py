@@ -7,11 +7,13 @@ the host needs to queue it is not in the figures. Times are CUDA events'.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any, TypeVar
 
+from hostprep.cuda.torch_errors import in_a_line
 from hostprep.cuda.traces import CopyPoint, OverlapTrace
+from hostprep.host.gpu_memory import lacks_memory
 from hostprep.units import KIB, MIB
 
 Work = Callable[[], Any]
@@ -98,25 +100,37 @@ class Bench:
         """Return as many bytes on the device."""
         return self.torch.empty(size_bytes, dtype=self.torch.uint8, device=self.device)
 
-    def sweep(self, sizes: tuple[int, ...], until: float) -> tuple[CopyPoint, ...]:
-        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``."""
+    def sweep(
+        self, sizes: tuple[int, ...], until: float
+    ) -> tuple[tuple[CopyPoint, ...], str | None]:
+        """Time pinned copies of each size, the larger ones only until ``time.monotonic()``.
+
+        Return them, and why the larger ones are not among them, None where all are. Raises torch's
+        error where there is no memory for the smallest.
+        """
         points: list[CopyPoint] = []
         for size_bytes in sizes:
             if points and time.monotonic() > until:
-                break
-            source, target = self.pinned(size_bytes), self.empty(size_bytes)
-            copies = 16 if size_bytes <= 64 * MIB else 4
-            work = _copies(source, target, copies)
-            self.timed(side=work)
-            runs = [self.timed(side=work) for _ in range(3)]
-            points.append(
-                CopyPoint(
-                    size_bytes,
-                    median(seconds for seconds, _ in runs) / copies,
-                    median(call for _, call in runs) / copies,
-                )
-            )
-        return tuple(points)
+                return tuple(points), "there was no time left"
+            try:
+                points.append(self._point(size_bytes))
+            except RuntimeError as error:
+                if not points or not lacks_memory(error):
+                    raise
+                return tuple(points), in_a_line(error)
+        return tuple(points), None
+
+    def _point(self, size_bytes: int) -> CopyPoint:
+        source, target = self.pinned(size_bytes), self.empty(size_bytes)
+        copies = 16 if size_bytes <= 64 * MIB else 4
+        work = _copies(source, target, copies)
+        self.timed(side=work)
+        runs = [self.timed(side=work) for _ in range(3)]
+        return CopyPoint(
+            size_bytes,
+            median(seconds for seconds, _ in runs) / copies,
+            median(call for _, call in runs) / copies,
+        )
 
     def under_load(self, bytes_per_s: float, ask: Callable[[], Answer]) -> Answer:
         """Return what ``ask`` answers while about half a second of copies is under way."""
@@ -128,8 +142,8 @@ class Bench:
         self.side.synchronize()
         return answer
 
-    def overlaps(self, bytes_per_s: float) -> tuple[OverlapTrace, ...]:
-        """Time copies beside compute in each arrangement of the checklist."""
+    def overlaps(self, bytes_per_s: float) -> Iterator[OverlapTrace]:
+        """Time copies beside compute; yield each arrangement of the checklist as it is timed."""
         self.calibrate()
         size_bytes = max(MIB, min(_MOST_BYTES, int(bytes_per_s * COPY_SECONDS)))
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
@@ -144,25 +158,20 @@ class Bench:
             copy()
             spin()
 
-        found = [
-            self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other)),
-            self._overlap("spin", copy, spin),
-            self._overlap("matmul", copy, self.products(seconds)),
-        ]
+        yield self._overlap("same_stream", copy, spin, lambda: self.timed(main=one_after_the_other))
+        yield self._overlap("spin", copy, spin)
+        yield self._overlap("matmul", copy, self.products(seconds))
         pageable = _copies(self.torch.ones(size_bytes, dtype=self.torch.uint8), target, 1)
         # Not gated: the call itself may wait, and would wait for the gate.
         slow = median(self.timed(side=pageable, gated=False)[0] for _ in range(3))
-        found.append(
-            self._overlap(
-                "pageable",
-                pageable,
-                lambda: self.spin(slow),
-                gated=False,
-                repeats=_PAGEABLE_REPEATS,
-            )
+        yield self._overlap(
+            "pageable",
+            pageable,
+            lambda: self.spin(slow),
+            gated=False,
+            repeats=_PAGEABLE_REPEATS,
         )
-        found.append(self._prefetcher(source, target))
-        return tuple(found)
+        yield self._prefetcher(source, target)
 
     def _overlap(
         self,

@@ -1,30 +1,29 @@
 """The smoke test's own process: a GPU or driver that hangs or crashes takes no more than this.
 
-It is given its settings as JSON, and says what it finds in lines on stdout, each a JSON object
-behind a mark: first the survey, then a device's trace after each stage.
+It is given its settings as JSON, and tells what it finds on stdout: first the survey, then a
+device's trace with whatever a stage adds to it, as it comes: what was found stays found, whatever
+becomes of the rest.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from hostprep.cuda.starting import TorchFacts
-from hostprep.cuda.traces import DeviceTrace, Trace
+from hostprep.cuda import others, surveying
+from hostprep.cuda.telling import tell
+from hostprep.cuda.torch_errors import cure_for_the_host, in_a_line
+from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
 from hostprep.errors import Inconclusive
-from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, read_nvml, watch_gpu
-from hostprep.host.gpu_driver import read_driver
+from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, watch_gpu
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
-MARK = "hostprep-verify:"
-_SETTLE_SECONDS = 2.5
 _LOOKS = 5
 # What the shortest training takes: files, workers, a pass to warm up and a round. An estimate, as
 # are the other times here, until a run on a GPU says better.
@@ -34,55 +33,30 @@ _TRAINING_SECONDS = 4.0
 def main(argument: str) -> None:
     """Survey, then run the stages on the device that was asked for, or on each in turn."""
     settings = json.loads(argument)
-    began = time.monotonic()
     asked = settings["device"]
-    with nvml_held():  # until torch holds the devices, which would else be started twice
-        # Before torch, so that nothing of ours is on the devices.
-        nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
-        torch_facts = _torch(asked)
-    _say(
-        "survey",
-        torch=asdict(torch_facts),
-        nvml=asdict(nvml),
-        driver=asdict(read_driver()),
-        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-    )
-    wanted = [index for index in range(torch_facts.devices) if asked in (None, index)]
-    for turn, index in enumerate(wanted, start=1):
-        until = began + settings["seconds"] * turn
-        _Run(index, nvml, settings["quick"], settings["folder"], until).all()
+    # Not within the devices' time: where torch is read from a cold disk it takes minutes.
+    torch, problem = surveying.import_torch()
+    began = time.monotonic()
+    survey = surveying.survey(torch, problem, asked)
+    tell("survey", **asdict(survey))
+    facts = survey.torch
+    wanted = [index for index in range(facts.devices) if asked in (None, index)]
+    usable = [index for index in wanted if index not in dict(facts.unusable)]
+    each = seconds_each(settings["seconds"], time.monotonic() - began, len(usable))
+    began = time.monotonic()
+    for turn, index in enumerate(usable, start=1):
+        until = began + each * turn
+        run = _Run(index, survey.nvml, settings["quick"], settings["folder"], until)
+        run.all(first=turn == 1)
 
 
-def _say(what: str, **fields: Any) -> None:
-    sys.stdout.write(f"{MARK}{json.dumps({'what': what, **fields})}\n")
-    sys.stdout.flush()
+def seconds_each(seconds: float, survey_seconds: float, devices: int) -> float:
+    """Return what each device has of its ``seconds`` where the survey of all took as long as that.
 
-
-def _torch(asked: int | None) -> TorchFacts:
-    """Ask torch for its build, and have it start CUDA on the device, or on all."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        if error.name == "torch":
-            return TorchFacts(None, None, None, 0, None)
-        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
-    except (ImportError, OSError) as error:
-        return TorchFacts(None, None, None, 0, f"torch cannot be imported: {error}")
-    built_for = None
-    if torch.version.cuda is not None:
-        major, minor = torch.version.cuda.split(".")[:2]
-        built_for = (int(major), int(minor))
-    devices, problem, at = 0, None, ""
-    try:
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        devices = torch.cuda.device_count()
-        for index in range(devices):
-            if asked in (None, index):
-                at = f"cuda:{index}: "
-                torch.zeros(1, device=f"cuda:{index}").add_(1).item()
-    except Exception as error:  # torch has several kinds; why it does not start is judged later
-        devices, problem = 0, at + str(error).partition("\n")[0]
-    return TorchFacts(torch.__version__, built_for, torch.version.hip, devices, problem)
+    It is shared by all, so that the first of many is not short of time; and a driver that starts
+    slowly leaves half of it.
+    """
+    return max(seconds / 2, seconds - survey_seconds / max(1, devices))
 
 
 class _Run:
@@ -103,8 +77,13 @@ class _Run:
         self._bytes_per_s = 0.0
         self._bench: Any = None
 
-    def all(self) -> None:
-        """Carry out the stages; one that fails, or has no time left, says so in the trace."""
+    def all(self, *, first: bool = True) -> None:
+        """Carry out the stages; one that fails, or has no time left, says so in the trace.
+
+        Of the ``first`` device the survey has just seen who else is there.
+        """
+        if self._before is not None and not first:
+            self._before = others.look_again(self._before)
         self._torch.cuda.set_device(self._index)
         for name, stage in (
             ("copies", self._copies),
@@ -115,37 +94,44 @@ class _Run:
             ("training", self._training),
         ):
             self._stage(name, stage)
+        if self._before is not None:
+            self._add(newcomers=others.newcomers(self._before))
 
-    def _stage(self, name: str, stage: Callable[[], dict[str, Any]]) -> None:
-        _say("stage", subject=self._trace.subject, stage=name)
+    def _stage(self, name: str, stage: Callable[[], Iterator[dict[str, Any]]]) -> None:
+        tell("stage", subject=self._trace.subject, stage=name)
         missing, failed = self._trace.missing, self._trace.failed
         try:
             if time.monotonic() > self._until:
                 raise Inconclusive("there was no time left")
-            self._trace = replace(self._trace, **stage())
+            for found in stage():
+                self._add(**found)
             self._torch.cuda.empty_cache()
         except Inconclusive as error:
-            self._trace = replace(self._trace, missing=(*missing, (name, error.message)))
+            self._add(missing=(*missing, (name, error.message)))
         except Exception as error:  # the other stages still have something to say
             kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
-            # What follows the first line is torch's advice on debugging kernels of one's own.
-            why = (name, kind + str(error).partition("\n")[0])
-            if isinstance(error, OSError) or lacks_memory(error):
-                self._trace = replace(self._trace, missing=(*missing, why))
+            said = in_a_line(error)
+            lacking = lacks_memory(error) or cure_for_the_host(said) is not None
+            if isinstance(error, OSError) or lacking:
+                self._add(missing=(*missing, (name, kind + said)))
             else:
-                self._trace = replace(self._trace, failed=(*failed, why))
-        _say("trace", trace=asdict(self._trace))
+                self._add(failed=(*failed, (name, kind + said)))
+        tell("done")
 
-    def _copies(self) -> dict[str, Any]:
+    def _add(self, **found: Any) -> None:
+        self._trace = replace(self._trace, **found)
+        tell("trace", trace=asdict(self._trace))
+
+    def _copies(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda.bench import QUICK_SWEEP, SWEEP, Bench
 
         self._bench = Bench(self._index)
         sizes = QUICK_SWEEP if self._quick else SWEEP
-        points = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
+        points, ended = self._bench.sweep(sizes, time.monotonic() + self._left() / 3)
         self._bytes_per_s = max(point.size_bytes / point.seconds for point in points)
-        return {"copies": points}
+        yield {"copies": points, "sweep_ended": ended}
 
-    def _device(self) -> dict[str, Any]:
+    def _device(self) -> Iterator[dict[str, Any]]:
         bench, before = self._known(), self._before
         properties = self._torch.cuda.get_device_properties(self._index)
         seen = bench.under_load(
@@ -172,25 +158,35 @@ class _Run:
             contiguous=source.is_contiguous(),
             own_stream=bench.side != self._torch.cuda.default_stream(self._index),
         )
-        return {"device": trace}
+        yield {"device": trace}
 
-    def _overlap(self) -> dict[str, Any]:
-        return {"overlaps": self._known().overlaps(self._bytes_per_s)}
+    def _overlap(self) -> Iterator[dict[str, Any]]:
+        traces: list[OverlapTrace] = []
+        for trace in self._known().overlaps(self._bytes_per_s):
+            traces.append(trace)
+            yield {"overlaps": tuple(traces)}
 
-    def _delivery(self) -> dict[str, Any]:
+    def _delivery(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import delivery
 
         bench = self._known()
-        traces = [delivery.check(bench, case) for case in delivery.CASES]
+        traces: list[DeliveryTrace] = []
+        for case in delivery.CASES:
+            traces.append(delivery.check(bench, case))
+            yield {"deliveries": tuple(traces)}
         traces.append(delivery.check_failing_loader(bench))
-        return {"deliveries": tuple(traces), "controls": delivery.provoke(bench)}
+        yield {"deliveries": tuple(traces)}
+        controls: list[ControlTrace] = []
+        for control in delivery.provoke(bench):
+            controls.append(control)
+            yield {"controls": tuple(controls)}
 
-    def _flatness(self) -> dict[str, Any]:
+    def _flatness(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import delivery
 
-        return {"epochs": delivery.epochs(self._known())}
+        yield {"epochs": delivery.epochs(self._known())}
 
-    def _training(self) -> dict[str, Any]:
+    def _training(self) -> Iterator[dict[str, Any]]:
         from hostprep.cuda import training
         from hostprep.host.block import StorageClass, locate
 
@@ -207,7 +203,7 @@ class _Run:
             self._until,
             in_memory=kind is StorageClass.RAM,
         )
-        return {"training": trace}
+        yield {"training": trace}
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())

@@ -15,6 +15,7 @@ from hostprep.cuda import controls
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.torch_backend import TorchCudaBackend
+from hostprep.cuda.torch_errors import in_a_line
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, EpochTrace
 from hostprep.dataclass import dataclass
 from hostprep.host.gpu_memory import lacks_memory
@@ -69,6 +70,10 @@ _PROVOKED = (
 )
 
 
+class _OnPurpose(Exception):
+    """What the failing loader raises, and nobody else."""
+
+
 class _LateBackend(TorchCudaBackend):
     """Copies that begin late: a spinning kernel stands before each."""
 
@@ -109,7 +114,10 @@ class _Loader:
 
 
 def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefetcher) -> Any:
-    """Return a case's ``DeliveryTrace``, with ``kind`` as the prefetcher."""
+    """Return a case's ``DeliveryTrace``, with ``kind`` as the prefetcher.
+
+    Raises torch's error where memory runs out, unless values were wrong before that.
+    """
     torch = bench.torch
     backend = _LateBackend(
         bench, case.late_copy, {torch.uint8: torch.float16}, channels_last=case.form == "dict"
@@ -144,10 +152,11 @@ def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefet
             values += paper.numel()
         torch.cuda.synchronize(bench.device)
     except RuntimeError as error:
-        if lacks_memory(error):
-            raise  # no fault of the delivery
-        problem = str(error).partition("\n")[0]  # then comes torch's advice on debugging kernels
-        return DeliveryTrace(case.name, came, expected, values, None, problem)
+        if not lacks_memory(error):
+            return DeliveryTrace(case.name, came, expected, values, None, in_a_line(error))
+        if mismatches := int(wrong.item()):
+            return DeliveryTrace(case.name, came, expected, values, mismatches)
+        raise  # no fault of the delivery
     return DeliveryTrace(case.name, came, expected, values, int(wrong.item()))
 
 
@@ -188,25 +197,28 @@ def check_failing_loader(bench: Bench) -> DeliveryTrace:
 
     def failing() -> Iterator[Any]:
         yield from _Loader(bench.torch, case)
-        raise LookupError("on purpose")
+        raise _OnPurpose
 
     came = 0
     try:
         for _ in CudaPrefetcher(failing(), bench.device.index, depth=2):
             came += 1
-    except LookupError:
+        problem = "the exception did not come"
+    except _OnPurpose:
         return DeliveryTrace(case.name, came, case.batches, 0, 0)
-    return DeliveryTrace(case.name, came, case.batches, 0, None, "the exception did not come")
+    except RuntimeError as error:
+        if lacks_memory(error):
+            raise
+        problem = in_a_line(error)
+    return DeliveryTrace(case.name, came, case.batches, 0, None, problem)
 
 
-def provoke(bench: Bench) -> tuple[ControlTrace, ...]:
-    """Return how many wrong values each prefetcher that is broken on purpose delivers."""
-    found = []
+def provoke(bench: Bench) -> Iterator[ControlTrace]:
+    """Yield how many wrong values each prefetcher that is broken on purpose delivers."""
     for kind, case in _PROVOKED:
         trace = check(bench, case, kind)
         bench.torch.cuda.synchronize(bench.device)
-        found.append(ControlTrace(kind.__name__, trace.mismatches or 0))
-    return tuple(found)
+        yield ControlTrace(kind.__name__, trace.mismatches or 0)
 
 
 def epochs(bench: Bench, count: int = 5) -> tuple[EpochTrace, ...]:

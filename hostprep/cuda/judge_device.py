@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 from hostprep.cuda.results import Check, Status, Threshold
-from hostprep.cuda.traces import CopyPoint, DeviceTrace
+from hostprep.cuda.traces import DeviceTrace, Trace
 from hostprep.host.gpu import BUSY_PERCENT, HARD_REASONS
-from hostprep.units import format_bytes, format_rate
+from hostprep.units import MIB, format_bytes, format_rate
 
 BANDWIDTH_SHARE = 0.5
+# Beside a copy of this size what it takes to start one is a percent or so.
+TELLING_BYTES = 16 * MIB
 # PCI-SIG: bytes/s of a lane after the encoding (8b/10b, 128b/130b; FLITs from generation 6).
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+# No GPU in use is on less: where the link is not known, this much is held against it.
+LEAST_BYTES_PER_S = 4 * LANE_BYTES_PER_S[1]
+LINK_SHARE = 0.25
 
 _NVML = "NVML"
 _SETTING = "page-locked, contiguous, not the default stream"
 SOFT_REASONS = ("software thermal slowdown",)
 
 
-def judge_device(subject: str, device: DeviceTrace) -> list[Check]:
-    """Return the checks of the device's facts."""
+def judge_device(trace: Trace) -> list[Check]:
+    """Return the checks of the device's facts; none where they were not read."""
+    subject, device = trace.subject, trace.device
+    if device is None:
+        return []
     return [
         _setting(subject, device),
-        _busy(subject, device),
+        _busy(subject, device, trace.newcomers or 0),
         _link(subject, device),
         _clocks(subject, device),
         *_kept(subject, device),
     ]
 
 
-def judge_bandwidth(
-    subject: str, copies: tuple[CopyPoint, ...], device: DeviceTrace | None
-) -> Check:
+def judge_bandwidth(trace: Trace) -> Check:
     """Hold the best pinned bandwidth of the sweep against what the link could do."""
-    best = max(copies, key=lambda point: point.size_bytes / point.seconds)
+    subject, device = trace.subject, trace.device
+    best = max(trace.copies, key=lambda point: point.size_bytes / point.seconds)
     rate = best.size_bytes / best.seconds
     words = f"pinned host to device: {format_rate(rate)} with {format_bytes(best.size_bytes)}"
+    if trace.sweep_ended is not None:
+        words += f" (larger copies were left out: {trace.sweep_ended})"
     threshold = Threshold(
         f">= {BANDWIDTH_SHARE:.0%} of the link", "PCI-SIG's rate by NVML's generation and width"
     )
@@ -42,11 +51,13 @@ def judge_bandwidth(
         return Check(
             "copy.bandwidth",
             subject,
-            Status.WARN,
+            Status.WARN if rate >= LEAST_BYTES_PER_S else Status.INCONCLUSIVE,
             f"{words}; NVML does not say what link that is over, to hold it against",
             measured=round(rate),
             unit="bytes/s",
-            threshold=threshold,
+            threshold=Threshold(
+                f">= {format_rate(LEAST_BYTES_PER_S)}", "PCI-SIG: less than PCIe 1.0 x4 is no link"
+            ),
             remedy="nvidia-smi -q -d PCIE shows the link, where NVML works",
         )
     share = rate / (lane * device.link_width)
@@ -54,7 +65,7 @@ def judge_bandwidth(
     return Check(
         "copy.bandwidth",
         subject,
-        Status.PASS if enough else Status.FAIL,
+        Status.PASS if enough else failing_copies(trace),
         f"{words}, {share:.0%} of PCIe {device.link_generation}.0 x{device.link_width}",
         measured=round(rate),
         unit="bytes/s",
@@ -64,6 +75,18 @@ def judge_bandwidth(
         else "bind the process to the GPU's NUMA node (nvidia-smi topo -m), check the IOMMU and"
         " ACS settings, the CPU governor, and who else uses the link",
     )
+
+
+def failing_copies(trace: Trace) -> Status:
+    """Return what copies amount to that are too slow: small ones are, on any machine."""
+    largest = max(point.size_bytes for point in trace.copies)
+    return Status.FAIL if largest >= TELLING_BYTES else Status.INCONCLUSIVE
+
+
+def is_disturbed(trace: Trace) -> bool:
+    """Return whether others were at work on the device, or came to it meanwhile."""
+    used = None if trace.device is None else trace.device.utilisation_percent
+    return (used is not None and used >= BUSY_PERCENT) or bool(trace.newcomers)
 
 
 def _setting(subject: str, device: DeviceTrace) -> Check:
@@ -89,9 +112,11 @@ def _setting(subject: str, device: DeviceTrace) -> Check:
     )
 
 
-def _busy(subject: str, device: DeviceTrace) -> Check:
+def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
     used, others = device.utilisation_percent, device.others
-    threshold = Threshold(f"utilisation below {BUSY_PERCENT} % beforehand", "hostprep")
+    threshold = Threshold(
+        f"utilisation below {BUSY_PERCENT} % beforehand, no other process that begins", "hostprep"
+    )
     if used is None:
         status, words = Status.WARN, "NVML does not say whether others use it"
     elif used >= BUSY_PERCENT:
@@ -101,6 +126,9 @@ def _busy(subject: str, device: DeviceTrace) -> Check:
         words = f"idle ({used} %)"
     if others:
         words += f"; {others} other process(es) hold memory on it"
+    if newcomers:
+        status = Status.INCONCLUSIVE
+        words += f"; {newcomers} other process(es) came to it during the test"
     return Check(
         "device.idle",
         subject,
@@ -128,12 +156,15 @@ def _link(subject: str, device: DeviceTrace) -> Check:
         )
     # Some virtual machines name a link as the most that is less than what they have.
     full = all(part >= bound for part, bound in zip(now, most, strict=True))
+    below = "" if full else f"; it could do {most[0]}.0 x{most[1]}"
+    rates = [LANE_BYTES_PER_S.get(generation, 0) * width for generation, width in (now, most)]
+    if not full and all(rates) and rates[0] < LINK_SHARE * rates[1]:
+        below += f", and has {rates[0] / rates[1]:.0%} of that"
     return Check(
         "device.link",
         subject,
         Status.PASS if full else Status.WARN,
-        f"PCIe {now[0]}.0 x{now[1]} under load"
-        + ("" if full else f"; it could do {most[0]}.0 x{most[1]}"),
+        f"PCIe {now[0]}.0 x{now[1]} under load{below}",
         measured=f"{now[0]}.0 x{now[1]}",
         threshold=threshold,
         remedy=None

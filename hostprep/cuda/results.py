@@ -23,6 +23,9 @@ class Status(StrEnum):
     ERROR = "ERROR"
 
 
+# Of a threshold that is nobody else's; and what to do where a measurement does not tell.
+OWN = "hostprep's own, see docs/prefetching.md"
+RUN_AGAIN = "run it again on a quiet machine; report it if it stays"
 EXIT_CODES = {
     Status.PASS: 0,
     Status.FAIL: 3,

@@ -9,20 +9,35 @@ import time
 from dataclasses import asdict, field
 from typing import Any, Protocol
 
-from hostprep.cuda.child import MARK
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, Threshold, verdict
-from hostprep.cuda.starting import Survey, judge_start
+from hostprep.cuda.starting import Survey, judge_lost, judge_start, judge_unusable
+from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json
 
-# What a device may take; the process is ended where it has taken this and the grace in all.
+# What a device may take, once torch is imported; the process is ended where it has taken this and
+# the grace in all, or has said nothing for as long.
 SECONDS, QUICK_SECONDS = 110.0, 17.0
 _GRACE_SECONDS = 60.0
 _MOST_DEVICES = 16
+# torch with CUDA is gigabytes of libraries; from a cold network file system that takes minutes, of
+# which nothing is to be heard.
+_IMPORT_SECONDS = 600.0
+# What the process was at when it was last heard of, and what to do where it ended or hung there.
+_DRIVER_REMEDY = "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot"
+_STEPS = {
+    "import": (
+        "it imported torch",
+        "python -c 'import torch', by the same Python, shows whether that ends and how long it"
+        " takes; where the disk is slow, once it has been read it is in the page cache",
+    ),
+    "nvml": ("it asked NVML", _DRIVER_REMEDY),
+    "start": ("it started CUDA", _DRIVER_REMEDY),
+}
 _RUN = Threshold("the test's process comes to its end", "hostprep: what was not tested is no pass")
 
 
@@ -47,9 +62,10 @@ class Report:
 
 @dataclass(slots=True)
 class _Heard:
-    """What the process has said so far."""
+    """What the process has said so far; ``step`` is where it is until there is a survey."""
 
     observer: Observer
+    step: str = "import"
     survey: Survey | None = None
     traces: dict[str, Trace] = field(default_factory=dict)
     at: tuple[str, str] | None = None
@@ -59,14 +75,17 @@ class _Heard:
             return  # what libraries print
         said: dict[str, Any] = json.loads(line.removeprefix(MARK))
         what = said.pop("what")
-        if what == "survey":
+        if what == "step":
+            self.step = said["name"]
+        elif what == "survey":
             self.survey = from_json(Survey, said)
         elif what == "stage":
             self.at = (said["subject"], said["stage"])
             self.observer.stage(*self.at)
-        else:
+        elif what == "trace":
             trace = from_json(Trace, said["trace"])
             self.traces[trace.subject] = trace
+        else:
             self.at = None
 
 
@@ -101,14 +120,14 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
             problem = error.message
     if heard.survey is None:
         broken = problem or "it said nothing"
-        remedy = "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; a driver that hangs needs a reboot"
+        doing, remedy = _STEPS[heard.step]
         if "No module named" in broken:  # from a checkout: of the current directory it takes none
             remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
         check = Check(
             "run.process",
             "hostprep",
             Status.ERROR,
-            f"the test's process ended before it knew anything: {broken}",
+            f"the test's process ended while {doing}: {broken}",
             threshold=_RUN,
             remedy=remedy,
         )
@@ -116,7 +135,9 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     begun = judge_start(heard.survey)
     if begun.status is Status.PASS and device is not None:
         _see_that_it_is_there(device, heard.survey.torch.devices)
-    checks = [begun]
+    checks = [begun, *judge_unusable(heard.survey)]
+    if begun.status is Status.PASS:
+        checks += judge_lost(heard.survey, device)
     for trace in heard.traces.values():
         checks += judge(trace)
     if begun.status is Status.PASS:
@@ -144,11 +165,13 @@ def report_fields(report: Report) -> dict[str, Any]:
 def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
     """Hear what the process says until it ends; return what was wrong with its end, if anything."""
     rest = b""
-    limit = seconds * _MOST_DEVICES + _GRACE_SECONDS
+    limit = seconds * _MOST_DEVICES + _GRACE_SECONDS + _IMPORT_SECONDS
     quiet_since = time.monotonic()
     for chunk in running.chunks(timeout_seconds=limit):
-        if not chunk and time.monotonic() - quiet_since > seconds + _GRACE_SECONDS:
-            return f"it has said nothing for {seconds + _GRACE_SECONDS:.0f} s and was ended"
+        importing = heard.survey is None and heard.step == "import"
+        patience = _IMPORT_SECONDS if importing else seconds + _GRACE_SECONDS
+        if not chunk and time.monotonic() - quiet_since > patience:
+            return f"it has said nothing for {patience:.0f} s and was ended"
         if chunk:
             quiet_since = time.monotonic()
         *lines, rest = (rest + chunk).split(b"\n")
@@ -187,9 +210,10 @@ def _left_out(heard: _Heard, device: int | None, problem: str | None) -> list[Ch
                 remedy="dmesg | grep -iE 'nvrm|xid' says what the driver saw; run it once more",
             )
         )
-    wanted = range(heard.survey.torch.devices) if device is None else [device]
+    torch = heard.survey.torch
+    wanted = range(torch.devices) if device is None else [device]
     for index in wanted:
-        if f"cuda:{index}" not in heard.traces:
+        if f"cuda:{index}" not in heard.traces and index not in dict(torch.unusable):
             checks.append(
                 Check(
                     "run.device",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hostprep.cuda.results import Check, Status, Threshold
 from hostprep.dataclass import dataclass
 from hostprep.host.gpu import (
@@ -20,8 +22,9 @@ _NO_DRIVER = (None, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND)
 _ISSUE = Threshold(
     "CUDA starts where there is a driver", "hostprep: SKIP is for no device or no CUDA in torch"
 )
-
-
+_ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
+# What torch says where CUDA has another list of devices than it was promised.
+_OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
 
 
@@ -30,7 +33,8 @@ class TorchFacts:
     """What torch says. ``version`` is None where it is not installed or cannot be imported.
 
     ``cuda_version`` is what it is built for, ``(12, 4)``; None for a build without. ``devices`` is
-    how many it sees; ``problem`` what it said when it was to start CUDA.
+    how many it sees; ``problem`` what it said where it started CUDA on none of those that it was to
+    start, and ``unusable`` what it said of each on which it did not.
     """
 
     version: str | None
@@ -38,6 +42,7 @@ class TorchFacts:
     hip_version: str | None
     devices: int
     problem: str | None
+    unusable: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,8 @@ def judge_start(survey: Survey) -> Check:
     INCONCLUSIVE where others have what CUDA would have started on.
     """
     torch = survey.torch
-    if torch.version is not None and torch.cuda_version is not None and torch.devices > 0:
+    started = torch.devices > 0 and torch.problem is None
+    if torch.version is not None and torch.cuda_version is not None and started:
         version = ".".join(map(str, torch.cuda_version))
         return Check(
             "cuda.start",
@@ -90,13 +96,59 @@ def judge_start(survey: Survey) -> Check:
             "there is no NVIDIA GPU, and no driver",
             "run it where the GPU is; in a container, start that with --gpus all",
         )
+    return _not_started("driver", survey, torch.cuda_version)
+
+
+def judge_unusable(survey: Survey) -> list[Check]:
+    """Return a check of each device on which CUDA does not start, beside what the driver's says.
+
+    Where it starts on none, that is about the first of them.
+    """
+    torch = survey.torch
+    built_for = torch.cuda_version
+    if built_for is None:
+        return []
+    return [
+        _not_started(
+            f"cuda:{index}", replace(survey, torch=replace(torch, problem=problem)), built_for
+        )
+        for index, problem in torch.unusable[0 if torch.problem is None else 1 :]
+    ]
+
+
+def judge_lost(survey: Survey, device: int | None) -> list[Check]:
+    """Return a check where the driver does not open some GPU, which nothing here can test.
+
+    A WARN where it was not asked for: by ``device``, or by what CUDA_VISIBLE_DEVICES names.
+    """
+    nvml = survey.nvml
+    if not nvml.lost:
+        return []
+    shown, asked_for_all = len(nvml.gpus), device is None and survey.visible_devices is None
+    return [
+        Check(
+            "cuda.lost",
+            "driver",
+            Status.INCONCLUSIVE if asked_for_all else Status.WARN,
+            f"the driver shows {shown} GPUs of {shown + nvml.lost}; the others do not answer it"
+            f" ({nvml.problem})",
+            measured=nvml.lost,
+            unit="GPUs",
+            threshold=_ALL_SEEN,
+            remedy="dmesg | grep -iE 'nvrm|xid'; switch the machine off and on, a reboot may not"
+            " do; then check power cables and slots",
+        )
+    ]
+
+
+def _not_started(subject: str, survey: Survey, built_for: tuple[int, int]) -> Check:
     status = Status.FAIL
     if _taken(survey):
-        status, message = Status.INCONCLUSIVE, f"others hold the GPU: {torch.problem}"
+        status, message = Status.INCONCLUSIVE, f"others hold the GPU: {survey.torch.problem}"
         remedy = "nvidia-smi shows who; run it when they are gone, or name another by --device"
     else:
-        message, remedy = _reason(survey, torch.cuda_version)
-    return Check("cuda.start", "driver", status, message, threshold=_ISSUE, remedy=remedy)
+        message, remedy = _reason(survey, built_for)
+    return Check("cuda.start", subject, status, message, threshold=_ISSUE, remedy=remedy)
 
 
 def _taken(survey: Survey) -> bool:
@@ -111,7 +163,7 @@ def _taken(survey: Survey) -> bool:
 
 
 def _driver_or_device(survey: Survey) -> bool:
-    if survey.driver.has_gpu or survey.nvml.gpus:
+    if survey.driver.has_gpu or survey.nvml.gpus or survey.torch.devices:
         return True
     if survey.nvml.code is None and survey.nvml.driver_version is not None:
         return False  # a driver that answers, and says that there is no device
@@ -215,6 +267,15 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         return (
             f"the system of GPUs is not ready: {problem}",
             "systemctl status nvidia-fabricmanager; its version must be the driver's",
+        )
+    listed = bool(nvml.gpus) or visible is not None
+    if listed and any(words in problem for words in _OTHER_DEVICES):
+        named = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible!r}"
+        fault = "" if visible is None else "unset CUDA_VISIBLE_DEVICES, or name each device once; "
+        return (
+            f"CUDA does not start{named}: {problem}",
+            f"{fault}nvidia-smi -L lists devices and instances; with MIG on, CUDA sees instances"
+            " alone (nvidia-smi mig -lgi)",
         )
     return (
         f"CUDA does not start: {problem or nvml.problem or 'torch sees no device'}",

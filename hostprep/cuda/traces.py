@@ -12,8 +12,8 @@ from hostprep.dataclass import dataclass
 class DeviceTrace:
     """What the device is, before any load of ours; link and clocks under the load of copies.
 
-    ``utilisation_percent`` and the number of ``others`` are from before this process used the
-    device. ``persistence`` and ``ecc_uncorrected`` are None where NVML does not say.
+    ``utilisation_percent`` and the number of ``others`` are from before the first stage, without
+    this process. ``persistence`` and ``ecc_uncorrected`` are None where NVML does not say.
     """
 
     name: str
@@ -120,7 +120,9 @@ class Trace:
     """One device's run. ``origin`` says where it is from: ``measured on ...``, or ``made``.
 
     What was not reached is None or empty; ``missing`` says why, stage by stage, where it was left
-    out, and ``failed`` where it broke off.
+    out, and ``failed`` where it broke off. ``sweep_ended`` says why the largest ``copies`` were
+    left out, None where they were not. ``newcomers`` are the processes of others that are on the
+    device at the end and were not before, None where NVML does not say.
     """
 
     subject: str
@@ -135,3 +137,9 @@ class Trace:
     training: TrainingTrace | None = None
     missing: tuple[tuple[str, str], ...] = ()
     failed: tuple[tuple[str, str], ...] = ()
+    sweep_ended: str | None = None
+    newcomers: int | None = None
+
+    def is_incomplete(self, stage: str) -> bool:
+        """Return whether it is said why there is not all of a stage."""
+        return stage in dict(self.missing) or stage in dict(self.failed)

@@ -9,11 +9,11 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.cuda import session
-from hostprep.cuda.child import MARK
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, verdict
 from hostprep.cuda.session import Report
 from hostprep.cuda.starting import judge_start
+from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
 from tests.unit.cuda import made
 from tests.unit.cuda.test_starting import GOOD
@@ -90,7 +90,11 @@ def test_what_the_process_says_becomes_the_report() -> None:
     assert check.subject == "cuda:0" and "in the stage 'overlap'" in check.message
     assert skipped.status is Status.SKIP
     heard.hear(MARK + json.dumps({"what": "trace", "trace": asdict(replace(trace, overlaps=()))}))
+    # What a stage has found so far does not end it.
+    assert heard.at == ("cuda:0", "overlap")
     heard.hear(MARK + json.dumps({"what": "trace", "trace": asdict(trace)}))
+    heard.hear(MARK + json.dumps({"what": "done"}))
+    assert heard.at is None
     assert heard.traces == {"cuda:0": trace}  # the last one stands
     assert isinstance(heard.traces["cuda:0"], Trace)
     assert session._left_out(heard, None, None) == []

@@ -6,6 +6,7 @@ for the transcripts, ``HOSTPREP_COMMIT`` the commit where there is no repository
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -22,7 +23,9 @@ TRANSCRIPTS = Path(
     os.environ.get("HOSTPREP_TRANSCRIPTS") or ROOT / "docs" / "verify-transcripts"
 ).resolve()
 GOOD = (0, 3, 4)
-LONGEST_SECONDS = 600
+# What a run may take whatever it tests, torch's import and a GPU that hangs within it, and for each
+# GPU.
+_RUN_SECONDS, _DEVICE_SECONDS = 480, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +37,38 @@ class Recorded:
     file: Path
 
 
+def longest_seconds() -> int:
+    """Return what a run may take, by the GPUs that the driver has nodes for."""
+    return _RUN_SECONDS + _DEVICE_SECONDS * max(1, len(glob.glob("/dev/nvidia[0-9]*")))
+
+
+def untested(document: dict[str, Any]) -> list[str]:
+    """Return what a run left out, which exits with 4 as what it could not decide does."""
+    return [
+        f"{check['subject']} {check['name']}: {check['message']}"
+        for check in document["checks"]
+        if check["status"] == "SKIP"
+    ]
+
+
 def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command from this checkout; one that does not end is killed, and keeps its words."""
     # Where hostprep is not installed its own processes import nothing from the current directory.
     folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "hostprep", "verify", *arguments]
+    longest = longest_seconds()
     try:
         return subprocess.run(
             command,
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=LONGEST_SECONDS,
+            timeout=longest,
             env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(folders)},
             check=False,
         )
     except subprocess.TimeoutExpired as late:
-        words = f"{_text(late.stderr)}\nIt did not end in {LONGEST_SECONDS} s, and was killed.\n"
+        words = f"{_text(late.stderr)}\nIt did not end in {longest} s, and was killed.\n"
         return subprocess.CompletedProcess(command, -9, _text(late.stdout), words)
 
 

@@ -7,13 +7,17 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hostprep.cuda import session
+from hostprep.cuda.judge import judge
 from tests.gpu import transcript
+from tests.unit.cuda import made
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +114,24 @@ def test_a_run_that_does_not_end_keeps_what_it_said(
     slow.write_text("#!/bin/sh\necho so far\nexec sleep 60\n")
     slow.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(slow))
-    monkeypatch.setattr(transcript, "LONGEST_SECONDS", 0.5)
+    monkeypatch.setattr(transcript, "longest_seconds", lambda: 0.5)
     done = transcript.verify()
     assert done.returncode == -9 and done.stdout == "so far\n"
     assert "did not end" in done.stderr
+
+
+def test_more_gpus_have_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes: list[str] = []
+    monkeypatch.setattr(transcript.glob, "glob", lambda _: nodes)
+    assert transcript.longest_seconds() == 600
+    nodes += [f"/dev/nvidia{number}" for number in range(8)]
+    # What `verify` itself may take, with ten minutes for torch of which a run of eight needs few.
+    assert transcript.longest_seconds() >= 8 * session.SECONDS + session._GRACE_SECONDS
+
+
+def test_what_was_left_out_is_no_green_run() -> None:
+    left_out = judge(made.trace(training=None, missing=(("training", "no room"),)))
+    for checks, found in ((judge(made.trace()), 0), (left_out, 1)):
+        said = transcript.untested({"checks": [asdict(check) for check in checks]})
+        assert len(said) == found
+        assert all(each.startswith("cuda:0 stage.training: ") for each in said)

@@ -11,7 +11,8 @@ from hostprep.readiness.checks import _gpus
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Level, Measured, Remedy, Severity, Status
 
-# INCONCLUSIVE and ERROR said nothing of the GPU.
+# INCONCLUSIVE and ERROR said nothing of the GPU. Nor did a SKIP beside what was tested: that the
+# rest passed is no pass, and nobody looks at what was skipped.
 _STATUSES = {
     "PASS": Status.PASS,
     "WARN": Status.WARN,
@@ -66,6 +67,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if facts.document is None:
         yield Finding(Status.SKIP, "GPU", f"{facts.no_gpu}.")
         return
+    partial = facts.document["verdict"] != "SKIP"
     checks = [each for each in facts.document["checks"] if each["name"] not in _SAID_ELSEWHERE]
     for subject in dict.fromkeys(each["subject"] for each in checks):
         mine = [each for each in checks if each["subject"] == subject]
@@ -76,11 +78,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
             message = f"{subject}: {text}: {names}."
             measured = Measured(text, len(passed), "tests", "higher")
             yield Finding(Status.PASS, subject, message, measured)
-        yield from (_finding(each) for each in mine if each["status"] != "PASS")
+        yield from (_finding(each, partial) for each in mine if each["status"] != "PASS")
 
 
-def _finding(check: dict[str, Any]) -> Finding:
+def _finding(check: dict[str, Any], partial: bool) -> Finding:
     status, threshold = _STATUSES[check["status"]], check["threshold"]
+    if partial and status is Status.SKIP:
+        status = Status.UNKNOWN
     value = check["measured"]
     unit = f" {check['unit']}" if check["unit"] else ""
     return Finding(
@@ -110,8 +114,8 @@ copies overlap with compute, each batch arrives byte for byte, the link gives it
 prefetcher keeps up. It runs in a process of its own that is ended when it hangs.
 
 **FAIL** one of the tests failed: its message and remedy stand here. **WARN** something is worth a
-look. **UNKNOWN** a test was inconclusive (others kept the GPU busy), or the test itself broke off.
-Where nothing was tested, for want of a GPU, of torch, or of CUDA in torch, it is a SKIP and no
-pass.
+look. **UNKNOWN** a test was inconclusive (others kept the GPU busy), a part of it was left out (the
+GPU's memory was full, there was no time left), or the test itself broke off. Where nothing at all
+was tested, for want of a GPU, of torch, or of CUDA in torch, it is a SKIP and no pass.
 """,
 )

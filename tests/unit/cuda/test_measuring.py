@@ -18,12 +18,14 @@ from typing import Any
 import pytest
 import torch
 
-from hostprep.cuda import CudaPrefetcher, child, controls, delivery, training
+from hostprep.cuda import CudaPrefetcher, child, controls, delivery, others, telling, training
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda.bench import Bench
-from hostprep.cuda.judge import judge, phi_of
+from hostprep.cuda.judge import judge
+from hostprep.cuda.judge_overlap import phi_of
 from hostprep.cuda.results import Status, verdict
 from hostprep.cuda.traces import Trace, TrainingTrace
+from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Gpu, Nvml
 from hostprep.system import page_cache
 from hostprep.system.typed_json import from_json
@@ -96,11 +98,33 @@ def test_spinning_is_calibrated_while_the_clock_rises(cuda: VirtualCuda) -> None
 
 
 def test_bandwidth_is_read_as_it_is_and_larger_sizes_end_with_the_time(cuda: VirtualCuda) -> None:
-    points = Bench(0).sweep((4 * KIB, MIB), time.monotonic() + 60)
+    points, ended = Bench(0).sweep((4 * KIB, MIB), time.monotonic() + 60)
+    assert ended is None
     assert [point.size_bytes for point in points] == [4 * KIB, MIB]
     for point in points:
         assert point.size_bytes / point.seconds == pytest.approx(1e9, rel=1e-3)
-    assert len(Bench(0).sweep((4 * KIB, MIB), time.monotonic() - 1)) == 1
+    points, ended = Bench(0).sweep((4 * KIB, MIB), time.monotonic() - 1)
+    assert len(points) == 1 and ended == "there was no time left"
+
+
+def test_a_sweep_without_memory_for_its_largest_copies_has_the_others(
+    cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, real = Bench(0), Bench.pinned
+
+    def pinned(bench: Bench, size_bytes: int) -> Any:
+        if size_bytes > full:
+            raise AcceleratorError("CUDA error: out of memory\nand advice")
+        return real(bench, size_bytes)
+
+    monkeypatch.setattr(Bench, "pinned", pinned)
+    full = MIB
+    points, ended = bench.sweep((4 * KIB, MIB, 4 * MIB), time.monotonic() + 60)
+    assert [point.size_bytes for point in points] == [4 * KIB, MIB]
+    assert ended == "CUDA error: out of memory"
+    full = 0
+    with pytest.raises(RuntimeError, match="out of memory"):
+        bench.sweep((4 * KIB, MIB), time.monotonic() + 60)
 
 
 def test_a_device_that_overlaps_is_seen_to(cuda: VirtualCuda) -> None:
@@ -123,7 +147,7 @@ def test_a_device_whose_copies_and_kernels_take_turns_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     VirtualCuda(monkeypatch, overlaps=False)
-    trace = Trace("cuda:0", "made", True, overlaps=Bench(0).overlaps(1e9))
+    trace = Trace("cuda:0", "made", True, overlaps=tuple(Bench(0).overlaps(1e9)))
     found = {check.name: check.status for check in judge(trace)}
     assert found["overlap.control"] is Status.PASS
     assert found["overlap.spin"] is found["overlap.matmul"] is Status.FAIL
@@ -194,7 +218,7 @@ def test_faults_that_do_not_show_are_said_not_to_have_been_provoked(
     cuda: VirtualCuda, small: None
 ) -> None:
     # Here contents move in the host's order, so a missing wait cannot show in them.
-    found = delivery.provoke(Bench(0))
+    found = list(delivery.provoke(Bench(0)))
     assert [control.mutant for control in found] == [kind.__name__ for kind in controls.MUTANTS]
     assert {control.mismatches for control in found} == {0}
 
@@ -206,7 +230,7 @@ def test_epochs_are_watched(cuda: VirtualCuda, small: None) -> None:
 
 
 def raising(error: Exception) -> Callable[..., Any]:
-    def call(*_: Any) -> Any:
+    def call(*_: Any, **__: Any) -> Any:
         raise error
 
     return call
@@ -215,12 +239,16 @@ def raising(error: Exception) -> Callable[..., Any]:
 def run_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: Path, until: float
 ) -> tuple[list[dict[str, Any]], Trace]:
-    monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
+    for module in (child, others):
+        monkeypatch.setattr(module, "watch_gpu", lambda index, times: (GPU,) * times)
     child._Run(0, NVML, True, str(folder), until).all()
     lines = [
-        json.loads(line.removeprefix(child.MARK)) for line in capsys.readouterr().out.splitlines()
+        json.loads(line.removeprefix(telling.MARK))
+        for line in capsys.readouterr().out.splitlines()
+        if line
     ]
-    return lines, from_json(Trace, lines[-1]["trace"])
+    last = [line for line in lines if line["what"] == "trace"][-1]
+    return lines, from_json(Trace, last["trace"])
 
 
 def test_all_stages_and_what_they_say(
@@ -231,8 +259,13 @@ def test_all_stages_and_what_they_say(
     tmp_path: Path,
 ) -> None:
     lines, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
-    assert [line["what"] for line in lines] == ["stage", "trace"] * 6
-    assert trace.missing == ()
+    said = [line["what"] for line in lines]
+    assert [each for each in said if each != "trace"] == ["stage", "done"] * 6
+    # Whatever a stage finds is told before it does anything else.
+    assert said.count("trace") == 5 + len(trace.overlaps) + len(trace.deliveries) + len(
+        controls.MUTANTS
+    )
+    assert trace.missing == () and trace.newcomers == 0
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
     assert trace.training is not None and trace.training.samples == 32
@@ -244,6 +277,24 @@ def test_all_stages_and_what_they_say(
     assert not any(name.startswith("stage.") for name in found)
 
 
+def test_who_else_is_there_is_looked_at_when_a_later_device_has_its_turn(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = replace(GPU, utilisation_percent=80)
+    monkeypatch.setattr(child, "watch_gpu", lambda index, times: (GPU,) * times)
+    monkeypatch.setattr(others, "look_again", lambda surveyed: busy)
+    monkeypatch.setattr(others, "newcomers", lambda before: 2 if before is busy else 0)
+    for name in ("_overlap", "_delivery", "_flatness", "_training"):
+        monkeypatch.setattr(child._Run, name, raising(Inconclusive("not here")))
+    used = []
+    for first in (True, False):
+        run = child._Run(0, NVML, True, None, time.monotonic() + 100)
+        run.all(first=first)
+        assert run._trace.device is not None
+        used.append((run._trace.device.utilisation_percent, run._trace.newcomers))
+    assert used == [(0, 0), (80, 2)]
+
+
 def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(
     cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,7 +302,8 @@ def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(
     monkeypatch.setattr(child, "watch_gpu", lambda index, times: seen)
     run = child._Run(0, NVML, True, None, time.monotonic() + 100)
     run._bench, run._bytes_per_s = Bench(0), 1e9
-    assert run._device()["device"].link_generation == 5
+    (found,) = run._device()
+    assert found["device"].link_generation == 5
 
 
 def test_what_fails_or_comes_too_late_is_missing_with_its_reason(
@@ -313,6 +365,153 @@ def test_a_device_without_memory_is_no_failure(
     monkeypatch.setattr(delivery, "_scribble", full)
     _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
     assert trace.failed == () and words in dict(trace.missing)["delivery"]
+
+
+OUT_OF_MEMORY = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+
+@pytest.mark.parametrize("error", [OUT_OF_MEMORY, AcceleratorError(ILLEGAL_ACCESS), TypeError("x")])
+@pytest.mark.parametrize("place", ["check_failing_loader", "provoke"])
+def test_wrong_bytes_are_wrong_whatever_comes_after_them(
+    error: Exception,
+    place: str,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    check = delivery.check
+
+    def spoiling(bench: Bench, case: delivery.Case, *kind: Any) -> Any:
+        if case.name == "tuples":
+            cuda.spoil = cuda.copies + 20
+        return check(bench, case, *kind)
+
+    monkeypatch.setattr(delivery, "check", spoiling)
+    monkeypatch.setattr(delivery, place, raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert dict(trace.missing + trace.failed).keys() == {"delivery"}
+    assert {each.case: each.mismatches for each in trace.deliveries}["tuples"] == 1
+    assert verdict(judge(trace)) is Status.FAIL
+
+
+def test_wrong_bytes_that_came_before_memory_ran_out_are_wrong(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, steps = Bench(0), itertools.count()
+    real = delivery._scribble
+
+    def scribble(bench: Bench) -> Any:
+        if next(steps) == 30:
+            raise OUT_OF_MEMORY
+        return real(bench)
+
+    monkeypatch.setattr(delivery, "_scribble", scribble)
+    cuda.spoil = cuda.copies + 20
+    trace = delivery.check(bench, delivery.Case("x"))
+    assert (trace.batches, trace.mismatches) == (31, 1)
+
+
+def test_what_breaks_beside_a_loader_that_fails_is_a_delivery_that_failed(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(0)
+    monkeypatch.setattr(torch.Tensor, "copy_", raising(AcceleratorError(ILLEGAL_ACCESS)))
+    trace = delivery.check_failing_loader(bench)
+    assert trace.mismatches is None
+    assert trace.problem == "CUDA error: an illegal memory access was encountered"
+    monkeypatch.setattr(torch.Tensor, "copy_", raising(OUT_OF_MEMORY))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        delivery.check_failing_loader(bench)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "cure"),
+    [
+        (
+            RuntimeError(
+                "Caught RuntimeError in DataLoader worker process 0.\n"
+                "Original Traceback (most recent call last):\n"
+                '  File "/x/torch/utils/data/_utils/worker.py", line 349, in _worker_loop\n'
+                "    data = fetcher.fetch(index)\n"
+                "RuntimeError: unable to write to file </torch_71_2946_0>: No space left on device"
+                " (28)\n"
+            ),
+            "RuntimeError: unable to write to file </torch_71_2946_0>: No space left on device",
+            "--shm-size",
+        ),
+        (
+            RuntimeError(
+                "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that"
+                " dataloader's workers are out of shared memory. Please try to raise your shared"
+                " memory limit."
+            ),
+            "killed by signal: Bus error",
+            "remount",
+        ),
+        (
+            RuntimeError(
+                "unable to open shared memory object </torch_71_1_0> in read-write mode:"
+                " Too many open files (24)"
+            ),
+            "Too many open files",
+            "ulimit -n",
+        ),
+    ],
+)
+def test_a_host_without_room_for_batches_is_no_broken_instrument(
+    error: Exception,
+    said: str,
+    cure: str,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(training, "train", raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    assert trace.failed == () and said in dict(trace.missing)["training"]
+    (check,) = (check for check in judge(trace) if check.name == "stage.training")
+    assert check.status is Status.SKIP and said in check.message
+    assert cure in (check.remedy or "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError(
+            "Caught RuntimeError in pin memory thread for device 0.\n"
+            "Original Traceback (most recent call last):\n"
+            '  File "/x/torch/utils/data/_utils/pin_memory.py", line 41, in do_one_step\n'
+            "    data = pin_memory(data, device)\n"
+            "           ^^^^^^^^^^^^^^^^^^^^^^^^\n"
+            f"torch.AcceleratorError: {ILLEGAL_ACCESS}"
+        ),
+        RuntimeError(ILLEGAL_ACCESS),
+    ],
+)
+def test_what_breaks_in_a_worker_is_said_and_stays_an_error(
+    error: Exception,
+    cuda: VirtualCuda,
+    small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(training, "train", raising(error))
+    _, trace = run_all(monkeypatch, capsys, tmp_path, time.monotonic() + 100)
+    why = dict(trace.failed)["training"]
+    assert why.endswith("CUDA error: an illegal memory access was encountered")
+
+
+def test_what_a_library_prints_and_does_not_end_hides_no_line_of_ours(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print("a library that talks ...", end="")
+    telling.tell("done")
+    assert f'{telling.MARK}{{"what": "done"}}' in capsys.readouterr().out.splitlines()
 
 
 def test_a_stage_that_breaks_in_any_way_leaves_the_others(

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from hostprep.cuda import session
+from hostprep.cuda import child, session
 from hostprep.cuda.results import Status
 from hostprep.errors import UsageError
+from tests.kit import fake_nvml
+from tests.unit.cuda.test_starting import GOOD
 
 
 class Silent:
@@ -94,6 +101,124 @@ def test_a_process_that_hangs_is_ended(fake_torch: Path, monkeypatch: pytest.Mon
     pid = int(Path(f"{fake_torch}.pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("where", "doing", "remedy"),
+    [
+        ("import os, time", "imported torch", "import torch"),
+        ("def init(): pass", "started CUDA", "dmesg"),
+    ],
+)
+def test_what_hangs_before_there_is_a_survey_is_named(
+    where: str, doing: str, remedy: str, fake_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in {
+        "QUICK_SECONDS": 0.5,
+        "_GRACE_SECONDS": 0.5,
+        "_IMPORT_SECONDS": 1.5,
+    }.items():
+        monkeypatch.setattr(session, name, seconds)
+    hanging = where.replace("pass", "time.sleep(600)")
+    hanging += "\ntime.sleep(600)" if where == hanging else ""
+    fake_torch.write_text(fake_torch.read_text().replace(where, hanging))
+    (check,) = run(fake_torch, "pass").checks
+    assert check.status is Status.ERROR
+    assert f"ended while it {doing}: it has said nothing for" in check.message
+    assert remedy in (check.remedy or "")
+
+
+def test_torch_may_take_its_time_to_be_read(
+    fake_torch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "QUICK_SECONDS", 0.5)
+    monkeypatch.setattr(session, "_GRACE_SECONDS", 0.5)
+    fake_torch.write_text(
+        fake_torch.read_text().replace("import os, time", "import os, time\ntime.sleep(2)")
+    )
+    report = run(fake_torch, "os._exit(0)")
+    assert (report.checks[0].name, report.checks[0].status) == ("cuda.start", Status.PASS)
+
+
+def test_the_time_of_a_device_begins_after_the_import_and_pays_its_share_of_the_survey(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now, until, turns = [1000.0], [], []
+
+    def taking(seconds: float, answer: Any) -> Callable[..., Any]:
+        def call(*_: Any) -> Any:
+            now[0] += seconds
+            return answer
+
+        return call
+
+    class Run:
+        def __init__(self, *arguments: Any) -> None:
+            until.append(arguments[-1])
+
+        def all(self, *, first: bool) -> None:
+            now[0] += 15
+            turns.append(first)
+
+    torch = replace(GOOD.torch, devices=3, unusable=((1, "cuda:1: CUDA error: out of memory"),))
+    monkeypatch.setattr(child, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(child.surveying, "import_torch", taking(60, (None, None)))
+    monkeypatch.setattr(child.surveying, "survey", taking(4, replace(GOOD, torch=torch)))
+    monkeypatch.setattr(child, "_Run", Run)
+    child.main(json.dumps({"device": None, "quick": True, "folder": None, "seconds": 17}))
+    assert until == [1064 + 15, 1064 + 30]
+    assert turns == [True, False]  # of the second, the survey is too old
+    assert child.seconds_each(17, 30, 1) == 8.5  # a driver that is slow to start leaves something
+
+
+def test_a_torch_for_other_gpus_is_not_tested_and_not_judged(fake_torch: Path) -> None:
+    fake_torch.write_text(fake_torch.read_text().replace('"12.6", None', 'None, "6.3"'))
+    report = run(fake_torch, "os.kill(os.getpid(), 9)")
+    assert [(check.name, check.status) for check in report.checks] == [("cuda.start", Status.SKIP)]
+    assert report.verdict is Status.SKIP
+    assert report.survey is not None and report.survey.torch.devices == 0
+
+
+@pytest.mark.parametrize(
+    ("failing", "device", "found"),
+    [
+        # The others are tested; this one has a check of its own.
+        ("0", None, [("driver", "PASS"), ("cuda:0", "INCONCLUSIVE"), ("cuda:1", "SKIP")]),
+        # One that was not asked for is not tried.
+        ("0", 1, [("driver", "PASS"), ("cuda:1", "SKIP")]),
+        ("1", 1, [("driver", "INCONCLUSIVE")]),
+        ("01", None, [("driver", "INCONCLUSIVE"), ("cuda:1", "INCONCLUSIVE")]),
+    ],
+)
+def test_a_device_that_is_not_usable_hides_no_other(
+    failing: str, device: int | None, found: list[tuple[str, str]], fake_torch: Path
+) -> None:
+    full = f"""def __init__(self, *_, device):
+        if device[-1] in {failing!r}: raise RuntimeError("CUDA error: out of memory\\nAdvice.")
+"""
+    fake_torch.write_text(
+        fake_torch.read_text().replace("def __init__(self, *_, device): pass", full)
+    )
+    # The process ends by itself when it comes to the first device that can be tested.
+    report = run(fake_torch, "os._exit(0)", device)
+    assert [(check.subject, check.status.value) for check in report.checks] == found
+    assert {check.name for check in report.checks} <= {"cuda.start", "run.device"}
+    for check in report.checks:
+        if check.status is Status.INCONCLUSIVE:
+            assert "out of memory" in check.message and check.remedy
+
+
+def test_a_gpu_that_is_lost_is_told_beside_what_was_tested(
+    fake_torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in fake_nvml.build(tmp_path, DEVICES=3, LOST=1).items():
+        monkeypatch.setenv(name, value)
+    report = run(fake_torch, "os._exit(0)")
+    assert [(check.name, check.status) for check in report.checks[:2]] == [
+        ("cuda.start", Status.PASS),
+        ("cuda.lost", Status.INCONCLUSIVE),
+    ]
+    assert "shows 2 GPUs of 3" in report.checks[1].message
 
 
 def test_a_device_that_does_not_start_is_named(fake_torch: Path) -> None:

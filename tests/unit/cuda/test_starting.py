@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hostprep.cuda.results import Status
-from hostprep.cuda.starting import Survey, TorchFacts, judge_start
+from hostprep.cuda.starting import Survey, TorchFacts, judge_lost, judge_start
 from hostprep.host.gpu import Gpu, GpuProcess, Nvml
 from hostprep.host.gpu_driver import DriverFacts
 
@@ -146,6 +146,26 @@ REASONS = {
         "not given to CUDA",
         "nvidia-smi -q -d COMPUTE",
     ),
+    "a device named twice": (
+        broken("device >= 0 && device < num_gpus INTERNAL ASSERT FAILED", visible_devices="0,0"),
+        "does not start with CUDA_VISIBLE_DEVICES='0,0': device >= 0",
+        "name each device once; nvidia-smi -L",
+    ),
+    "a device that is not there, without NVML": (
+        broken("cuda:1: invalid device ordinal", visible_devices="0,0", nvml=NO_LIBRARY),
+        "does not start with CUDA_VISIBLE_DEVICES='0,0': cuda:1: invalid",
+        "unset CUDA_VISIBLE_DEVICES",
+    ),
+    "an instance that is gone": (
+        broken("No CUDA GPUs are available", visible_devices="MIG-x"),
+        "does not start with CUDA_VISIBLE_DEVICES='MIG-x'",
+        "nvidia-smi -L",
+    ),
+    "MIG without an instance": (
+        broken("No CUDA GPUs are available"),
+        "does not start: No CUDA GPUs are available",
+        "with MIG on, CUDA sees instances alone",
+    ),
     "unknown": (broken("Error 999: unknown error"), "Error 999: unknown error", "dmesg"),
 }
 
@@ -157,6 +177,20 @@ def test_a_driver_that_is_there_while_cuda_does_not_start_fails_with_its_reason(
     assert check.status is Status.FAIL
     assert message in check.message
     assert remedy in (check.remedy or "")
+
+
+def test_a_gpu_that_is_lost_beside_those_that_start_is_told() -> None:
+    assert judge_lost(GOOD, None) == []
+    problem = "NVML does not open GPU 1: GPU is lost"
+    lost = replace(GOOD, nvml=replace(GOOD.nvml, code=15, problem=problem, lost=1))
+    assert judge_start(lost).status is Status.PASS
+    (check,) = judge_lost(lost, None)
+    assert check.status is Status.INCONCLUSIVE
+    assert "the driver shows 1 GPUs of 2; the others do not answer it" in check.message
+    assert problem in check.message and "switch the machine off" in (check.remedy or "")
+    # Who asks for the others has them tested.
+    for asked in (judge_lost(lost, 0), judge_lost(replace(lost, visible_devices="0"), None)):
+        assert [each.status for each in asked] == [Status.WARN]
 
 
 def test_a_gpu_that_others_hold_is_no_fault_of_the_driver() -> None:
