@@ -22,7 +22,7 @@ def gpu() -> dict[str, str]:
 
 
 def test_the_gpus_rate_is_measured_and_is_the_target(gpu: dict[str, str]) -> None:
-    status, found, words = recommend_for("Images", "--batch-size", "4", "--seconds", "20", env=gpu)
+    status, found, _ = recommend_for("Images", "--batch-size", "4", "--seconds", "20", env=gpu)
     assert status == 0
     evidence = found["evidence"]
     assert evidence["gpu_rate_from"] == (
@@ -30,7 +30,6 @@ def test_the_gpus_rate_is_measured_and_is_the_target(gpu: dict[str, str]) -> Non
     )
     rate = evidence["gpu_rate_samples_per_s"]
     assert 0 < rate < 250
-    assert "timing training steps on the GPU" in words
     # A sample takes three milliseconds: without workers 330/s, which is more than that GPU takes.
     assert found["binding"] == "gpu"
     assert found["num_workers"] <= 1
