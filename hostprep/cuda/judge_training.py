@@ -11,12 +11,12 @@ END_TO_END = 0.9
 
 def judge_training(subject: str, trace: TrainingTrace) -> list[Check]:
     """Return the checks of a short training: its rate against its parts, and what it waited."""
-    # What an epoch waits for its first batch, no prefetching hides. Our epochs are so short that it
-    # would be a tenth of them, and with more workers more; a training's are not.
+    # What an epoch waits until the prefetcher is ahead, no prefetching hides. Our epochs are so
+    # short that it would be a tenth of them, and with more workers more; a training's are not.
     first = trace.first_batch_seconds
     parts = {
         "the loader alone": trace.loader_samples_per_s,
-        "the step alone, once there is a batch": trace.samples
+        "the step alone, once the prefetcher is ahead": trace.samples
         / (first + trace.samples / trace.step_samples_per_s),
         "the bus": trace.bus_samples_per_s,
     }

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from hostprep.cuda.others import SETTLE_SECONDS
 from hostprep.cuda.starting import Survey, TorchFacts
 from hostprep.cuda.telling import tell
 from hostprep.cuda.torch_errors import in_a_line
 from hostprep.host.gpu import nvml_held, read_nvml
 from hostprep.host.gpu_driver import read_driver
-
-_SETTLE_SECONDS = 2.5
 
 
 def import_torch() -> tuple[Any, str | None]:
@@ -38,7 +37,7 @@ def survey(torch: Any, problem: str | None, asked: int | None) -> Survey:
     tell("step", name="nvml")
     with nvml_held():  # until torch holds the devices, which would else be started twice
         # Before CUDA, so that nothing of ours is on the devices.
-        nvml = read_nvml(settle_seconds=_SETTLE_SECONDS)
+        nvml = read_nvml(settle_seconds=SETTLE_SECONDS)
         none = TorchFacts(None, None, None, 0, problem)
         facts = none if torch is None else _start(torch, asked)
     return Survey(facts, nvml, read_driver(), os.environ.get("CUDA_VISIBLE_DEVICES"))

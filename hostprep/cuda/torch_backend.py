@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hostprep.cuda.moving import moved, moves_itself
+from hostprep.cuda.torch_errors import in_a_line
 from hostprep.errors import UsageError
 from hostprep.host.gpu_memory import lacks_memory
 
@@ -71,9 +72,8 @@ def _usable(name: str, call: Callable[[], Any]) -> Any:
     except (RuntimeError, torch.cuda.DeferredCudaCallError) as error:
         if lacks_memory(error):
             raise
-        reason = str(error).partition("\n")[0]  # then comes torch's advice on debugging kernels
         hint = '`hostprep verify` says more; device="cpu" does without it'
-        raise UsageError(f"{name} cannot be used: {reason}.", hint) from error
+        raise UsageError(f"{name} cannot be used: {in_a_line(error)}.", hint) from error
 
 
 def _conversion(dtypes: Mapping[Any, Any], channels_last: bool) -> Callable[[Any], Any] | None:

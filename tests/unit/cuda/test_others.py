@@ -12,7 +12,7 @@ import pytest
 
 from hostprep.cuda import others
 from hostprep.host.gpu import Gpu, GpuProcess
-from tests.unit.cuda.test_measuring import GPU
+from tests.unit.cuda.virtual_cuda import GPU
 
 ME = os.getpid()
 STRANGER, OTHER = 4_194_301, 4_194_302  # beyond what Linux gives out by itself

@@ -19,9 +19,48 @@ from typing import Any
 import pytest
 import torch
 
+from hostprep.host.gpu import Gpu
+
 UUID = "00000000-0000-0000-0000-000000000000"
 # What torch before 2.8 raises for errors of CUDA.
 AcceleratorError: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
+# As torch says it, all of it.
+ILLEGAL_ACCESS = """CUDA error: an illegal memory access was encountered
+Search for `cudaErrorIllegalAddress' in CUDA's documentation for more information.
+CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below
+might be incorrect.
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+# As NVML has it.
+GPU = Gpu(
+    index=0,
+    name="Virtual GPU",
+    uuid=f"GPU-{UUID}",
+    pci_bus_id=None,
+    total_bytes=1 << 30,
+    used_bytes=0,
+    utilisation_percent=0,
+    link_generation=1,
+    link_width=4,
+    max_link_generation=1,
+    max_link_width=4,
+    clock_reasons=(),
+    persistence=True,
+    ecc=None,
+    ecc_uncorrected=None,
+    processes=(),
+)
+OUT_OF_MEMORY = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """Return a function that raises it, whatever it is called with."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return call
 
 
 class VirtualCuda:
