@@ -1,7 +1,8 @@
-"""Writes ``README.md`` of this folder from measured results, and from nothing else."""
+"""Writes the tables of ``README.md``, here and at the top, from measured results alone."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ This page is written by the run: `make bench` (all of it, about an hour, as root
 `python -m benchmarks.stage --only imagenet-warm`. All single times are in `results.json`.
 """
 
+_FRONT = re.compile(r"(<!-- from benchmarks/results.json -->\n)(.*?)(<!-- to here -->)", re.DOTALL)
+# A ratio to a copy that is over at once says nothing: what it costs more does.
+_OVER_AT_ONCE_SECONDS = 0.1
+
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
     """Write the tables of all results to ``path``, those of a machine together."""
@@ -30,20 +35,55 @@ def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
     path.write_text("\n".join(part for part in parts if part))
 
 
+def write_front(path: Path, results: list[dict[str, Any]]) -> None:
+    """Write the comparison of all machines between the two marks in ``path``."""
+    text = path.read_text()
+    path.write_text(_FRONT.sub(lambda found: found[1] + front_table(results) + found[3], text))
+
+
+def front_table(results: list[dict[str, Any]]) -> str:
+    """Return a row for each scenario that has peers, and a column for each machine."""
+    machines = sorted({result["machine"] for result in results})
+    processors = [re.sub(r".*? \((.*)\), .*", r"\1", machine) for machine in machines]
+    cells: dict[str, dict[str, str]] = {}
+    for result in results:
+        ours, name, seconds = _against_best(result) or (0.0, "", 0.0)
+        if seconds > _OVER_AT_ONCE_SECONDS:
+            cells.setdefault(result["title"], {})[result["machine"]] = (
+                f"{ours:.2f} s, `{_name(name)}` {seconds:.2f} s: **{seconds / ours:.1f}x**"
+            )
+    lines = [f"| | {' | '.join(processors)} |", "|---" * (len(machines) + 1) + "|"]
+    for title, found in cells.items():
+        columns = (found.get(machine, "") for machine in machines)
+        lines.append(f"| {title} | {' | '.join(columns)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _against_best(result: dict[str, Any]) -> tuple[float, str, float] | None:
+    """Return the seconds of hostprep, the fastest peer and its seconds; None without a peer."""
+    peers = _peers(result)
+    if not peers:
+        return None
+    name = min(peers, key=lambda peer: peers[peer]["seconds"])
+    return (
+        result["medians"]["hostprep (readback)"]["seconds"],
+        name,
+        peers[name]["seconds"],
+    )
+
+
 def _summary(results: list[dict[str, Any]]) -> str:
     lines = [
         "| data and source | hostprep | best peer | ratio |",
         "|---|---|---|---|",
     ]
     for result in results:
-        ours = result["medians"]["hostprep (readback)"]["seconds"]
-        peers = _peers(result)
-        if not peers:
+        against = _against_best(result)
+        if against is None:
             continue
-        name, best = min(peers.items(), key=lambda item: item[1]["seconds"])
-        seconds = best["seconds"]
-        # A ratio to a copy that is over at once says nothing: what it costs more does.
-        versus = f"{seconds / ours:.1f}x" if seconds > 0.1 else f"+ {ours - seconds:.2f} s"
+        ours, name, seconds = against
+        over_at_once = seconds <= _OVER_AT_ONCE_SECONDS
+        versus = f"+ {ours - seconds:.2f} s" if over_at_once else f"{seconds / ours:.1f}x"
         lines.append(
             f"| {result['title']} | {ours:.2f} s | `{_name(name)}` {seconds:.2f} s | **{versus}** |"
         )

@@ -2,7 +2,7 @@
 
 The same data in the same run, in turn, medians; every target is a fresh tmpfs. Needs root, and
 works in a mount namespace of its own. Results are kept in ``results.json``, by scenario and
-machine, and ``README.md`` is written from them.
+machine, and ``README.md`` and a table in the project's own are written from them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import data, peers
 from benchmarks.measure import Run, compact, drop_caches, machine, measure, warm
-from benchmarks.report import write_readme
+from benchmarks.report import write_front, write_readme
 
 HERE = Path(__file__).parent
 VOLUME = Path("/mnt/hostprep")
@@ -195,6 +195,7 @@ def keep(result: dict[str, object]) -> None:
     results.sort(key=lambda other: (other["machine"], order.index(other["name"])))
     path.write_text(json.dumps(results, indent=1) + "\n")
     write_readme(HERE / "README.md", results)
+    write_front(HERE.parent / "README.md", results)
 
 
 # -- sources

@@ -1,0 +1,49 @@
+"""What the README says of speed is what the kept results say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from benchmarks.report import front_table, write_front
+
+ROOT = Path(__file__).parents[2]
+RESULTS = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+RECOMMENDED = (ROOT / "benchmarks" / "README-recommend.md").read_text()
+
+
+def percents(row: str) -> list[float]:
+    """Return the regrets of a row of the table of rules, one for each workload."""
+    found = re.search(rf"^\| {re.escape(row)}[^|]* \|(.*)\|$", RECOMMENDED, re.M)
+    assert found is not None, row
+    return [float(cell.strip().rstrip("%")) for cell in found[1].split("|")]
+
+
+def test_the_table_is_that_of_the_results() -> None:
+    assert front_table(RESULTS) in (ROOT / "README.md").read_text()
+
+
+def test_a_run_writes_between_the_marks_and_nowhere_else(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    before = (ROOT / "README.md").read_text()
+    page.write_text(before.replace(front_table(RESULTS), "an older table\n"))
+    write_front(page, RESULTS)
+    assert page.read_text() == before
+
+
+def test_one_machine_has_one_column() -> None:
+    machine = RESULTS[0]["machine"]
+    head, _, *rows = front_table([each for each in RESULTS if each["machine"] == machine]).split(
+        "\n"
+    )
+    assert head.count("|") == 3 and all(row.count(": **") == 1 for row in rows if row)
+
+
+def test_what_is_said_of_recommend_is_in_its_table() -> None:
+    told = (ROOT / "README.md").read_text()
+    most = re.search(r"it costs ([\d.]+) % of the best rate at most", told)
+    assert most is not None and float(most[1]) == max(percents("**hostprep recommend**"))
+    rules = ("PyTorch's warning", "Lightning", "Ultralytics", "fastai", "nnU-Net")
+    assert "over 90 % on one of them" in told
+    assert all(max(percents(rule)) > 90 for rule in rules)
