@@ -22,7 +22,7 @@ from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.traces import TrainingTrace
 from hostprep.system import page_cache
-from hostprep.system.own_directory import own_directory
+from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
 from hostprep.units import MIB
 
 _SIDE = 128
@@ -87,7 +87,7 @@ def train(
     import torch
     from torch.utils.data import DataLoader
 
-    with own_directory(folder, "hostprep-verify-") as place_fd:
+    with own_directory(folder, VERIFY_PREFIX) as place_fd:
         # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
         place = f"/proc/{os.getpid()}/fd/{place_fd}"
         files = []

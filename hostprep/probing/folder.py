@@ -22,10 +22,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.system.own_directory import make_own
+from hostprep.system.own_directory import PROBE_PREFIX, make_own
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_directory, remove_tree
 
-PREFIX = ".hostprep-probe-"
 _LOCK = "lock"
 _SLOTS = 16
 _ABANDONED_SECONDS = 60
@@ -110,7 +109,7 @@ def _take(parent_fd: int) -> tuple[str, int, int | None]:
 
     FileExistsError where no name is free, or stays ours for as long as it takes to open it.
     """
-    names = [f"{PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
+    names = [f"{PROBE_PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
     usual = os.geteuid(), 0o700
     for name in names:
         _remove_stale(parent_fd, name, usual)

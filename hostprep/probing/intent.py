@@ -7,11 +7,11 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage
-from hostprep.probing.folder import PREFIX
 from hostprep.probing.layout import SMALLEST_BYTES
 from hostprep.probing.model import DEPTHS, Settings, Target
 from hostprep.probing.phases import MADE_SHARE, SMART, room
 from hostprep.probing.small_files import FEWEST_FILES, MADE_FILES, MEMORY_FOLDER, STAGED_BYTES
+from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.units import format_bytes, format_count, format_seconds
 
 
@@ -74,7 +74,9 @@ def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
     free = os.statvfs(path)
     why = f"{format_bytes(free.f_bavail * free.f_frsize)} are free" if free.f_blocks else "--size"
     allowed = room(storage, settings)
-    steps = [Intent(f"{path}/{PREFIX}*", "make a hidden folder, and remove it", "for test data")]
+    steps = [
+        Intent(f"{path}/{PROBE_PREFIX}*", "make a hidden folder, and remove it", "for test data")
+    ]
     if allowed < SMALLEST_BYTES:
         few = f"{why}, of which {format_bytes(allowed)} may be used"
         return [*steps, Intent(path, "write no test file", few)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hostprep.staging.files.holes import with_data_blocks
 from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
 from hostprep.staging.tree import Plain, list_if_few, look_up
+from hostprep.system.own_directory import is_own
 from hostprep.system.trees import DirCache
 
 BATCH_FILES = 128
@@ -115,7 +116,8 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
         mode, size = entry[1], entry[2]
         kind = mode & 0o170000
         if kind == S_IFDIR:
-            subdirectories.append(entry)
+            if not is_own(entry[0]):
+                subdirectories.append(entry)
             continue
         if kind == S_IFREG:
             allocated = entry[6] * 512

@@ -23,6 +23,7 @@ from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, folder_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.tree import entry_of
+from hostprep.system.own_directory import is_own
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in
 
 _MOST_NAMED = 3
@@ -212,7 +213,10 @@ class _Tally:
         known: Mapping[str, Recorded],
         left_out: frozenset[str],
     ) -> None:
-        """Count what is there and not on record, but for sockets and what could not be staged."""
+        """Count what is there and not on record.
+
+        But for sockets, what could not be staged, and where somebody probes right now.
+        """
         for name in names_in(descriptor):
             path = join(directory, name)
             if name in known or path in left_out:
@@ -221,7 +225,8 @@ class _Tally:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
                 continue  # it went while we looked
-            if kind_of(status.st_mode) != "?":
+            kind = kind_of(status.st_mode)
+            if kind != "?" and not (kind == "d" and is_own(name)):
                 self.added += 1
                 self.note("added", path)
 

@@ -14,9 +14,16 @@ from collections.abc import Iterator
 
 from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
 
+# What probe and verify make in a folder that they measure, for as long as they do.
+PROBE_PREFIX, VERIFY_PREFIX = ".hostprep-probe-", ".hostprep-verify-"
 _OTHERS_WRITE = 0o022
 _EXCHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _TRIED_NAMES = 16
+
+
+def is_own(name: str) -> bool:
+    """Whether a directory of that name holds test data: it is never part of a data set."""
+    return name.startswith((PROBE_PREFIX, VERIFY_PREFIX))
 
 
 def make_own(parent_fd: int, name: str) -> int:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from hostprep.probing.folder import PREFIX
 from hostprep.system.interruption import INTERRUPTIONS
+from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.system.state import state_dir
 
 SHORT = ("--seconds", "5", "--size", "64M")
@@ -241,7 +241,7 @@ def test_an_interruption_leaves_nothing_behind(
         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
     ) as process:
         wait_for_fio(pid_file)
-        assert list(data.glob(f"{PREFIX}*"))
+        assert list(data.glob(f"{PROBE_PREFIX}*"))
         process.send_signal(number)
         _, words = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -281,7 +281,10 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> N
     done = hostprep("probe", str(tmp_path / "data"), *SHORT, "--dry-run", env=env)
     assert done.returncode == 0, done.stderr
     assert f"would: {tmp_path}/data: write a test file of up to 64.0 MiB" in done.stdout
-    assert f"would: {tmp_path}/data/{PREFIX}*: make a hidden folder, and remove it" in done.stdout
+    assert (
+        f"would: {tmp_path}/data/{PROBE_PREFIX}*: make a hidden folder, and remove it"
+        in done.stdout
+    )
     assert f"would: {tmp_path}/state/probes: keep the result" in done.stdout
     assert "about 5.0 s" in done.stdout
     assert done.stdout.endswith("dry run: nothing was written, and nothing measured\n")

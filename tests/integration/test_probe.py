@@ -22,11 +22,11 @@ from benchmarks.rigs import arm, far
 from benchmarks.rigs.arm import arm_disk, write_scattered
 from benchmarks.rigs.far import far_source
 from hostprep.host.block import StorageClass, locate
-from hostprep.probing.folder import PREFIX
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Behaviour, Measured, Settings
 from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import read_whole_files
+from hostprep.system.own_directory import PROBE_PREFIX
 from tests.integration.test_cgroup_limits import cgroup, hierarchy, inside
 from tests.kit import failing_fs, loops
 from tests.kit.failing_fs import Rule
@@ -78,7 +78,7 @@ def _risen(before: Any, after: Any) -> Any:
 def measure(path: Path, seconds: float = 8, size_mib: int = 64, **settings: Any) -> Measured:
     watch = settings.pop("watch", None) or Watch(lambda: None)
     measured = probe(target(str(path)), Settings(seconds, size_mib * MIB, **settings), watch)
-    assert not list(path.glob(f"{PREFIX}*"))
+    assert not list(path.glob(f"{PROBE_PREFIX}*"))
     return measured
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from hostprep.probing.folder import PREFIX, own_folder
+from hostprep.probing.folder import own_folder
+from hostprep.system.own_directory import PROBE_PREFIX
 
 OWNER = 65534
 LINE = [sys.executable, "-m", "hostprep", "probe", "--seconds", "5", "--size", "48M", "--json"]
@@ -98,7 +99,7 @@ def exchanged(kind: str, alice: Path, safe_dir: Path) -> tuple[Path, Callable[[P
 def wait_for(alice: Path, pattern: str, probe: subprocess.Popen[str]) -> Path:
     """Return the probe's folder once something in it is there."""
     while probe.poll() is None:
-        for found in alice.glob(f"{PREFIX}*/{pattern}"):
+        for found in alice.glob(f"{PROBE_PREFIX}*/{pattern}"):
             return next(path for path in found.parents if path.parent == alice)
         time.sleep(0.002)
     raise AssertionError(f"the probe ended before {pattern}: {probe.communicate()}")

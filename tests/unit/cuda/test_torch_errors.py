@@ -28,6 +28,6 @@ def test_what_a_worker_raised_is_told_and_not_where_it_was_caught() -> None:
 
 
 def test_a_full_disk_is_no_full_shared_memory() -> None:
-    error = OSError(28, "No space left on device", "/tmp/hostprep-verify-1/7.raw")
+    error = OSError(28, "No space left on device", "/tmp/.hostprep-verify-1/7.raw")
     assert cure_for_the_host(in_a_line(error)) is None
     assert "/dev/shm" in (cure_for_the_host(WORDS) or "")

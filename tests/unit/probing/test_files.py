@@ -26,7 +26,7 @@ from hostprep.probing.alive import look
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import Meter, delivered_bytes
 from hostprep.probing.dataset import Found, largest, measure_size, scan
-from hostprep.probing.folder import PREFIX, own_folder
+from hostprep.probing.folder import own_folder
 from hostprep.probing.judge import contradictions
 from hostprep.probing.layout import (
     SMALLEST_BYTES,
@@ -41,6 +41,7 @@ from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.system import page_cache
+from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.units import KIB, MIB
 
 BUDGET = Budget(evict=1, one_reader=0.5, several=0.5, warm=0.1)
@@ -57,7 +58,7 @@ def tree(root: Path, files: int = 60, size: int = 20_000) -> list[Path]:
 
 
 def leftovers(root: Path) -> list[Path]:
-    return list(root.glob(f"{PREFIX}*"))
+    return list(root.glob(f"{PROBE_PREFIX}*"))
 
 
 def test_the_folder_goes_and_the_parents_time_stays(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.probing.folder import own_folder
 from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
 from hostprep.staging.record.records import Record, load_record
+from hostprep.system.own_directory import PROBE_PREFIX
 from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, snapshot
 
 FILE = "class-1/images/002.bin"
@@ -82,6 +84,35 @@ def test_a_temporary_file_in_the_source_leaves_it_fresh(staged: Record) -> None:
 def test_what_cannot_be_staged_is_not_new(staged: Record) -> None:
     os.mkfifo(Path(staged.source) / "fifo")
     assert differing(inspect_source(staged, seconds=60)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("folder", ["", "class-1/images"])
+def test_a_probe_of_the_source_meanwhile_is_no_part_of_it(staged: Record, folder: str) -> None:
+    source = Path(staged.source)
+    with own_folder(source / folder) as probing:
+        (probing.path / "data").write_bytes(b"test data")
+        assert differing(inspect_source(staged, seconds=60)) == (0, 0, 0)
+        again = hostprep("stage", source, "--to", Path(staged.target).parent, "--name", "data")
+        assert (again["copied_files"], again["deleted_files"]) == (0, 0)
+        first = hostprep("stage", source, "--to", Path(staged.target).parent, "--name", "first")
+    assert first["files"] == again["files"] and first["digest"] == again["digest"]
+    assert not list(Path(staged.target).parent.rglob(f"{PROBE_PREFIX}*"))
+
+
+def test_a_probe_of_the_copy_is_nothing_new_there(staged: Record) -> None:
+    with own_folder(Path(staged.target)):
+        assert inspect_target(staged, seconds=60).added == 0
+
+
+def test_an_empty_source_is_empty_while_it_is_probed(staged: Record) -> None:
+    source = Path(staged.source)
+    shutil.rmtree(source)
+    source.mkdir()
+    with own_folder(source):
+        refused = hostprep(
+            "stage", source, "--to", Path(staged.target).parent, "--name", "data", expect=5
+        )
+    assert "error" in refused and differing(inspect_target(staged, seconds=60)) == (0, 0, 0)
 
 
 def test_without_time_part_is_compared_and_it_is_said(tmp_path: Path) -> None:
