@@ -66,15 +66,12 @@ def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> Op
     )
 
 
-def compare_options(
-    live: LiveVolume, options: Sequence[str], *, ram_bytes: int | None = None
-) -> tuple[str, ...]:
+def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
     """Return, as phrases, where ``live`` differs from mount ``options``; none where it does not.
 
-    A size or a number of inodes that ``options`` leave out is not compared. See ``parse_options``
-    for ``ram_bytes``.
+    A size or a number of inodes that ``options`` leave out is not compared, nor is a percentage.
     """
-    want = parse_options(options, ram_bytes=ram_bytes)
+    want = parse_options(options)
     found = []
     # The kernel rounds a size up to whole pages, and statvfs reports the rounded one.
     page_bytes = os.sysconf("SC_PAGE_SIZE")
