@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.units import format_bytes
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import FLAGS, LiveVolume
 
 _NUMBER = re.compile(r"([0-9]+)([kmgtpe]?)", re.I)
-_FLAGS = ("nosuid", "nodev", "noexec", "noswap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> Op
         if name in ("suid", "dev", "exec"):
             given.pop(f"no{name}", None)
         elif name == "defaults":
-            for flag in ("nosuid", "nodev", "noexec"):
+            for flag in FLAGS:
                 given.pop(flag, None)
         else:
             given[name] = value
@@ -87,7 +86,7 @@ def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]
         found.append(f"gid {live.gid} instead of {want.gid}")
     if want.huge != live.huge:
         found.append(f"huge={live.huge} instead of huge={want.huge}")
-    for flag in _FLAGS:
+    for flag in (*FLAGS, "noswap"):
         if getattr(live, flag) and not getattr(want, flag):
             found.append(f"{flag} is set, and should not be")
         elif getattr(want, flag) and not getattr(live, flag):
