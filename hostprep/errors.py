@@ -1,6 +1,6 @@
 """Errors as part of the product: a message, a hint, and the exit code that scripts rely on.
 
-Raised where the cause is known, printed in one place (``hostprep.cli.main``).
+Raised where the cause is known, printed in one place (``hostprep.cli.output``).
 """
 
 from __future__ import annotations

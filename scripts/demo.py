@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 FILES = 6000
-MEAN_BYTES = 110_000
 READS = 600
 CLONE_NEWNS = 0x20000
 

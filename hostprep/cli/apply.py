@@ -18,7 +18,15 @@ from hostprep.cli.host_plan import (
     show_plan,
 )
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_error, emit_json, emit_text, error_fields, printable, say
+from hostprep.cli.output import (
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    say,
+    say_error,
+    say_problem,
+)
 from hostprep.errors import HostprepError, UsageError
 from hostprep.units import format_count
 
@@ -69,7 +77,7 @@ def apply(
                     ok=not plan.refusals,
                 )
             if plan.refusals:
-                raise refused_exit(plan, "apply", as_json=as_json)
+                raise refused_exit(plan, as_json=as_json)
             if plan.changes and not as_json:
                 emit_text("dry run: nothing was changed")
             return
@@ -107,16 +115,13 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
         for change in applied.done:
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
     for problem in (*applied.failed, *applied.after.refusals):
-        failed = printable(f"failed: {problem.kind} {problem.subject}")
-        say(f"{failed}: {printable(problem.message, lines=True)}")
-        if problem.hint:
-            say(f"  -> {printable(problem.hint, lines=True)}")
+        say_problem(f"failed: {problem.kind} {problem.subject}", problem.message, problem.hint)
     for each in applied.not_tried:
         say(printable(f"not done: {each.kind} {each.subject}: {each.reason}"))
     for change in applied.after.changes:
         say(printable(f"pending: {change.kind} {change.subject}: {change.action}"))
     if error is not None:
-        emit_error("apply", error, as_json=False)  # the document has told of it
+        say_error(error)  # the document has told of it
         raise typer.Exit(error.exit_code)
     if not as_json:
         emit_text("looked at again: the host is as the spec says")

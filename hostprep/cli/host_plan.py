@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import size_in_bytes
-from hostprep.cli.output import emit_error, emit_text, error_fields, printable, say
+from hostprep.cli.output import emit_text, error_fields, printable, say, say_error, say_problem
 
 if TYPE_CHECKING:
     from hostprep.converging.model import HostPlan
@@ -63,10 +63,7 @@ def show_plan(plan: HostPlan) -> None:
     for each in plan.unchanged:
         emit_text(printable(f"unchanged: {each.kind} {each.subject}: {each.reason}"))
     for refusal in plan.refusals:
-        refused = printable(f"refused: {refusal.kind} {refusal.subject}")
-        say(f"{refused}: {printable(refusal.message, lines=True)}")
-        if refusal.hint:
-            say(f"  -> {printable(refusal.hint, lines=True)}")
+        say_problem(f"refused: {refusal.kind} {refusal.subject}", refusal.message, refusal.hint)
     if plan.refusals:
         emit_text(f"refused: {len(plan.refusals)}; apply changes nothing before that is mended")
     elif plan.changes:
@@ -75,7 +72,7 @@ def show_plan(plan: HostPlan) -> None:
         emit_text("nothing to do")
 
 
-def refused_exit(plan: HostPlan, command: str, *, as_json: bool) -> typer.Exit:
+def refused_exit(plan: HostPlan, *, as_json: bool) -> typer.Exit:
     """Return the end of a command whose plan is refused, and has been shown.
 
     With ``--json``, say it on stderr too.
@@ -84,5 +81,5 @@ def refused_exit(plan: HostPlan, command: str, *, as_json: bool) -> typer.Exit:
 
     refusal = refusal_of(plan)
     if as_json:
-        emit_error(command, refusal, as_json=False)
+        say_error(refusal)
     return typer.Exit(refusal.exit_code)

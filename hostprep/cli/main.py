@@ -118,7 +118,7 @@ def _steady() -> None:
 
 @as_keyboard_interrupt()
 def run(argv: list[str]) -> int:
-    """Run one command line and return its exit code; errors are printed here and nowhere else."""
+    """Run one command line and return its exit code; what it raises is printed here."""
     # A word to name the document by, should the run end before the commands are known.
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
     as_json = _wants_json(argv)

@@ -112,11 +112,21 @@ def _not_written(error: OSError) -> HostprepError:
     )
 
 
+def say_problem(what: str, message: str, hint: str | None) -> None:
+    """Print on stderr what is wrong with what, and below it what to do."""
+    say(f"{printable(what)}: {printable(message, lines=True)}")
+    if hint:
+        say(f"  -> {printable(hint, lines=True)}")
+
+
+def say_error(error: HostprepError) -> None:
+    """Print an error for people: a sentence and a hint on stderr."""
+    say_problem("hostprep", error.message, error.hint)
+
+
 def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
-    """Print an error: a sentence and a hint on stderr, and with ``--json`` the document too."""
-    say(f"hostprep: {printable(error.message, lines=True)}")
-    if error.hint:
-        say(f"  -> {printable(error.hint, lines=True)}")
+    """Print an error on stderr, and with ``--json`` the document too."""
+    say_error(error)
     if as_json and not _document_begun:
         try:
             emit_json(command, {"error": error_fields(error), **error.beside}, ok=False)

@@ -45,6 +45,6 @@ def plan(
     else:
         show_plan(found)
     if found.refusals:
-        raise refused_exit(found, "plan", as_json=as_json)
+        raise refused_exit(found, as_json=as_json)
     if exit_code and found.changes:
         raise typer.Exit(Inconclusive.exit_code)

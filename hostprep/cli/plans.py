@@ -64,9 +64,8 @@ def volume_line(live: LiveVolume) -> str:
     from hostprep.units import format_bytes, format_count
 
     inodes = "no limit of inodes" if live.inodes is None else format_count(live.inodes, "inode")
-    flags = [flag for flag in ("nosuid", "nodev", "noexec", "noswap") if getattr(live, flag)]
     return printable(
         f"{live.path}: {format_bytes(live.size_bytes)}, {format_bytes(live.used_bytes)} used,"
         f" {inodes}, mode {live.mode:04o}, owner {live.uid}:{live.gid},"
-        f" huge={live.huge}, {','.join(flags)}"
+        f" huge={live.huge}, {','.join(live.flags)}"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_error, emit_json, emit_text, indented, printable, say
+from hostprep.cli.output import emit_json, emit_text, indented, printable, say, say_error
 from hostprep.cli.progress import LINE_SECONDS
 from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_seconds
@@ -121,7 +121,7 @@ def provision(
     else:
         show_run(run, check=check, diff=diff)
     if error is not None:
-        emit_error("provision", error, as_json=False)
+        say_error(error)
         raise typer.Exit(error.exit_code)
 
 

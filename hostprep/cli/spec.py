@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_error, emit_json, emit_text, printable, say
+from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
 from hostprep.errors import UsageError
 from hostprep.units import format_count, format_rate
 
@@ -64,7 +64,7 @@ def check(
     except SpecError as error:
         if not as_json:
             raise
-        emit_error("spec", error, as_json=False)
+        say_error(error)
         emit_json("spec", _error_fields(error), ok=False)
         raise typer.Exit(error.exit_code) from None
     if as_json:

@@ -97,7 +97,7 @@ def stage(
     from hostprep.cli.stage_run import stage_all
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.model import StageRequest, Verify
-    from hostprep.staging.source.opening import check_name, real_source
+    from hostprep.staging.source.opening import check_name
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())
@@ -133,7 +133,7 @@ def stage(
     parent = volume if to is None else os.path.realpath(to)
     requests = []
     for path, spec_name in found:
-        real = real_source(path)
+        real = os.path.realpath(path)
         given = name if name is not None else spec_name
         if given is None and real == "/":
             raise UsageError(

@@ -81,13 +81,12 @@ def _show_volume(volume: VolumeStatus) -> None:
     else:
         share = 100 * live.used_bytes / live.size_bytes if live.size_bytes else 0
         inodes = "no limit" if live.inodes is None else format_count(live.inodes)
-        flags = [flag for flag in ("nosuid", "nodev", "noexec", "noswap") if getattr(live, flag)]
         emit_text(
             printable(
                 f"volume {volume.path}: {format_bytes(live.used_bytes)} of "
                 f"{format_bytes(live.size_bytes)} used ({share:.0f} %), "
                 f"{format_count(live.used_inodes)} of {inodes} inodes, "
-                f"huge={live.huge.value}, {','.join(flags)}"
+                f"huge={live.huge.value}, {','.join(live.flags)}"
             )
         )
     emit_text("  fstab: " + ("has its line" if volume.in_fstab else "no line, gone after a reboot"))

@@ -11,11 +11,11 @@ from hostprep.cli.keeping import keep
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
-    emit_error,
     emit_json,
     emit_text,
     error_fields,
     printable,
+    say_error,
     wants_colour,
 )
 from hostprep.errors import HostprepError
@@ -59,7 +59,7 @@ def verify(
         if error is None:
             emit_json("verify", fields)
         else:
-            emit_error("verify", error, as_json=False)
+            say_error(error)
             emit_json("verify", {"error": error_fields(error), **fields}, ok=False)
     else:
         emit_text(_render(report))

@@ -11,7 +11,7 @@ import typer
 
 from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -61,9 +61,7 @@ def wait(
         if each.ready and not as_json:
             emit_text(printable(f"{each.name} is ready: {each.target}"))
     for error in errors:
-        say(f"hostprep: {printable(error.message, lines=True)}")
-        if error.hint:
-            say(f"  -> {printable(error.hint, lines=True)}")
+        say_error(error)
     if errors:
         raise typer.Exit(HostprepError.exit_code)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 from hostprep.converging.boot_facts import WANTS, BootFacts, Footing, Installed
@@ -128,29 +127,25 @@ def plan_boot(
     return BootPlan(facts, tuple(steps), tuple(warnings))
 
 
-def apply_boot(plan: BootPlan, observer: Callable[[Change], None] | None = None) -> None:
+def apply_boot(plan: BootPlan) -> None:
     """Carry out ``plan``; systemd is told once, at the end. Starts only what failed in this boot.
 
     What it stages is there by now, whoever mended it, but to systemd it stays failed, and the
-    machine degraded, until it has run. ``observer`` is told each change when it is done. Raises
-    ``HostprepError`` for the first that fails; what was done before it stays, and the next plan
-    finds the rest.
+    machine degraded, until it has run. Raises ``HostprepError`` for the first that fails; what was
+    done before it stays, and the next plan finds the rest.
     """
-    done: list[Change] = []
+    done = False
     try:
         for step in plan.steps:
             if step.changes and step.refusal is None:
                 _carry_out(step, plan.facts)
-                done += step.changes
+                done = True
     finally:
         if done and plan.facts.unit_dir == SYSTEM_UNIT_DIR and systemd_runs():
             daemon_reload("the boot service")
     for step in plan.steps:
         if step.start and step.refusal is None:
             start_unit(step.unit)
-    for change in done:
-        if observer is not None:
-            observer(change)
 
 
 def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None) -> BootStep:

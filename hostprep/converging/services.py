@@ -15,7 +15,7 @@ from hostprep.staging.observer import Observer
 
 @dataclass(frozen=True, slots=True)
 class BootTask:
-    """Writes the boot service of ``datasets``' only one, or takes a left over ``unit`` away."""
+    """Writes the boot service of the one in ``datasets``; with none, takes ``unit`` away."""
 
     datasets: tuple[DatasetSpec, ...]
     unit: str

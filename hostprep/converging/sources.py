@@ -85,7 +85,7 @@ def kept_target(spec: DatasetSpec) -> str | None:
         parent = spec.volume or os.path.realpath(spec.parent)
         target = f"{parent.rstrip('/')}/{spec.name}"
         record = load_record(spec.name, target)
-        if record is None or dataset_status(record, check_source=False).state != "staged":
+        if record is None or dataset_status(record).state != "staged":
             return None
         # To resolve a path may hang as well; one that is without symlinks needs it not.
         same = record.source == spec.source or record.source == os.path.realpath(spec.source)

@@ -136,7 +136,7 @@ def _find(word: str) -> _Known:
 
 def _state(known: _Known) -> BootState:
     record = load_record(known.name, known.target)
-    dataset = None if record is None else dataset_status(record, check_source=False)
+    dataset = None if record is None else dataset_status(record)
     if known.boot is not None:
         return boot_state(known.boot, dataset)
     if dataset is None:

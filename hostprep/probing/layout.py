@@ -30,7 +30,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file to read: its true length, whether it has holes, and why it ended where it did.
+    """A file to read: its true length, and whether it has holes.
 
     ``fd`` has it open for reading, and is the caller's to close. ``path`` is for people: another
     file may be there by now.
@@ -40,7 +40,6 @@ class Layout:
     path: str
     size_bytes: int
     holes: bool
-    stopped_by: str
 
     @property
     def opened(self) -> str:
@@ -64,7 +63,7 @@ def write_file(
     far. OSError where not even ``SMALLEST_BYTES`` could be written.
     """
     begun = time.monotonic()
-    written, stopped_by = 0, "size"
+    written = 0
     name = path if at is None else path.name
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(name, flags, 0o600, dir_fd=at)
@@ -75,7 +74,6 @@ def write_file(
             while written < size_bytes:
                 allowed = seconds if written >= SMALLEST_BYTES else _PATIENCE * seconds
                 if time.monotonic() >= begun + allowed:
-                    stopped_by = "time"
                     break
                 _stamp(chunk, written)
                 want = min(_CHUNK_BYTES, (size_bytes - written) // 4096 * 4096)
@@ -90,7 +88,6 @@ def write_file(
                         continue
                     if error.errno not in _FULL or written < SMALLEST_BYTES:
                         raise
-                    stopped_by = "space"
                     break
                 written += done
                 if not direct:
@@ -103,7 +100,7 @@ def write_file(
         os.close(fd)
     # Opened anew: some FUSE store a file only once nobody has it open for writing.
     fd = os.open(name, _READ, dir_fd=at)
-    return _layout(fd, str(path), written, stopped_by)
+    return _layout(fd, str(path), written)
 
 
 def open_existing(path: str, multiple_bytes: int) -> Layout:
@@ -116,12 +113,12 @@ def open_existing(path: str, multiple_bytes: int) -> Layout:
     if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no regular file", path)
-    return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes, "existing")
+    return _layout(fd, path, status.st_size // multiple_bytes * multiple_bytes)
 
 
-def _layout(fd: int, path: str, size_bytes: int, stopped_by: str) -> Layout:
+def _layout(fd: int, path: str, size_bytes: int) -> Layout:
     try:
-        return Layout(fd, path, size_bytes, has_holes(fd, size_bytes), stopped_by)
+        return Layout(fd, path, size_bytes, has_holes(fd, size_bytes))
     except BaseException:
         os.close(fd)
         raise

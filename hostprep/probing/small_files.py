@@ -47,13 +47,13 @@ class Budget:
     warm: float
 
 
-def make_files(at: int, size_bytes: int, seconds: float, seed: int = 1) -> tuple[str, ...]:
+def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
     """Make up to 3,000 files of the sizes of photographs, within both budgets; shuffled names.
 
     ``at`` is a descriptor of the folder that they go to. OSError where the file system refuses; but
     where it is full, of inodes for example, those that it took will do, if there are enough.
     """
-    chance = random.Random(seed)
+    chance = random.Random(1)
     deadline = time.monotonic() + seconds
     pool = os.urandom(2 * MIB)
     names: list[str] = []

@@ -10,24 +10,41 @@ from pathlib import Path
 from typing import Any
 
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.kinds import all_of, is_number, is_text, one_of, or_none, with_fields
 from hostprep.readiness.model import Measured
-from hostprep.readiness.received import is_code
+from hostprep.readiness.received import is_code, is_measured, is_moment
 from hostprep.readiness.report import SCHEMA
 
 # From good to bad. What is not looked at any more was better looked at.
 _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
-_COMPARED = {"code", "subject", "title", "status", "measured"}
 # A value that moved less than this is taken for noise.
 NOTABLE_CHANGE = 0.2
 # What another host has; less of anything else is what got worse on this one.
 _ALIKE = ("machine", "cpu_model")
 # Kernels keep more or less of the RAM for themselves; a module of memory is more than this.
 _NOTABLE_RAM = 0.02
-# What can be shown as a date, and reckoned with: more in a report is damage.
-_END_OF_TIME = 1e11
-_GREATEST = 2**64
 # A report has some dozens of kilobytes; what is larger, or has no end, was named by mistake.
 _MOST_BYTES = 1 << 24
+# What a comparison reads: an earlier hostprep may have saved less beside it.
+_is_whole = with_fields(
+    {
+        "host": is_text,
+        "level": is_text,
+        "unix_seconds": is_moment,
+        "host_class": with_fields({}),
+        "checks": all_of(
+            with_fields(
+                {
+                    "code": is_code,
+                    "subject": is_text,
+                    "title": is_text,
+                    "status": one_of(*_RANK),
+                    "measured": or_none(is_measured),
+                }
+            )
+        ),
+    }
+)
 
 
 def load_baseline(path: Path) -> dict[str, Any]:
@@ -55,42 +72,6 @@ def load_baseline(path: Path) -> dict[str, Any]:
     if not _is_whole(document):
         raise UsageError(f"{path} is no report as it was saved.", "save another")
     return document
-
-
-def _is_whole(document: dict[str, Any]) -> bool:
-    """Whether all is in it that a comparison reads, and of its kind."""
-    checks = document["checks"]
-    return (
-        isinstance(document.get("host"), str)
-        and isinstance(document.get("level"), str)
-        and _number(document.get("unix_seconds"))
-        and 0 <= document["unix_seconds"] < _END_OF_TIME
-        and isinstance(document.get("host_class"), dict)
-        and isinstance(checks, list)
-        and all(map(_is_result, checks))
-    )
-
-
-def _is_result(check: Any) -> bool:
-    return (
-        isinstance(check, dict)
-        and check.keys() >= _COMPARED
-        and all(isinstance(check[key], str) for key in ("code", "subject", "title", "status"))
-        and is_code(check["code"])
-        and check["status"] in _RANK
-        and (check["measured"] is None or _is_measured(check["measured"]))
-    )
-
-
-def _is_measured(measured: Any) -> bool:
-    return (
-        isinstance(measured, dict)
-        and measured.keys() >= {"text", "value", "unit", "better"}
-        and isinstance(measured["text"], str)
-        and not isinstance(measured["value"], dict | list)
-        and not (isinstance(measured["value"], int) and abs(measured["value"]) > _GREATEST)
-        and all(isinstance(measured[key], str | None) for key in ("unit", "better"))
-    )
 
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
@@ -164,7 +145,7 @@ def _equipment(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[int,
     ):
         was: Any = then.get(name)
         here: Any = now[name]
-        if not (_number(was) and _number(here)) or abs(was) > _GREATEST:
+        if not (is_number(was) and is_number(here)):
             continue
         if abs(here - was) > noise * was:
             sides = (was, f"{was} {unit}"), (here, f"{here} {unit}")
@@ -200,16 +181,12 @@ def _direction(old: dict[str, Any], new: dict[str, Any]) -> int:
     then, here = old["measured"], new["measured"]
     if not then or not here or not here["better"] or then["unit"] != here["unit"]:
         return 0
-    if not (_number(then["value"]) and _number(here["value"])):
+    if not (is_number(then["value"]) and is_number(here["value"])):
         return 0
     change = here["value"] - then["value"]
     if abs(change) <= NOTABLE_CHANGE * abs(then["value"]):
         return 0
     return 1 if (change > 0) == (here["better"] == "higher") else -1
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _change(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from hostprep.dataclass import dataclass
+from hostprep.kinds import is_number
 from hostprep.readiness.model import (
     EXIT_CODES,
     Finding,
@@ -95,7 +96,7 @@ def _values(reports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for report in reports:
         for check in report["checks"]:
             measured = check["measured"]
-            if measured and measured["better"] and _number(measured["value"]):
+            if measured and measured["better"] and is_number(measured["value"]):
                 key = (check["code"], check["subject"], measured["unit"])
                 rows.setdefault(key, []).append((report["host"], measured))
     found = []
@@ -205,10 +206,6 @@ def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
 
 def _is_report(report: Mapping[str, Any]) -> bool:
     return report.get("schema") == SCHEMA and report.get("verdict") in _ORDER
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _plain(value: Any) -> str:

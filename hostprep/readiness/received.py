@@ -48,7 +48,8 @@ def _adds_up(report: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_moment(value: Any) -> bool:
+def is_moment(value: Any) -> bool:
+    """Return whether it is a time in seconds since the epoch."""
     return is_number(value) and 0 <= value < _END_OF_TIME
 
 
@@ -56,7 +57,7 @@ def _is_value(value: Any) -> bool:
     return value is None or is_flag(value) or is_text(value) or is_number(value)
 
 
-_MEASURED = with_fields(
+is_measured = with_fields(
     {
         "text": is_text,
         "value": _is_value,
@@ -72,7 +73,7 @@ _CHECK = with_fields(
         "subject": is_text,
         "severity": one_of(*Severity),
         "message": is_text,
-        "measured": or_none(_MEASURED),
+        "measured": or_none(is_measured),
         "threshold": or_none(is_text),
         "threshold_value": or_none(is_number),
         "threshold_from": or_none(is_text),
@@ -86,7 +87,7 @@ _REPORT = with_fields(
         "host": is_text,
         "level": one_of(*Level),
         "spec": or_none(is_text),
-        "unix_seconds": _is_moment,
+        "unix_seconds": is_moment,
         "seconds": is_number,
         "version": is_text,
         "counts": with_fields(dict.fromkeys(ORDER, is_count)),

@@ -50,35 +50,30 @@ class DatasetStatus:
 
 def dataset_statuses(
     *,
-    check_source: bool = True,
+    check_source: bool,
     observer: Observer | None = None,
     target_seconds: float = TARGET_SECONDS,
 ) -> tuple[DatasetStatus, ...]:
     """Return the status of every data set on record.
 
-    A source that hangs is left after 10 s, all targets that hang after ``target_seconds``.
+    A source that takes longer than 10 s is left, and what it would have told is unknown; all
+    targets that hang are left after ``target_seconds``.
     """
     records = all_records()
     silent = silent_ones([record.target for record in records], target_seconds)
     return tuple(
         _unreachable(record, target_seconds)
         if record.target in silent
-        else _status(record, check_source, SOURCE_SECONDS, observer)
+        else _status(record, observer or Silent(), check_source=check_source)
         for record in records
     )
 
 
-def dataset_status(
-    record: Record,
-    *,
-    check_source: bool = True,
-    patience_seconds: float = SOURCE_SECONDS,
-    observer: Observer | None = None,
-) -> DatasetStatus:
-    """Return the status of one data set; a source that takes longer is left, and it is unknown."""
+def dataset_status(record: Record) -> DatasetStatus:
+    """Return the status of one data set, whose source is not looked at."""
     if silent_ones([record.target], TARGET_SECONDS):
         return _unreachable(record, TARGET_SECONDS)
-    return _status(record, check_source, patience_seconds, observer)
+    return _status(record, Silent(), check_source=False)
 
 
 def _unreachable(record: Record, seconds: float) -> DatasetStatus:
@@ -92,15 +87,13 @@ def _unreachable(record: Record, seconds: float) -> DatasetStatus:
     )
 
 
-def _status(
-    record: Record, check_source: bool, patience_seconds: float, observer: Observer | None
-) -> DatasetStatus:
+def _status(record: Record, observer: Observer, *, check_source: bool) -> DatasetStatus:
     state, why, hint = _state(record)
     if state not in ("staged", "partial"):
         return DatasetStatus(record, state, "unknown", why, hint)
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
-    freshness, reason = _freshness(record, patience_seconds, observer or Silent())
+    freshness, reason = _freshness(record, observer)
     return DatasetStatus(record, state, freshness, reason, hint)
 
 
@@ -160,18 +153,18 @@ def _in_the_way(record: Record) -> str | None:
     return None
 
 
-def _freshness(record: Record, patience_seconds: float, observer: Observer) -> tuple[str, str]:
+def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
     observer.phase(
-        f"comparing {one_line(record.name)} with its source", files=math.ceil(patience_seconds)
+        f"comparing {one_line(record.name)} with its source", files=math.ceil(SOURCE_SECONDS)
     )
     try:
         answer = ask_in_child(
             lambda: _compare(record),
-            patience_seconds=patience_seconds,
+            patience_seconds=SOURCE_SECONDS,
             on_wait=lambda seconds: observer.progress(int(seconds), 0),
         )
     except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {patience_seconds:g} s"
+        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s"
     except ChildProcessError as error:
         return "unknown", str(error)
     if answer["unreadable"]:

@@ -103,18 +103,17 @@ def replace_file(
     *,
     expected: FileSnapshot | None,
     check: Callable[[Path], None] | None = None,
-    new_mode: int = 0o644,
 ) -> None:
     """Put ``content`` in place of the file that ``expected`` describes, durably.
 
-    ``expected`` of None means that there is no file yet; it is made with ``new_mode`` then.
+    ``expected`` of None means that there is no file yet; it is made with mode 0644 then.
     ``check`` gets the finished temporary file and stops everything by raising. Raises
     ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
     system refuses; the old file is untouched in all these cases.
     """
     with _parent(path) as directory:
         try:
-            with _temporary(directory, path, content, expected, check, new_mode) as name:
+            with _temporary(directory, path, content, expected, check) as name:
                 if read_snapshot(path) != expected:
                     raise ChangedMeanwhile(
                         f"somebody else wrote to {path} in the meantime; their version stays, and"
@@ -141,7 +140,7 @@ def rehearse_replacing(
     """Do what ``replace_file`` does up to the rename, and leave no trace; raise as it would."""
     with _parent(path) as directory:
         try:
-            with _temporary(directory, path, content, expected, check, 0o644):
+            with _temporary(directory, path, content, expected, check):
                 if expected is not None:
                     # The rename over an immutable file fails as its opening for writing does.
                     os.close(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
@@ -220,7 +219,6 @@ def _temporary(
     content: bytes,
     expected: FileSnapshot | None,
     check: Callable[[Path], None] | None,
-    new_mode: int,
 ) -> Iterator[str]:
     """Yield the name of the finished and checked temporary file; it goes, unless it is renamed."""
     name = f".{path.name}{_TEMP_INFIX}{os.urandom(8).hex()}"
@@ -231,7 +229,7 @@ def _temporary(
         with open(temp, "wb", closefd=False) as file:
             file.write(content)
         if expected is None:
-            os.fchmod(temp, new_mode)
+            os.fchmod(temp, 0o644)
         else:
             _take_attributes(temp, expected)
         os.fsync(temp)

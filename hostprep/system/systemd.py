@@ -153,7 +153,7 @@ def fstab_generator(root: Path = Path("/")) -> Path | None:
 
 
 def generate_mount_units(
-    generator: Path, fstab: Path, into: Path, *, timeout_seconds: float = 30
+    generator: Path, fstab: Path, into: Path, *, timeout_seconds: float
 ) -> GeneratedUnits:
     """Run the generator on a file of one's own; it writes below ``into``, a new empty directory.
 

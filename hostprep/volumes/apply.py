@@ -18,13 +18,12 @@ from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import SOURCE, Change, LiveVolume
+from hostprep.volumes.model import SOURCE, LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import VolumeRecord, delete_record, requester, write_record
 
-Observer = Callable[[Change], None]
 FstabEdit = Callable[[bytes], bytes]
 LOCK = "volumes"
 
@@ -42,20 +41,16 @@ class Overtaken(HostprepError):
 
 
 def apply_volume(
-    plan: VolumePlan,
-    observer: Observer | None = None,
-    *,
-    on_wait: Callable[[str], None] | None = None,
+    plan: VolumePlan, *, on_wait: Callable[[str], None] | None = None
 ) -> AppliedVolume:
     """Carry out ``plan`` and return what was done of it.
 
     The facts are read and planned once more under the lock, so that nothing is done that has been
-    overtaken, or that another run has done meanwhile. ``observer`` is told each change when it is
-    done, ``on_wait`` in a sentence whom this run waits for. A plan without changes touches no more
-    than our own record. Raises ``Refused`` before anything is changed: the plan's refusal, or what
-    the judges of a new fstab say; ``Overtaken`` where more is to be done by now.
-    ``HostprepError`` without root or its right to mount, where a step fails, and where the volume
-    is afterwards not as planned.
+    overtaken, or that another run has done meanwhile. ``on_wait`` is told in a sentence whom this
+    run waits for. A plan without changes touches no more than our own record. Raises ``Refused``
+    before anything is changed: the plan's refusal, or what the judges of a new fstab say;
+    ``Overtaken`` where more is to be done by now. ``HostprepError`` without root or its right to
+    mount, where a step fails, and where the volume is afterwards not as planned.
     """
     if plan.refusal is not None:
         raise plan.refusal
@@ -83,9 +78,6 @@ def apply_volume(
         live = _mount(fresh, facts) if fresh.mount else _change(fresh, facts)
         if edit is not None:
             write_fstab(edit, "the volume is mounted", on_wait)
-        for change in fresh.changes:
-            if observer is not None:
-                observer(change)
     return AppliedVolume(fresh, live)
 
 

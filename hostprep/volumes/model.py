@@ -10,6 +10,8 @@ from hostprep.dataclass import dataclass
 SOURCE = "hostprep"
 # What an inode of a tmpfs takes beside the size limit, and never swaps (shmem's BOGO_INODE_SIZE).
 INODE_BYTES = 1024
+# What every volume is mounted with: it holds data, and no programs.
+FLAGS = ("nosuid", "nodev", "noexec")
 
 
 class Huge(StrEnum):
@@ -65,6 +67,11 @@ class LiveVolume:
     nodev: bool
     noexec: bool
     options: tuple[str, ...]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Which of ``FLAGS`` it has, and ``noswap``."""
+        return tuple(flag for flag in (*FLAGS, "noswap") if getattr(self, flag))
 
     @property
     def promised_bytes(self) -> int:

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.units import format_bytes
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import FLAGS, LiveVolume
 
 _NUMBER = re.compile(r"([0-9]+)([kmgtpe]?)", re.I)
-_FLAGS = ("nosuid", "nodev", "noexec", "noswap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> Op
         if name in ("suid", "dev", "exec"):
             given.pop(f"no{name}", None)
         elif name == "defaults":
-            for flag in ("nosuid", "nodev", "noexec"):
+            for flag in FLAGS:
                 given.pop(flag, None)
         else:
             given[name] = value
@@ -66,15 +65,12 @@ def parse_options(options: Sequence[str], *, ram_bytes: int | None = None) -> Op
     )
 
 
-def compare_options(
-    live: LiveVolume, options: Sequence[str], *, ram_bytes: int | None = None
-) -> tuple[str, ...]:
+def compare_options(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
     """Return, as phrases, where ``live`` differs from mount ``options``; none where it does not.
 
-    A size or a number of inodes that ``options`` leave out is not compared. See ``parse_options``
-    for ``ram_bytes``.
+    A size or a number of inodes that ``options`` leave out is not compared, nor is a percentage.
     """
-    want = parse_options(options, ram_bytes=ram_bytes)
+    want = parse_options(options)
     found = []
     # The kernel rounds a size up to whole pages, and statvfs reports the rounded one.
     page_bytes = os.sysconf("SC_PAGE_SIZE")
@@ -90,7 +86,7 @@ def compare_options(
         found.append(f"gid {live.gid} instead of {want.gid}")
     if want.huge != live.huge:
         found.append(f"huge={live.huge} instead of huge={want.huge}")
-    for flag in _FLAGS:
+    for flag in (*FLAGS, "noswap"):
         if getattr(live, flag) and not getattr(want, flag):
             found.append(f"{flag} is set, and should not be")
         elif getattr(want, flag) and not getattr(live, flag):

@@ -11,6 +11,7 @@ from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import (
+    FLAGS,
     INODE_BYTES,
     Change,
     Huge,
@@ -23,7 +24,6 @@ from hostprep.volumes.options import parse_options
 from hostprep.volumes.paths import PointKind, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
-    FLAGS,
     default_inodes,
     huge_pages,
     mount_options,

@@ -14,7 +14,7 @@ from hostprep.system.locks import lock
 from hostprep.system.mounting import unmount
 from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
-from hostprep.volumes.apply import LOCK, FstabEdit, Observer, need_root, write_fstab
+from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
@@ -56,7 +56,6 @@ def unmount_volume(
     *,
     fstab: bool = False,
     discard_data: bool = False,
-    observer: Observer | None = None,
     on_wait: Callable[[str], None] | None = None,
 ) -> UnmountPlan:
     """Unmount hostprep's volume at ``path`` and return what was done; nothing where none is.
@@ -65,8 +64,7 @@ def unmount_volume(
     Raises ``Refused`` as ``plan_unmount`` says, ``HostprepError`` where a step fails.
     """
     request = UnmountRequest(path, fstab=fstab, discard_data=discard_data)
-    plan = gather_and_plan_unmount(request)
-    return apply_unmount(plan, observer, on_wait=on_wait)
+    return apply_unmount(gather_and_plan_unmount(request), on_wait=on_wait)
 
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
@@ -139,10 +137,7 @@ def plan_unmount(
 
 
 def apply_unmount(
-    plan: UnmountPlan,
-    observer: Observer | None = None,
-    *,
-    on_wait: Callable[[str], None] | None = None,
+    plan: UnmountPlan, *, on_wait: Callable[[str], None] | None = None
 ) -> UnmountPlan:
     """Carry out ``plan``, after planning once more under the lock; return what was done."""
     if plan.refusal is not None:
@@ -166,9 +161,6 @@ def apply_unmount(
         if fresh.forget:
             done = "the volume is unmounted" if fresh.unmount else "no volume is mounted there"
             delete_record(fresh.path, done)
-        for change in fresh.changes:
-            if observer is not None:
-                observer(change)
     return fresh
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hostprep.errors import Refused
 from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.model import Huge, LiveVolume, Unchanged, VolumeRequest
+from hostprep.volumes.model import FLAGS, Huge, LiveVolume, Unchanged, VolumeRequest
 
 DEFAULT_MODE = 0o755
 # Where nothing is known about the files: one inode for each 16 KiB, as mke2fs(8) reckons, but never
@@ -13,7 +13,6 @@ DEFAULT_MODE = 0o755
 BYTES_PER_INODE = 16 * KIB
 LEAST_DEFAULT_INODES = 64 * 1024
 MOST_DEFAULT_INODES = 4 * 1024 * 1024
-FLAGS = ("nosuid", "nodev", "noexec")
 
 
 def default_inodes(size_bytes: int) -> int:

@@ -12,7 +12,7 @@ from hostprep.volumes.facts import mounted_by_us
 from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import FLAGS, LiveVolume
 from hostprep.volumes.options import compare_options, size_drift
 from hostprep.volumes.records import VolumeRecord, all_records
 
@@ -81,7 +81,5 @@ def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
         found.append(size_drift(live.size_bytes, record.size_bytes))
     if live.inodes != record.inodes:
         found.append(f"nr_inodes {live.inodes or 0} instead of {record.inodes}")
-    found += [
-        f"{flag} is missing" for flag in ("nosuid", "nodev", "noexec") if not getattr(live, flag)
-    ]
+    found += [f"{flag} is missing" for flag in FLAGS if not getattr(live, flag)]
     return tuple(found)

@@ -102,3 +102,15 @@ def source(safe_dir: Path) -> Path:
 def target(safe_dir: Path) -> Path:
     """Return a directory to stage into, which is not there yet."""
     return safe_dir / "fast"
+
+
+@pytest.fixture
+def volume(safe_dir: Path) -> Path:
+    """Return a place for a volume, which is not mounted yet."""
+    return safe_dir / "ram"
+
+
+@pytest.fixture
+def fstab(own_state: Path) -> Path:
+    """Return the fstab in place of the machine's, which is not there yet."""
+    return own_state / "fstab"

@@ -32,16 +32,6 @@ def source(safe_dir: Path) -> Path:
 
 
 @pytest.fixture
-def volume(safe_dir: Path) -> Path:
-    return safe_dir / "ram"
-
-
-@pytest.fixture
-def fstab(own_state: Path) -> Path:
-    return own_state / "fstab"
-
-
-@pytest.fixture
 def spec(safe_dir: Path, source: Path, volume: Path) -> Path:
     return write_spec(
         safe_dir / "hostprep.yml",

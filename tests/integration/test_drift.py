@@ -17,16 +17,6 @@ pytestmark = pytest.mark.usefixtures("state")
 
 
 @pytest.fixture
-def volume(safe_dir: Path) -> Path:
-    return safe_dir / "ram"
-
-
-@pytest.fixture
-def fstab(own_state: Path) -> Path:
-    return own_state / "fstab"
-
-
-@pytest.fixture
 def spec(safe_dir: Path, volume: Path) -> Path:
     """A converged host's spec."""
     make_source(safe_dir / "data", directories=2, files=5)

@@ -26,7 +26,17 @@ from hostprep.spec.model import DatasetSpec
 from tests.kit import failing_fs as failing
 from tests.kit.converging import apply, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
-from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, rewrite, run_hostprep
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    NOBODY,
+    hostprep,
+    make_source,
+    mount,
+    only_dataset,
+    rewrite,
+    run_hostprep,
+    unmount,
+)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -53,7 +63,7 @@ class Host:
         return staged
 
     def reboot(self, *, mount_volume: bool = True) -> None:
-        subprocess.run(["umount", self.volume], check=True)
+        unmount(self.volume)
         shutil.rmtree(self.run)
         identity = self.root / f"boot-{uuid.uuid4()}"
         identity.write_text(f"{uuid.uuid4()}\n")
@@ -67,26 +77,13 @@ class Host:
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         assert words in done.stderr
         assert sorted(os.listdir(self.volume)) == []
-        found = self.status()
+        found = only_dataset()
         assert found["boot"]["state"] == "failed"
         assert words in found["boot"]["reason"] and words in found["reason"]
         waited = hostprep("wait", "data", expect=1)
         assert words in waited["error"]["message"]
         assert waited["error"]["hint"] == found["boot"]["hint"]
         return done.stderr
-
-    def status(self) -> dict[str, Any]:
-        (found,) = hostprep("status")["datasets"]
-        known: dict[str, Any] = found
-        return known
-
-
-def mount(*words: str | Path) -> None:
-    subprocess.run(["mount", *words], check=True)
-
-
-def unmount(path: str | Path) -> None:
-    subprocess.run(["umount", path], check=True)
 
 
 @pytest.fixture
@@ -99,7 +96,7 @@ def host(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_it_comes_back_whole_and_verified(host: Host) -> None:
     digest = host.prepare()["digest"]
     host.reboot()
-    before = host.status()
+    before = only_dataset()
     assert (before["state"], before["at_boot"], before["boot"]["state"]) == (
         "missing",
         True,
@@ -108,7 +105,7 @@ def test_it_comes_back_whole_and_verified(host: Host) -> None:
     done = run_hostprep("restage", "data")
     assert done.returncode == 0, done.stderr
     assert "the source is as it was" in done.stdout
-    found = host.status()
+    found = only_dataset()
     assert (found["state"], found["freshness"], found["digest"]) == ("staged", "fresh", digest)
     assert found["boot"]["state"] == "ready"
     assert found["volume"] == str(host.volume)
@@ -125,14 +122,14 @@ def test_a_power_cut_may_take_what_was_not_flushed(host: Host, leaves: str) -> N
     (record,) = host.state.glob("datasets/*/dataset.json")
     if leaves == "nothing":
         shutil.rmtree(host.state / "datasets")
-        assert host.status()["reason"].startswith("nothing else is on record of it: ")
+        assert only_dataset()["reason"].startswith("nothing else is on record of it: ")
         assert "data set data: missing" in run_hostprep("status").stdout
     else:
         record.write_bytes(b"" if leaves == "an empty file" else record.read_bytes()[:99])
     done = run_hostprep("restage", "data")
     assert done.returncode == 0, done.stderr
     assert f"digest {digest}: the source is as it was" in done.stdout
-    assert host.status()["boot"]["state"] == "ready"
+    assert only_dataset()["boot"]["state"] == "ready"
 
 
 def test_a_source_that_changed_is_staged_as_it_is_now(host: Host) -> None:
@@ -143,9 +140,9 @@ def test_a_source_that_changed_is_staged_as_it_is_now(host: Host) -> None:
     assert done.returncode == 0, done.stderr
     assert "the source has changed" in done.stdout
     assert (host.volume / "data/hard").read_bytes() == b"changed"
-    assert "the source has changed" in host.status()["boot"]["reason"]
+    assert "the source has changed" in only_dataset()["boot"]["reason"]
     record = load_boot_record("data")
-    assert record is not None and record.digest == host.status()["digest"]
+    assert record is not None and record.digest == only_dataset()["digest"]
 
 
 def test_a_source_that_is_not_mounted(host: Host) -> None:
@@ -257,7 +254,7 @@ def test_a_source_that_cannot_be_read_in_places_fails_it(host: Host) -> None:
         assert "data: 1 of the source's entries could not be staged" in done.stderr
         assert "class-1/images/003.bin: Input/output error" in done.stderr
         assert not (host.volume / "data").exists()
-        assert "class-1/images/003.bin" in host.status()["boot"]["reason"]
+        assert "class-1/images/003.bin" in only_dataset()["boot"]["reason"]
         fs.tell()
         assert run_hostprep("restage", "data").returncode == 0
 
@@ -268,12 +265,12 @@ def test_killed_in_the_middle_it_says_so_and_can_be_run_again(host: Host) -> Non
         (host.source / f"large-{index}").write_bytes(os.urandom(1 << 20))
     host.reboot()
     stopped = _stop_while_staging(host, host.volume / ".hostprep-data/tree")
-    assert host.status()["boot"]["state"] == "staging"
+    assert only_dataset()["boot"]["state"] == "staging"
     late = hostprep("wait", "data", "--timeout", "0.2", expect=1)
     assert late["error"]["code"] == "timeout" and late["datasets"][0]["timed_out"]
     stopped.kill()
     stopped.wait()
-    assert host.status()["boot"]["reason"] == "the run that staged it was killed"
+    assert only_dataset()["boot"]["reason"] == "the run that staged it was killed"
     waited = hostprep("wait", "data", expect=1)
     assert "systemctl restart" in waited["error"]["hint"]
     assert not (host.volume / "data").exists()
@@ -307,7 +304,7 @@ def test_a_run_that_is_stopped_says_so(host: Host) -> None:
     stopped.terminate()
     stopped.send_signal(signal.SIGCONT)
     assert stopped.wait(20) == 130
-    assert host.status()["boot"]["reason"] == "the run that staged it was stopped"
+    assert only_dataset()["boot"]["reason"] == "the run that staged it was stopped"
 
 
 def test_what_is_unstaged_after_it_was_ready_is_missing(host: Host) -> None:
@@ -315,7 +312,7 @@ def test_what_is_unstaged_after_it_was_ready_is_missing(host: Host) -> None:
     host.reboot()
     assert run_hostprep("restage", "data").returncode == 0
     hostprep("unstage", "data")
-    assert host.status()["boot"]["state"] == "missing"
+    assert only_dataset()["boot"]["state"] == "missing"
     assert "is not there now" in hostprep("wait", "data", expect=1)["error"]["message"]
 
 

@@ -37,11 +37,6 @@ def source(safe_dir: Path) -> Path:
     return make_source(safe_dir / "data", directories=2, files=5)
 
 
-@pytest.fixture
-def target(safe_dir: Path) -> Path:
-    return safe_dir / "fast"
-
-
 def refused(*words: str | Path, code: int = 5) -> str:
     """Insist on the refusal, with and without --dry-run and --json; return its message."""
     texts = set()

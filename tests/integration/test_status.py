@@ -8,21 +8,22 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.kit import failing_fs as failing
 from tests.kit.failing_fs import Rule, failing_fs
-from tests.kit.stagecraft import HOSTPREP, hostprep, make_source, rewrite, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    hostprep,
+    make_source,
+    only_dataset,
+    rewrite,
+    run_hostprep,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
-
-
-def dataset() -> dict[str, Any]:
-    (found,) = hostprep("status")["datasets"]
-    known: dict[str, Any] = found
-    return known
 
 
 def test_nothing_is_a_sentence_too() -> None:
@@ -43,17 +44,17 @@ def test_a_source_that_is_not_mounted_now_is_not_one_that_lost_its_files(
     away = source.with_name("away")
     source.rename(away)
     source.mkdir()
-    found = dataset()
+    found = only_dataset()
     assert (found["state"], found["freshness"]) == ("staged", "unknown")
     assert found["reason"] == "the source is empty: is its file system mounted?"
     source.rmdir()
     away.rename(source)
-    assert dataset()["freshness"] == "fresh"
+    assert only_dataset()["freshness"] == "fresh"
 
 
 def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     staged = hostprep("stage", source, "--to", target)
-    found = dataset()
+    found = only_dataset()
     assert (found["state"], found["freshness"]) == ("staged", "fresh")
     for field in ("source", "target", "files", "bytes", "digest"):
         assert found[field] == staged[field]
@@ -62,24 +63,24 @@ def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     rewrite(source / "hard", b"changed")  # two names of one file
     (source / "new").write_bytes(b"new")
     (source / "link").unlink()
-    found = dataset()
+    found = only_dataset()
     assert (found["freshness"], found["reason"]) == (
         "stale",
         "3 to copy, 1 to delete, 1 to bring up to date among the folders",
     )
     assert snapshot(target) == before[0]
     hostprep("stage", source, "--to", target)
-    assert dataset()["freshness"] == "fresh"
+    assert only_dataset()["freshness"] == "fresh"
     (target / "data/class-1/images/000.bin").write_bytes(b"damaged")
-    found = dataset()
+    found = only_dataset()
     assert (found["freshness"], found["reason"]) == (
         "stale",
         "1 to copy, the source is as it was staged: the copy was changed by hand",
     )
     shutil.rmtree(target / "data/class-1")
-    assert (dataset()["freshness"], dataset()["state"]) == ("stale", "staged")
+    assert (only_dataset()["freshness"], only_dataset()["state"]) == ("stale", "staged")
     shutil.rmtree(target / "data")
-    assert dataset()["state"] == "missing"
+    assert only_dataset()["state"] == "missing"
 
 
 @pytest.mark.parametrize("change", ["mode", "owner", "time"])
@@ -93,7 +94,7 @@ def test_a_directory_that_changed_is_stale(change: str, source: Path, target: Pa
         os.utime(source / "empty", ns=(0, 0))
     planned = hostprep("stage", source, "--to", target, "--dry-run")
     assert planned["would_change"] is True
-    assert dataset()["freshness"] == "stale"
+    assert only_dataset()["freshness"] == "stale"
 
 
 def test_no_source_no_verdict(source: Path, target: Path) -> None:
@@ -101,7 +102,7 @@ def test_no_source_no_verdict(source: Path, target: Path) -> None:
     (found,) = hostprep("status", "--no-source")["datasets"]
     assert (found["freshness"], found["state"]) == ("unknown", "staged")
     shutil.rmtree(source)
-    found = dataset()
+    found = only_dataset()
     assert found["freshness"] == "unknown" and "does not exist" in found["reason"]
     assert "data set data: staged, unknown" in run_hostprep("status").stdout
 
@@ -109,7 +110,7 @@ def test_no_source_no_verdict(source: Path, target: Path) -> None:
 def test_what_was_not_verified_says_so(source: Path, target: Path) -> None:
     staged = hostprep("stage", source, "--to", target, "--verify", "none")
     assert (staged["digest"], staged["verified"]) == (None, False)
-    found = dataset()
+    found = only_dataset()
     assert (found["digest"], found["verified_at"]) == (None, None)
     assert "not verified, digest none" in run_hostprep("status").stdout
     rewrite(source / "hard", b"changed")
@@ -132,13 +133,15 @@ def test_what_was_only_hashed_stays_that_until_all_is_read(source: Path, target:
     done = run_hostprep(*stage)
     words = "  read back and compared; what was kept, only hashed in flight when it was copied;"
     assert words in done.stdout and "verified" not in done.stdout
-    assert dataset()["verify"] == "inflight"
+    assert only_dataset()["verify"] == "inflight"
     assert ", hashed in flight 2" in run_hostprep("status").stdout
     (source / "new").unlink()
     assert "  hashed in flight (when it was copied), not read" in run_hostprep(*stage).stdout
     read = hostprep(*stage, "--full-check")
     assert (read["changed"], read["verify"]) == (False, "readback")
-    assert dataset()["verify"] == "readback" and ", verified 2" in run_hostprep("status").stdout
+    assert (
+        only_dataset()["verify"] == "readback" and ", verified 2" in run_hostprep("status").stdout
+    )
 
 
 def test_of_what_was_only_hashed_nothing_may_be_left(source: Path, target: Path) -> None:
@@ -146,7 +149,9 @@ def test_of_what_was_only_hashed_nothing_may_be_left(source: Path, target: Path)
     hostprep(*stage, "--verify", "inflight")
     for path in source.rglob("*.bin"):
         rewrite(path, b"changed")
-    assert hostprep(*stage)["verify"] == dataset()["verify"] == "readback"  # but for the symlink
+    assert (
+        hostprep(*stage)["verify"] == only_dataset()["verify"] == "readback"
+    )  # but for the symlink
     rewrite(source / "hard", b"again")
     assert hostprep(*stage, "--verify", "inflight")["verify"] == "inflight"
 
@@ -161,7 +166,7 @@ def test_while_files_are_replaced_by_such_as_are_only_hashed(
     rewrite(source / "hard", b"changed")
     monkeypatch.setattr("hostprep.staging.stage.publish_update", killed)
     hostprep("stage", source, "--to", target, "--verify", "inflight", expect=130)
-    assert dataset()["verify"] == "inflight"
+    assert only_dataset()["verify"] == "inflight"
 
 
 def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) -> None:
@@ -174,15 +179,15 @@ def test_a_run_at_work_and_one_that_was_interrupted(source: Path, target: Path) 
             assert time.monotonic() < deadline
             time.sleep(0.001)
         process.send_signal(signal.SIGSTOP)
-        found = dataset()
+        found = only_dataset()
         assert (found["state"], found["freshness"]) == ("copying", "unknown")
         process.kill()
     deadline = time.monotonic() + 10
-    while (found := dataset())["state"] == "copying":  # its workers are still ending
+    while (found := only_dataset())["state"] == "copying":  # its workers are still ending
         assert time.monotonic() < deadline
     assert found["state"] == "interrupted" and "hostprep stage" in found["reason"]
     hostprep("stage", source, "--to", target)
-    assert dataset()["state"] == "staged"
+    assert only_dataset()["state"] == "staged"
 
 
 def test_a_source_that_hangs_is_left_after_a_while(source: Path, target: Path) -> None:
@@ -192,7 +197,7 @@ def test_a_source_that_hangs_is_left_after_a_while(source: Path, target: Path) -
         hostprep("stage", fs.mount, "--to", target, "--name", "data")
         fs.tell(Rule("/class-1/images", "readdir", None, hang_seconds=60))
         started = time.monotonic()
-        found = dataset()
+        found = only_dataset()
         assert time.monotonic() - started < 14
         assert (found["state"], found["freshness"]) == ("staged", "unknown")
         assert "10 s" in found["reason"]

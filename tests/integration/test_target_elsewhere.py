@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,16 @@ from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import check_apart
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
-from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    findings,
+    hostprep,
+    make_source,
+    mount,
+    only_dataset,
+    run_hostprep,
+    snapshot,
+    unmount,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -32,22 +38,6 @@ def disk(safe_dir: Path) -> Path:
     path.mkdir()
     mount("-t", "tmpfs", "-o", "size=64M", "disk", path)
     return path
-
-
-def mount(*words: str | Path) -> None:
-    subprocess.run(["mount", *words], check=True)
-
-
-def unmount(path: Path) -> None:
-    subprocess.run(["umount", path], check=True)
-
-
-def findings(*words: str | Path) -> list[dict[str, Any]]:
-    """Return what `check` finds, whatever its verdict is."""
-    found: list[dict[str, Any]] = json.loads(run_hostprep("check", *words, "--json").stdout)[
-        "checks"
-    ]
-    return found
 
 
 @pytest.mark.parametrize("how", ["symlink", "bind of the root", "bind of the parent"])
@@ -177,7 +167,7 @@ def test_what_cannot_be_seen_is_not_called_staged(
     else:
         target.rename(disk / "before")
         target.symlink_to(source.parent)
-    (found,) = hostprep("status")["datasets"]
+    found = only_dataset()
     assert (found["state"], found["freshness"]) == ("missing", "unknown")
     waited = hostprep("wait", "data", "--timeout", "0", expect=1)
     for words in (found["reason"], found["hint"], str(waited)):
@@ -192,7 +182,7 @@ def test_a_mount_inside_the_copies_is_named_as_what_to_undo(source: Path, disk: 
     hostprep("stage", source, "--to", disk)
     inside = disk / "data/class-1/images"
     mount("-t", "tmpfs", "-o", "size=1M", "scratch", inside)
-    (found,) = hostprep("status")["datasets"]
+    found = only_dataset()
     assert (found["state"], found["freshness"]) == ("staged", "stale")
     hostprep("stage", source, "--to", disk, expect=5)
     (checked,) = findings("--only", "HP011")
@@ -219,5 +209,5 @@ def test_the_source_where_the_disk_was_is_not_called_fresh(
 ) -> None:
     hostprep("stage", source, "--to", disk / "datasets")
     mount("--bind", safe_dir / "srv", disk)
-    (found,) = hostprep("status")["datasets"]
+    found = only_dataset()
     assert found["freshness"] == "unknown" and "the same files" in found["reason"]

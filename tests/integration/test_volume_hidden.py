@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hostprep.volumes.status import volume_statuses
-from tests.kit.stagecraft import hostprep, make_source, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    findings,
+    hostprep,
+    make_source,
+    only_dataset,
+    run_hostprep,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -32,14 +37,6 @@ def cover(volume: Path, *, with_directory: bool) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "disk", place], check=True)
     if with_directory:
         volume.mkdir()
-
-
-def findings(*words: str | Path) -> list[dict[str, Any]]:
-    """Return what `check` finds, whatever its verdict is."""
-    found: list[dict[str, Any]] = json.loads(run_hostprep("check", *words, "--json").stdout)[
-        "checks"
-    ]
-    return found
 
 
 @pytest.mark.parametrize("with_directory", [False, True])
@@ -71,7 +68,7 @@ def test_nothing_is_staged_onto_what_covers_it(
     refused = hostprep(*line, expect=5)
     assert "hides the volume" in refused["error"]["message"]
     assert snapshot(volume.parent) == before
-    (found,) = hostprep("status")["datasets"]
+    found = only_dataset()
     assert found["state"] == "missing" and "hides the volume" in found["reason"]
     hostprep("unstage", "data", expect=5)
     subprocess.run(["umount", volume.parent], check=True)

@@ -1,4 +1,4 @@
-"""Running ``hostprep stage`` and its neighbours from tests: the command, sources, snapshots."""
+"""Running hostprep's commands from tests: what they print, sources, mounts, snapshots."""
 
 from __future__ import annotations
 
@@ -68,6 +68,30 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
     assert found["schema"] == f"hostprep.{words[0]}/1"
     assert found["ok"] is (expect == 0)
     return found
+
+
+def findings(*words: str | Path) -> list[dict[str, Any]]:
+    """Return what ``hostprep check WORDS`` finds, whatever its verdict is."""
+    found: dict[str, Any] = json.loads(run_hostprep("check", *words, "--json").stdout)
+    checks: list[dict[str, Any]] = found["checks"]
+    return checks
+
+
+def only_dataset() -> dict[str, Any]:
+    """Return the one data set that ``hostprep status`` shows."""
+    found: list[dict[str, Any]] = hostprep("status")["datasets"]
+    (dataset,) = found
+    return dataset
+
+
+def mount(*words: str | Path) -> None:
+    """Run mount(8)."""
+    subprocess.run(["mount", *words], check=True)
+
+
+def unmount(path: str | Path) -> None:
+    """Unmount what was mounted last on ``path``."""
+    subprocess.run(["umount", path], check=True)
 
 
 def make_source(root: Path, *, directories: int = 6, files: int = 20, seed: int = 1) -> Path:

@@ -52,7 +52,7 @@ class Listing:
     problem: str = ""
 
 
-def list_samples(directory: str, seed: int = 0) -> Listing:
+def list_samples(directory: str) -> Listing:
     """List the samples below ``directory``: the files of the kind that most files have.
 
     Stops at 200,000 files or five seconds. Raises ``UsageError`` where it is no directory, and
@@ -75,8 +75,7 @@ def list_samples(directory: str, seed: int = 0) -> Listing:
     if not by_kind:
         raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
     kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
-    dice = random.Random(seed)
-    dice.shuffle(chosen)
+    random.Random(0).shuffle(chosen)  # the same order each time
     mean_bytes = _mean_bytes(directory, chosen[:_SIZES_LOOKED_AT])
     if mean_bytes > _LARGEST_SAMPLE_BYTES:
         raise Inconclusive(

@@ -33,7 +33,7 @@ def ask_boot(context: Context, name: str) -> BootService:
         state = None
         if record is not None:
             staged = load_record(record.name, record.target)
-            known = None if staged is None else dataset_status(staged, check_source=False)
+            known = None if staged is None else dataset_status(staged)
             state = boot_state(record, known)
         return {
             "unit": unit,

@@ -10,6 +10,7 @@ from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_bytes
+from hostprep.volumes.model import FLAGS
 from hostprep.volumes.options import OptionValues
 
 
@@ -81,9 +82,7 @@ def _differences(volume: VolumeLook, line: OptionValues) -> Iterator[str]:
         yield f"{line.inodes} inodes instead of {spec.inodes}"
     elif volume.live is not None and 0 < (line.inodes or 0) < volume.live.used_inodes:
         yield f"{line.inodes} inodes, where {volume.live.used_inodes} are in use"
-    yield from (
-        f"{flag} is missing" for flag in ("nosuid", "nodev", "noexec") if not getattr(line, flag)
-    )
+    yield from (f"{flag} is missing" for flag in FLAGS if not getattr(line, flag))
 
 
 CHECK = Check(

@@ -9,10 +9,9 @@ from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.spec.model import VolumeSpec
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import FLAGS, LiveVolume
 
 Facts = tuple[VolumeLook, ...] | None
-_FLAGS = ("nosuid", "nodev", "noexec")
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -25,7 +24,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     path, wanted = volume.spec.path, _wanted(volume)
-    lost = [flag for flag in _FLAGS if not getattr(live, flag)]
+    lost = [flag for flag in FLAGS if not getattr(live, flag)]
     found = [f"{flag} is missing" for flag in lost]
     if wanted.mode is not None and wanted.mode != live.mode:
         found.append(f"mode {live.mode:04o} instead of {wanted.mode:04o}")

@@ -1,4 +1,4 @@
-"""The source of a run, and what a data set may be called."""
+"""Opening the source of a run, and its name as that of a data set."""
 
 from __future__ import annotations
 
@@ -31,11 +31,6 @@ def open_source(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def real_source(path: str) -> str:
-    """Return the source's absolute path without symlinks."""
-    return os.path.realpath(path)
 
 
 def check_name(name: str) -> str:

@@ -5,41 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hostprep.converging.volumes import VolumeLook
-from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount
 from hostprep.spec import VolumeSpec
-from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import Huge
-from hostprep.volumes.paths import Folder, Place, PointKind
+from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
-from tests.unit.volumes.made import live_volume
-
-ROOT = Folder("/", 0, 0, 0o755)
-MNT = Folder("/mnt", 0, 0, 0o755)
-
-
-def fresh(path: str) -> VolumeFacts:
-    """Return the facts of a path where nothing is yet, on a machine with 60 GiB to spare."""
-    return VolumeFacts(
-        path=path,
-        volume_id=volume_id_for(path),
-        boot_id="boot-1",
-        page_bytes=4096,
-        place=Place(PointKind.MISSING, (ROOT, MNT), missing=(path,)),
-        mount=None,
-        live=None,
-        mounts_below=(),
-        headroom=Headroom(64 * GIB, 60 * GIB, "MemAvailable", swap_active=False),
-        promised_bytes=0,
-        support=TmpfsSupport(noswap=True, huge=True),
-        record=None,
-        fstab=b"",
-        fstab_refusal=None,
-    )
+from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 
 def options(size_bytes: int, inodes: int | None = None) -> tuple[str, ...]:

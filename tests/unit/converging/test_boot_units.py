@@ -19,7 +19,6 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
-from hostprep.converging.model import Change
 from hostprep.errors import HostprepError
 from hostprep.spec.model import DatasetSpec
 
@@ -58,9 +57,7 @@ def test_a_first_apply_writes_all_and_a_second_nothing(dataset: DatasetSpec, uni
         (f"enable {UNIT}", "nothing starts it at boot"),
     ]
     assert not units.exists()
-    told: list[Change] = []
-    apply_boot(plan, told.append)
-    assert tuple(told) == plan.changes
+    apply_boot(plan)
     link = units / "multi-user.target.wants" / UNIT
     assert link.readlink() == units / UNIT
     assert (units / UNIT).stat().st_mode & 0o777 == 0o644

@@ -10,10 +10,12 @@ from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.converging.volumes import Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
+from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import INODE_BYTES, LiveVolume
 from hostprep.volumes.paths import Folder
-from tests.unit.converging.made import VolumeFacts, fresh, look, mounted, options
+from tests.unit.converging.made import look, mounted, options
+from tests.unit.volumes.made import fresh
 
 PATH = "/mnt/data"
 

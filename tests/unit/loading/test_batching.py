@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +20,8 @@ from hostprep.loading.verdict.settings import code
 from tests.unit.loading import odd_loaders
 from tests.unit.loading.making import subject
 from tests.unit.loading.odd_loaders import SAMPLE_SECONDS, SIZE
+
+pytestmark = pytest.mark.usefixtures("torchs_threads")
 
 
 def opened(name: str, batch_size: int | None = None) -> Opened:
@@ -43,14 +44,6 @@ def timed(of: Opened, workers: int, **changed: Any) -> dict[str, Any]:
     found, keep = time_loader(of, job(of, workers, **changed), lambda event, **fields: None)
     del keep
     return found
-
-
-@pytest.fixture(autouse=True)
-def torchs_threads() -> Iterator[None]:
-    """The timing ends with torch on one thread: in a process of its own that may stay so."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.timed

@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader
 
 from hostprep.loading.child import processes
 from hostprep.loading.child.timing import time_loader
-from tests.unit.loading.test_timing import job, opened, silent, torchs_threads  # noqa: F401
+from tests.unit.loading.test_timing import job, opened, silent
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
 
 SIZE_BYTES = 256 << 20
 

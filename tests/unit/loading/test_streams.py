@@ -12,9 +12,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from hostprep.errors import Inconclusive
 from hostprep.loading.child.timing import time_loader
-from tests.unit.loading.test_timing import Sleepy, job, opened, silent, torchs_threads  # noqa: F401
+from tests.unit.loading.test_timing import Sleepy, job, opened, silent
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
 
 
 class Stream(IterableDataset[torch.Tensor]):

@@ -21,7 +21,7 @@ from hostprep.loading.child.opening import Opened
 from hostprep.loading.child.starting import Batches
 from hostprep.loading.child.timing import time_loader
 
-pytestmark = pytest.mark.timed
+pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
 
 
 class Sleepy:
@@ -59,14 +59,6 @@ def job(workers: int, **changed: Any) -> ProbeJob:
         "limit_seconds": 10.0,
     }
     return ProbeJob(**{**fields, **changed})
-
-
-@pytest.fixture(autouse=True)
-def torchs_threads() -> Iterator[None]:
-    """The timing ends with torch on one thread: in a process of its own that may stay so."""
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_without_workers_waiting_is_told_from_work() -> None:

@@ -18,11 +18,9 @@ from hostprep.volumes.paths import Folder, Place, PointKind
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
-from tests.unit.volumes.made import live_volume
+from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
 
 PATH = "/mnt/data"
-ROOT = Folder("/", 0, 0, 0o755)
-MNT = Folder("/mnt", 0, 0, 0o755)
 
 LIVE = live_volume(
     path=PATH,
@@ -37,22 +35,7 @@ MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
 RECORD = VolumeRecord(
     PATH, "mnt-data", "boot-1", "0:40", "hostprep", 8 * GIB, 524288, (), "uid 0", 0.0
 )
-FRESH = VolumeFacts(
-    path=PATH,
-    volume_id="mnt-data",
-    boot_id="boot-1",
-    page_bytes=4096,
-    place=Place(PointKind.MISSING, (ROOT, MNT), missing=(PATH,)),
-    mount=None,
-    live=None,
-    mounts_below=(),
-    headroom=Headroom(64 * GIB, 60 * GIB, "MemAvailable", swap_active=False),
-    promised_bytes=0,
-    support=TmpfsSupport(noswap=True, huge=True),
-    record=None,
-    fstab=b"",
-    fstab_refusal=None,
-)
+FRESH = fresh(PATH)
 MOUNTED = replace(
     FRESH,
     place=Place(PointKind.DIRECTORY, (ROOT, MNT), entries=("train",)),

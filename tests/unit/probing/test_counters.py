@@ -1,0 +1,55 @@
+"""What the machine did meanwhile, by its own counters."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.probing.counters import Meter, delivered_bytes
+
+
+def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").touch()
+    stats = tmp_path / "proc/diskstats"
+    line = "   8       {0} sd{1} 100 0 {2} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    stats.write_text(line.format(0, "a", 1000) + line.format(16, "b", 24))
+    assert delivered_bytes(["sda", "sdb"], tmp_path) == 1024 * 512
+    assert delivered_bytes(["sda", "sdc"], tmp_path) is None
+    assert delivered_bytes([], tmp_path) is None
+    cpu = next(iter(os.sched_getaffinity(0)))
+    ticks = tmp_path / "proc/stat"
+    ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 10 0 10 100 30 0 0 0 0 0\n")
+    meter = Meter(["sda"], tmp_path)
+    ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 35 0 10 150 55 0 0 0 0 0\n")
+    stats.write_text(line.format(0, "a", 1008))
+    load = meter.load()
+    assert load.cpu_busy == pytest.approx(0.25)
+    assert load.device_bytes == 8 * 512
+    assert load.throttled is None
+
+
+def test_the_quota_that_holds_us_up_is_seen(tmp_path: Path) -> None:
+    cpu = next(iter(os.sched_getaffinity(0)))
+    inner = tmp_path / "sys/fs/cgroup/pod/container"
+    inner.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/pod/container\n")
+    (tmp_path / "proc/self/mountinfo").write_text(
+        "30 20 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"
+    )
+    (tmp_path / "proc/stat").write_text(f"cpu{cpu} 10 0 10 100 30 0 0 0 0 0\n")
+
+    def count(group: Path, periods: int, throttled: int) -> None:
+        text = f"usage_usec 900\nnr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec 7\n"
+        (group / "cpu.stat").write_text(text)
+
+    count(inner, 100, 50)
+    count(inner.parent, 40, 0)
+    meter = Meter([], tmp_path)
+    assert meter.load().throttled == 0
+    count(inner, 120, 51)
+    count(inner.parent, 60, 15)
+    assert meter.load().throttled == pytest.approx(0.75)

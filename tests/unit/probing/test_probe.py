@@ -1,0 +1,85 @@
+"""A probe from first to last, and paths that do not answer."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.host.answering import NoAnswer
+from hostprep.probing.alive import look
+from hostprep.probing.judge import contradictions
+from hostprep.probing.model import Settings, Silent
+from hostprep.probing.phases import Phases
+from hostprep.probing.probe import probe, target
+from hostprep.probing.small_files import FEWEST_FILES
+from hostprep.units import MIB
+from tests.unit.probing.folders import leftovers, tree
+
+
+def test_looking_at_paths(tmp_path: Path) -> None:
+    look(str(tmp_path))
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(UsageError, match="not a folder"):
+        look(str(file))
+    with pytest.raises(UsageError, match="does not exist"):
+        look(str(tmp_path / "missing"))
+    loop = tmp_path / "loop"
+    loop.symlink_to("loop")
+    with pytest.raises(HostprepError, match="could not be read"):
+        look(str(loop))
+
+
+def test_a_path_that_hangs_is_left_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "stat", lambda path: time.sleep(60))
+    begun = time.monotonic()
+    with pytest.raises(NoAnswer, match="does not answer"):
+        look(str(tmp_path), patience_seconds=0.3)
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [(errno.ENOTCONN, 4), (errno.ESTALE, 4), (errno.ENOMEM, 1)]
+)
+def test_storage_that_goes_while_it_is_measured_is_a_sentence(
+    code: int, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(_: Phases, __: float) -> int:
+        raise OSError(code, os.strerror(code), str(tmp_path))
+
+    monkeypatch.setattr(Phases, "room", gone)
+    with pytest.raises(HostprepError, match=os.strerror(code)) as error:
+        probe(target(str(tmp_path)), Settings(5, MIB), Silent())
+    assert error.value.exit_code == exit_code
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.usefixtures("memory_folder")  # where one stays, too
+def test_small_files_that_cannot_be_removed_do_not_end_the_probe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(path: Any, **more: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refusing)
+        measured = probe(target(str(tmp_path)), Settings(5, 40 * MIB), Silent())
+    assert measured.small is not None and measured.sequential is not None
+
+
+@pytest.mark.timed  # on a busy disk the time for taking files out of memory is over too soon
+@pytest.mark.parametrize("files", [31, 32, 36, 40])
+def test_however_few_files_there_are_a_rate_is_taken(files: int, tmp_path: Path) -> None:
+    tree(tmp_path, files=files)
+    os.sync()  # on a busy disk writing them out would take the time that they are evicted in
+    settings = Settings(5, 40 * MIB)
+    measured = probe(target(str(tmp_path)), settings, Silent())
+    assert measured.small is not None
+    assert measured.small.source == ("dataset" if files >= FEWEST_FILES else "made")
+    assert "too_few_files" not in {reason.code for reason in contradictions(measured)}

@@ -1,0 +1,84 @@
+"""Small files: cold, cached and staged, whether they were there or were made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.probing import small_files
+from hostprep.probing.readers import Pass, read_whole_files
+from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
+from hostprep.system import page_cache
+from hostprep.units import KIB, MIB
+from tests.unit.probing.folders import tree
+
+BUDGET = Budget(evict=1, one_reader=0.5, several=0.5, warm=0.1)
+
+
+def test_small_files_are_measured_cold_cached_and_staged(
+    tmp_path: Path, memory_folder: Path
+) -> None:
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    small = measure(names, "dataset", 4, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None
+    assert [run.readers for run in small.cold] == [1, 4]
+    assert sum(run.files for run in small.cold) == 80
+    assert small.mean_bytes == pytest.approx(20_020, abs=60)
+    assert small.cached is not None and small.cached.files_per_s > 0
+    assert small.staged is not None and small.staged.files_per_s > 0
+    assert not list(memory_folder.iterdir())
+
+
+def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
+    names = [str(file) for file in tree(tmp_path, files=40)]
+    for number in range(40):
+        names.insert(2 * number, str(tmp_path / f"empty-{number}"))
+        Path(names[2 * number]).touch()
+    small = measure(names, "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None
+    assert small.empty == 40
+    assert sum(run.files for run in small.cold) == 40
+    assert small.mean_bytes > 10_000
+    assert (
+        measure(names[0:8:2], "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+        is None
+    )
+
+
+def test_what_the_kernel_takes_away_again_is_not_called_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    gone = set(names[:60])
+    passes: list[set[str]] = []
+
+    def reading(names: Sequence[str], *arguments: Any, **more: Any) -> Pass:
+        passes.append(set(names))
+        done = read_whole_files(names, *arguments, **more)
+        for name in gone:
+            page_cache.evict(name)
+        return done
+
+    monkeypatch.setattr(small_files, "read_whole_files", reading)
+    if page_cache.resident_share(names) is None:
+        pytest.skip("residency is not told here")
+    small = measure(names, "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None and small.cached is not None
+    cold_alone, cold_together, warming, cached = passes[:4]
+    assert cold_alone | cold_together == warming == set(names)
+    assert cached == warming - gone
+
+
+def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:
+    at = os.open(tmp_path, os.O_RDONLY)
+    names = make_files(at, 40 * MIB, 60)
+    os.close(at)
+    sizes = [os.path.getsize(tmp_path / name) for name in names]
+    assert FEWEST_FILES < len(names) < 600
+    assert sum(sizes) <= 40 * MIB
+    assert sum(sizes) / len(sizes) == pytest.approx(111_000, rel=0.1)
+    assert min(sizes) >= 4 * KIB and max(sizes) <= MIB
