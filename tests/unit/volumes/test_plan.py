@@ -425,6 +425,12 @@ def test_what_our_fstab_line_mounted_at_boot_is_ours() -> None:
     assert booted.is_ours
     assert not replace(booted, fstab=line.replace(b"X-hostprep", b"X-other")).is_ours
     assert not replace(booted, mount=replace(MOUNT, source="scratch", device="0:7")).is_ours
+    elsewhere = line.replace(b"/mnt/data", b"/mnt/elsewhere")
+    assert not replace(booted, fstab=elsewhere).is_ours
+
+
+def test_what_is_no_tmpfs_is_never_ours() -> None:
+    assert not replace(MOUNTED, mount=replace(MOUNT, fstype="ramfs")).is_ours
 
 
 def test_a_mount_that_was_interrupted_before_its_record_was_finished_is_ours() -> None:
