@@ -44,7 +44,13 @@ def test_a_count_goes_with_its_noun(number: int, noun: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (5 << 40, "5.00 TiB"), (2000 << 40, "2000 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (5 << 40, "5.00 TiB"),
+        (2000 << 40, "2000 TiB"),
+    ],
 )
 def test_sizes_have_three_digits(size_bytes: int, words: str) -> None:
     assert format_bytes(size_bytes) == words
