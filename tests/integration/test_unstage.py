@@ -419,6 +419,7 @@ def test_what_cannot_be_removed_is_told_and_stays_on_record(
 def test_what_cannot_be_moved_stays_as_open_as_it_was(
     source: Path, target: Path, immutable: Callable[[Path], None]
 ) -> None:
+    source.chmod(0o555)
     hostprep("stage", source, "--to", target)
     make_private(target)  # as an interrupted update leaves it
     before = snapshot(target)

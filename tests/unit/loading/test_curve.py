@@ -37,6 +37,35 @@ def test_workers_for_is_the_inverse_of_the_rate(
         assert curve.rate(workers - 1) < wanted * (1 + 1e-6)
 
 
+def test_the_rate_of_so_many_workers_asks_for_no_more_of_them() -> None:
+    curve = Curve(100, 100, 1000, Ceiling.CPUS)
+    for workers in range(1, 9):
+        assert curve.workers_for(curve.rate(workers)) == workers
+
+
+@pytest.mark.parametrize(
+    ("transport", "main_cpu_seconds", "worker", "ceiling"),
+    [
+        (None, 0.0, 100, 400),
+        (Transport(2, 1e9, 0.002), 0.0, 125, 500),
+        (Transport(2, 1e9, 0.002), 0.002, 125, 400),
+    ],
+)
+def test_collating_is_counted_once_as_the_transport_s_where_that_was_measured(
+    transport: Transport | None, main_cpu_seconds: float, worker: float, ceiling: float
+) -> None:
+    what = cost(
+        seconds=0.010,
+        waiting_seconds=0.0,
+        cpu_seconds=0.010,
+        collate_cpu_seconds=0.004,
+        main_cpu_seconds=main_cpu_seconds,
+    )
+    curve = curve_of(what, transport, 4.0)
+    assert curve.worker == pytest.approx(worker)
+    assert (curve.ceiling_from, curve.ceiling) == (Ceiling.CPUS, pytest.approx(ceiling))
+
+
 def test_no_number_of_workers_passes_the_ceiling() -> None:
     curve = Curve(100, 100, 1000, Ceiling.CPUS)
     assert curve.workers_for(1000) is None
