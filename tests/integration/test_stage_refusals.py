@@ -606,6 +606,8 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     assert f"may not write to {safe_dir}: run it" in run_hostprep(*closed, prefix=NOBODY).stdout
     assert "sudo" not in run_hostprep(*closed).stdout
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
+    for folder in (source, source / "class-0/images"):
+        folder.chmod(0o555)  # whose copies have to be moved and emptied all the same
     try:
         staged = hostprep("stage", source, "--to", shm, prefix=NOBODY)
         assert differences(source, shm / "data", owners=False) == []
