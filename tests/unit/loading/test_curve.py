@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hostprep.loading.curve import (
     Ceiling,
     Curve,
+    cost_of_stages,
     curve_of,
     hit_rates,
     prefetch_factor,
@@ -160,6 +162,29 @@ def test_what_many_readers_get_is_a_ceiling_unless_it_grew_with_their_number() -
     assert storage_ceiling(read(1500, 0.2)) == math.inf
     # Threads that wait for each other show nothing of the storage.
     assert storage_ceiling(read(800, 0.97)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("read_cpu", "decode_cpu", "cpu", "waiting"),
+    [
+        (0.001, 0.004, 0.008, 0.009),
+        (0.011, 0.020, 0.017, 0.0),  # a decoder with threads, and a clock that ticks
+    ],
+)
+def test_what_a_sample_takes_by_its_stages(
+    read_cpu: float, decode_cpu: float, cpu: float, waiting: float
+) -> None:
+    parts = (
+        Stage("read_as_is", 0.010, read_cpu),
+        Stage("decode", 0.004, decode_cpu),
+        Stage("resize", 0.002, 0.002),
+        Stage("collate", 0.001, 0.001),
+    )
+    found = cost_of_stages(replace(read(107, 0.02), stages=parts), 32)
+    assert (found.batch_size, found.seconds) == (32, pytest.approx(0.017))
+    assert found.cpu_seconds == pytest.approx(cpu)
+    assert found.waiting_seconds == pytest.approx(waiting)
+    assert (found.collate_seconds, found.collate_cpu_seconds) == (0.001, 0.001)
 
 
 def test_storage_that_gives_no_more_to_many_keeps_workers_few() -> None:
