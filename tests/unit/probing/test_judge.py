@@ -126,7 +126,8 @@ def test_contradictions_make_it_invalid(changes: dict[str, object], code: str) -
         {"file_cached_share": 0.04, "small": small_files(cached_share=0.04)},
         {"small": small_files(cached_share=None)},
         {"fio": ARM_RUNS[:2]},
-        {"fio": ARM_RUNS[2:]},
+        {"fio": four_runs(150, 90, 180, 3e-6)[2:]},
+        {"small": small_files(cold=(small_run(8, 90, load=Load(None, None, 0.05)),))},
         {"fio": tuple(replace(run, latency=None) for run in ARM_RUNS)},
     ],
 )
@@ -219,6 +220,7 @@ def test_a_compressed_file_is_believed_once_around() -> None:
     assert codes(existing) == set()
     assert codes(replace(existing, file_bytes=most // 2)) == {"not_delivered"}
     assert codes(replace(existing, file_source="made")) == {"not_delivered"}
+    assert codes(replace(existing, compressed=False)) == {"not_delivered"}
 
 
 def test_fio_that_the_disks_know_nothing_of_is_invalid() -> None:
@@ -236,6 +238,7 @@ def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
     assert codes(cached) == {"random_too_fast"}
     queued = four_runs(5000, 300_000, 400_000, 3e-6)[1:]
     assert codes(measured(storage=flash, fio=(fio_run("read", 1, 1000), *queued))) == codes(cached)
+    assert codes(replace(cached, fio=cached.fio[1:])) == codes(cached)
     optane = measured(storage=flash, fio=four_runs(3000, 90_000, 400_000, 9e-6))
     assert codes(optane) == set()
 
