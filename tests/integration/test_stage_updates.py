@@ -472,3 +472,17 @@ def test_who_changed_is_told_whatever_it_was(source: Path, target: Path) -> None
             manifest = ManifestIndex([manifest_path(folder("data", request.target))])
             assert who_changed(plan.files, manifest) == told
             manifest.close()
+
+
+def test_a_hard_link_that_somebody_took_apart_on_the_target_is_one_again(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    names = [target / "data" / name for name in ("hard", "class-0/images/001.bin")]
+    apart = target / "apart"
+    shutil.copy2(names[0], apart)
+    apart.replace(names[0])
+    assert not names[0].samefile(names[1])
+    hostprep("stage", source, "--to", target)
+    assert names[0].samefile(names[1])
+    assert differences(source, target / "data", owners=True) == []
