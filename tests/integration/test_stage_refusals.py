@@ -386,6 +386,31 @@ def test_what_somebody_added_survives_updates_and_is_named(
     assert again["changed"] is False and os.path.lexists(added)
 
 
+def test_what_somebody_changed_stays_where_the_source_has_no_such_directory_any_more(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    changed = target / "data/class-1/images/001.bin"
+    rewrite(changed, b"somebody changed it")
+    shutil.rmtree(source / "class-1")
+    found = hostprep("stage", source, "--to", target)
+    assert "class-1/images/001.bin" in found["left"]
+    assert changed.read_bytes() == b"somebody changed it"
+    assert os.listdir(changed.parent) == ["001.bin"]
+
+
+def test_a_directory_that_somebody_made_where_a_file_was_staged_stays(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    made = target / "data/class-1/images/001.bin"
+    made.unlink()
+    made.mkdir()
+    (source / "class-1/images/001.bin").unlink()
+    found = hostprep("stage", source, "--to", target)
+    assert found["left"] == ["class-1/images/001.bin/"] and made.is_dir()
+
+
 # -- usage
 
 
