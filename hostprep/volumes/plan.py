@@ -21,7 +21,7 @@ from hostprep.volumes.model import (
     VolumeRequest,
 )
 from hostprep.volumes.options import parse_options
-from hostprep.volumes.paths import PointKind, place_refusal
+from hostprep.volumes.paths import place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
     default_inodes,
@@ -101,7 +101,7 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
             spec_hint="choose another path, unmount it yourself first, or take it as it is: no"
             f" volume of the spec, and `to: {path}` of its data sets",
         )
-    if facts.mount is None and facts.place.kind is PointKind.DIRECTORY and facts.place.entries:
+    if facts.mount is None and facts.place.entries:
         names = ", ".join(facts.place.entries[:3])
         raise Refused(
             f"{path} is not empty ({names} ...): a volume would hide what is in it; nothing was"
@@ -247,7 +247,7 @@ def _describe_limits(
 def _swap_warnings(request: VolumeRequest, facts: VolumeFacts, *, noswap: bool) -> tuple[str, ...]:
     if noswap or request.swap or not facts.headroom.swap_active:
         return ()
-    if facts.live is not None and facts.support.noswap:
+    if facts.support.noswap:
         why = "the volume was mounted without noswap"
     elif facts.support.noswap is None:
         why = (
@@ -290,7 +290,7 @@ def _fstab_warnings(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Warn where the next boot mounts something else on the path than what is mounted now."""
-    if not request.fstab and (foreign := facts.foreign_fstab_entry):
+    if foreign := facts.foreign_fstab_entry:
         return (
             f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
             f" {foreign.described} on {facts.path} at the next boot: choose another path, or remove"

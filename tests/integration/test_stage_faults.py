@@ -402,6 +402,24 @@ def test_a_partial_update_keeps_the_old_of_what_fails_and_knows_it(
     assert hostprep("unstage", "data")["left"] == []
 
 
+def test_of_a_directory_that_cannot_be_read_what_still_stands_is_kept(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    stage_failing(fs, target)
+    staged = target / "data"
+    (staged / "class-3/images/000.bin").unlink()
+    rewrite(staged / "class-3/images/001.bin", b"somebody changed it")
+    rewrite(source / "class-5/images/000.bin", b"new")
+    fs.tell(Rule("/class-3/images", "readdir"))
+    found = stage_failing(fs, target, "--partial")
+    assert failed(found) == {"class-3/images"}
+    assert found["files"] == visible(staged)[0] - 1
+    (staged / "class-3/images/001.bin").unlink()  # by now it is nobody's but theirs
+    fs.tell()
+    assert stage_failing(fs, target)["copied_files"] == 2
+    assert differences(source, staged, owners=True) == []
+
+
 def test_what_failed_does_not_hide_that_another_file_changed(source: Path, target: Path) -> None:
     def freshness() -> tuple[str, str]:
         (status,) = hostprep("status")["datasets"]

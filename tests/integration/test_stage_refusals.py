@@ -381,6 +381,31 @@ def test_what_somebody_added_survives_updates_and_is_named(
     assert again["changed"] is False and os.path.lexists(added)
 
 
+def test_what_somebody_changed_stays_where_the_source_has_no_such_directory_any_more(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    changed = target / "data/class-1/images/001.bin"
+    rewrite(changed, b"somebody changed it")
+    shutil.rmtree(source / "class-1")
+    found = hostprep("stage", source, "--to", target)
+    assert "class-1/images/001.bin" in found["left"]
+    assert changed.read_bytes() == b"somebody changed it"
+    assert os.listdir(changed.parent) == ["001.bin"]
+
+
+def test_a_directory_that_somebody_made_where_a_file_was_staged_stays(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    made = target / "data/class-1/images/001.bin"
+    made.unlink()
+    made.mkdir()
+    (source / "class-1/images/001.bin").unlink()
+    found = hostprep("stage", source, "--to", target)
+    assert found["left"] == ["class-1/images/001.bin/"] and made.is_dir()
+
+
 # -- usage
 
 
@@ -601,6 +626,8 @@ def test_an_ordinary_user_gets_a_hint_and_can_use_dev_shm(
     assert f"may not write to {safe_dir}: run it" in run_hostprep(*closed, prefix=NOBODY).stdout
     assert "sudo" not in run_hostprep(*closed).stdout
     shm = Path("/dev/shm", f"hostprep-test-{os.getpid()}")
+    for folder in (source, source / "class-0/images"):
+        folder.chmod(0o555)  # whose copies have to be moved and emptied all the same
     try:
         staged = hostprep("stage", source, "--to", shm, prefix=NOBODY)
         assert differences(source, shm / "data", owners=False) == []

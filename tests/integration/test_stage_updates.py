@@ -451,3 +451,38 @@ def test_of_a_large_directory_the_manifest_is_read_a_few_times(
         result = carry_out(plan, Meanwhile(lambda: [file.unlink() for file in files]))
     assert (len(plan.files.delete_directories), result.kept_files) == (20, 601)
     assert reads[""] <= 8
+
+
+def test_who_changed_is_told_whatever_it_was(source: Path, target: Path) -> None:
+    request = StageRequest(str(source), "data", str(target), None)
+    copy = target / "data/class-2/images/001.bin"
+    steps: list[tuple[Callable[[], object], tuple[bool, bool]]] = [
+        (lambda: (source / "class-1/images/001.bin").unlink(), (True, False)),
+        (lambda: (source / "empty").rmdir(), (True, False)),
+        (lambda: (source / "class-1/added").write_bytes(b"new"), (True, False)),
+        (lambda: rewrite(source / "class-1/added", b"newer"), (True, False)),
+        (lambda: rewrite(copy, b"somebody changed it"), (False, True)),
+        (lambda: (copy.unlink(), rewrite(source / "class-3/images/001.bin", b"new")), (True, True)),
+        (lambda: None, (False, False)),
+    ]
+    for step, told in steps:
+        hostprep("stage", source, "--to", target)
+        step()
+        with plan_stage(request, Silent()) as plan:
+            manifest = ManifestIndex([manifest_path(folder("data", request.target))])
+            assert who_changed(plan.files, manifest) == told
+            manifest.close()
+
+
+def test_a_hard_link_that_somebody_took_apart_on_the_target_is_one_again(
+    source: Path, target: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    names = [target / "data" / name for name in ("hard", "class-0/images/001.bin")]
+    apart = target / "apart"
+    shutil.copy2(names[0], apart)
+    apart.replace(names[0])
+    assert not names[0].samefile(names[1])
+    hostprep("stage", source, "--to", target)
+    assert names[0].samefile(names[1])
+    assert differences(source, target / "data", owners=True) == []

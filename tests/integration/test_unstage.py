@@ -116,6 +116,29 @@ def test_what_others_added_or_changed_stays_and_is_named(source: Path, target: P
     assert hostprep("status")["datasets"] == []
 
 
+def test_a_dry_run_tells_each_step_and_takes_none(source: Path, volume: Path) -> None:
+    hostprep("stage", source, *into(volume))
+    (make_private(volume) / "rest").write_bytes(b"of a killed run")
+    before = snapshot(volume)
+
+    def steps() -> list[tuple[str, str]]:
+        changes = hostprep("unstage", "data", "--dry-run")["changes"]
+        return [(change["subject"], change["action"]) for change in changes]
+
+    staged = str(volume / "data")
+    copies = (staged, f"remove {122 + 13} entries")
+    unfinished, unmount = (staged, "remove unfinished copies"), (str(volume), "unmount")
+    forget = ("data", "forget its manifest")
+    assert steps() == [copies, unfinished, unmount, forget]
+    assert snapshot(volume) == before
+    (volume / "somebody's").touch()
+    assert steps() == [copies, unfinished, forget]
+    shutil.rmtree(volume / ".hostprep-data")
+    assert steps() == [copies, forget]
+    subprocess.run(["umount", volume], check=True)
+    assert steps() == [forget]
+
+
 def test_a_volume_goes_with_its_last_data_set(source: Path, volume: Path) -> None:
     hostprep("stage", source, *into(volume, "--fstab"))
     hostprep("stage", source, *into(volume), "--name", "other")
@@ -396,6 +419,7 @@ def test_what_cannot_be_removed_is_told_and_stays_on_record(
 def test_what_cannot_be_moved_stays_as_open_as_it_was(
     source: Path, target: Path, immutable: Callable[[Path], None]
 ) -> None:
+    source.chmod(0o555)
     hostprep("stage", source, "--to", target)
     make_private(target)  # as an interrupted update leaves it
     before = snapshot(target)

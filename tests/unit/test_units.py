@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from hostprep.errors import UsageError
-from hostprep.units import MOST_BYTES, format_bytes, format_count, format_number, parse_size
+from hostprep.units import (
+    MOST_BYTES,
+    format_bytes,
+    format_count,
+    format_number,
+    format_rate,
+    parse_size,
+)
 
 
 def test_a_size_that_the_kernel_would_take_for_less_is_none() -> None:
@@ -37,10 +44,31 @@ def test_a_count_goes_with_its_noun(number: int, noun: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (5 << 40, "5.00 TiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (5 << 40, "5.00 TiB"),
+        (2000 << 40, "2000 TiB"),
+    ],
 )
 def test_sizes_have_three_digits(size_bytes: int, words: str) -> None:
     assert format_bytes(size_bytes) == words
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "words"),
+    [
+        (5, "5 B/s"),
+        (1000, "1.00 kB/s"),
+        (999_700, "1.00 MB/s"),
+        (9_996_000, "10.0 MB/s"),
+        (99_960_000, "100 MB/s"),
+        (2e12, "2000 GB/s"),
+    ],
+)
+def test_rates_have_three_digits(bytes_per_s: float, words: str) -> None:
+    assert format_rate(bytes_per_s) == words
 
 
 @pytest.mark.parametrize(

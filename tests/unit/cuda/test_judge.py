@@ -295,12 +295,24 @@ def test_a_test_that_sees_no_fault_at_all_proves_nothing() -> None:
     found = checks(made.trace(controls=silent))
     assert found["delivery.control"].status is Status.INCONCLUSIVE
     assert "none of 2 faults" in found["delivery.control"].message
+    assert (found["delivery.control"].measured, found["delivery.control"].unit) == (
+        0,
+        "faults seen",
+    )
     assert verdict(found.values()) is Status.INCONCLUSIVE
     untried = checks(made.trace(controls=()))
     assert untried["delivery.control"].status is Status.SKIP
+    assert untried["delivery.control"].measured is None
+    assert "nothing of it" in untried["delivery.control"].message
     assert verdict(untried.values()) is Status.INCONCLUSIVE
-    told = checks(made.trace(controls=(), missing=(("delivery", "out of memory"),)))
-    assert "delivery.control" not in told
+    lack = (("delivery", "out of memory"),)
+    assert "delivery.control" not in checks(made.trace(controls=(), missing=lack))
+    assert "delivery.control" in checks(made.trace(controls=silent, missing=lack))
+
+
+def test_of_nothing_that_was_delivered_nothing_is_judged() -> None:
+    found = checks(made.trace(deliveries=()))
+    assert not any(name.startswith("delivery.") for name in found)
 
 
 @pytest.mark.parametrize(

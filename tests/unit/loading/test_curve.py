@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hostprep.loading.curve import (
     Ceiling,
     Curve,
+    cost_of_stages,
     curve_of,
     hit_rates,
     prefetch_factor,
@@ -35,6 +37,35 @@ def test_workers_for_is_the_inverse_of_the_rate(
     assert curve.rate(workers) >= wanted * (1 - 1e-6)
     if workers > 1:
         assert curve.rate(workers - 1) < wanted * (1 + 1e-6)
+
+
+def test_the_rate_of_so_many_workers_asks_for_no_more_of_them() -> None:
+    curve = Curve(100, 100, 1000, Ceiling.CPUS)
+    for workers in range(1, 9):
+        assert curve.workers_for(curve.rate(workers)) == workers
+
+
+@pytest.mark.parametrize(
+    ("transport", "main_cpu_seconds", "worker", "ceiling"),
+    [
+        (None, 0.0, 100, 400),
+        (Transport(2, 1e9, 0.002), 0.0, 125, 500),
+        (Transport(2, 1e9, 0.002), 0.002, 125, 400),
+    ],
+)
+def test_collating_is_counted_once_as_the_transport_s_where_that_was_measured(
+    transport: Transport | None, main_cpu_seconds: float, worker: float, ceiling: float
+) -> None:
+    what = cost(
+        seconds=0.010,
+        waiting_seconds=0.0,
+        cpu_seconds=0.010,
+        collate_cpu_seconds=0.004,
+        main_cpu_seconds=main_cpu_seconds,
+    )
+    curve = curve_of(what, transport, 4.0)
+    assert curve.worker == pytest.approx(worker)
+    assert (curve.ceiling_from, curve.ceiling) == (Ceiling.CPUS, pytest.approx(ceiling))
 
 
 def test_no_number_of_workers_passes_the_ceiling() -> None:
@@ -131,6 +162,29 @@ def test_what_many_readers_get_is_a_ceiling_unless_it_grew_with_their_number() -
     assert storage_ceiling(read(1500, 0.2)) == math.inf
     # Threads that wait for each other show nothing of the storage.
     assert storage_ceiling(read(800, 0.97)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("read_cpu", "decode_cpu", "cpu", "waiting"),
+    [
+        (0.001, 0.004, 0.008, 0.009),
+        (0.011, 0.020, 0.017, 0.0),  # a decoder with threads, and a clock that ticks
+    ],
+)
+def test_what_a_sample_takes_by_its_stages(
+    read_cpu: float, decode_cpu: float, cpu: float, waiting: float
+) -> None:
+    parts = (
+        Stage("read_as_is", 0.010, read_cpu),
+        Stage("decode", 0.004, decode_cpu),
+        Stage("resize", 0.002, 0.002),
+        Stage("collate", 0.001, 0.001),
+    )
+    found = cost_of_stages(replace(read(107, 0.02), stages=parts), 32)
+    assert (found.batch_size, found.seconds) == (32, pytest.approx(0.017))
+    assert found.cpu_seconds == pytest.approx(cpu)
+    assert found.waiting_seconds == pytest.approx(waiting)
+    assert (found.collate_seconds, found.collate_cpu_seconds) == (0.001, 0.001)
 
 
 def test_storage_that_gives_no_more_to_many_keeps_workers_few() -> None:

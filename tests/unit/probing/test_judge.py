@@ -14,6 +14,7 @@ from hostprep.probing.needs import parse_need, profile_need
 from tests.unit.probing.made import (
     ARM_RUNS,
     disk,
+    fio_run,
     four_runs,
     measured,
     small_files,
@@ -104,6 +105,8 @@ def test_invalid_wins_over_fail_and_names_no_remedies() -> None:
         ({"small": None}, "no_small_files"),
         ({"small": small_files(cold=(small_run(1, 3),))}, "too_few_files"),
         ({"small": small_files(cached_share=0.5)}, "in_memory"),
+        ({"file_cached_share": 0.5}, "in_memory"),
+        ({"dataset_note": "Permission denied"}, "unreadable"),
         ({"direct": False}, "buffered"),
         ({"small": small_files(cold=(small_run(8, 90, load=Load(0.99, None)),))}, "cpu_saturated"),
         ({"small": small_files(cold=(small_run(8, 90, load=HELD_UP),))}, "cpu_throttled"),
@@ -115,6 +118,42 @@ def test_contradictions_make_it_invalid(changes: dict[str, object], code: str) -
     broken = measured(**changes)
     assert codes(broken) == {code}
     assert judge(broken, None).verdict is Verdict.INVALID
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"file_cached_share": 0.04, "small": small_files(cached_share=0.04)},
+        {"small": small_files(cached_share=None)},
+        {"fio": ARM_RUNS[:2]},
+        {"fio": four_runs(150, 90, 180, 3e-6)[2:]},
+        {"small": small_files(cold=(small_run(8, 90, load=Load(None, None, 0.05)),))},
+        {"fio": tuple(replace(run, latency=None) for run in ARM_RUNS)},
+    ],
+)
+def test_what_is_little_or_unknown_contradicts_nothing(changes: dict[str, object]) -> None:
+    assert codes(measured(**changes)) == set()
+
+
+def test_contradictions_come_in_order_each_once_and_say_what_is_known() -> None:
+    broken = measured(
+        storage=storage(StorageClass.OVERLAY, ()),
+        fio=(),
+        file_note="no room",
+        dataset_note="Permission denied",
+        small=small_files(cached_share=0.5, cold=(small_run(1, 80, load=BUSY),) * 2),
+    )
+    reasons = contradictions(broken)
+    assert [reason.code for reason in reasons] == [
+        "no_file",
+        "unreadable",
+        "cpu_saturated",
+        "in_memory",
+    ]
+    assert reasons[0].message.endswith("no room")
+    assert reasons[3].message.endswith("or a layer is a tmpfs")
+    (held,) = contradictions(measured(small=small_files(cached_share=0.5)))
+    assert held.message.endswith("a program holds them there")
 
 
 @pytest.mark.parametrize("load", [BUSY, HELD_UP])
@@ -162,15 +201,16 @@ def test_shards_that_can_only_be_read_need_no_small_files() -> None:
 
 
 def test_compressed_files_are_read_with_fewer_bytes_and_not_with_none() -> None:
-    def delivered(share: float, **changes: object) -> set[str]:
+    def delivered(share: float, compressed: bool = True, **changes: object) -> set[str]:
         small = small_run(8, 90)
         load = Load(0.1, int(share * small.read_bytes))
         files = small_files(cold=(replace(small, load=load),), **changes)
-        return codes(measured(small=files, compressed=True))
+        return codes(measured(small=files, compressed=compressed))
 
     assert delivered(0.1) == set()
     assert delivered(0.001) == {"not_delivered"}
     assert delivered(0.1, source="made") == {"not_delivered"}  # of what cannot be compressed
+    assert delivered(0.1, compressed=False) == {"not_delivered"}
 
 
 def test_a_compressed_file_is_believed_once_around() -> None:
@@ -180,6 +220,7 @@ def test_a_compressed_file_is_believed_once_around() -> None:
     assert codes(existing) == set()
     assert codes(replace(existing, file_bytes=most // 2)) == {"not_delivered"}
     assert codes(replace(existing, file_source="made")) == {"not_delivered"}
+    assert codes(replace(existing, compressed=False)) == {"not_delivered"}
 
 
 def test_fio_that_the_disks_know_nothing_of_is_invalid() -> None:
@@ -195,6 +236,17 @@ def test_flash_may_be_fast_and_memory_speed_may_not() -> None:
     assert codes(measured(storage=flash, fio=four_runs(3000, 12_000, 500_000, 80e-6))) == set()
     cached = measured(storage=flash, fio=four_runs(1000, 300_000, 400_000, 3e-6))
     assert codes(cached) == {"random_too_fast"}
+    queued = four_runs(5000, 300_000, 400_000, 3e-6)[1:]
+    assert codes(measured(storage=flash, fio=(fio_run("read", 1, 1000), *queued))) == codes(cached)
+    assert codes(replace(cached, fio=cached.fio[1:])) == codes(cached)
+    optane = measured(storage=flash, fio=four_runs(3000, 90_000, 400_000, 9e-6))
+    assert codes(optane) == set()
+
+
+def test_a_disk_that_may_be_none_may_be_faster_than_an_arm() -> None:
+    disks = (disk(), disk(name="vdb", virtual=True))
+    fast = measured(storage=storage(StorageClass.ARM, disks), fio=four_runs(150, 5000, 9000))
+    assert codes(fast) == set()
 
 
 def test_a_rate_limit_that_makes_both_equal_is_no_contradiction() -> None:
@@ -235,6 +287,37 @@ def test_a_virtual_disk_that_seeks_is_measured_to_have_an_arm() -> None:
     assert not judgement.agrees
 
 
+def test_where_the_measurement_agrees_the_kernel_s_reason_says_it_all() -> None:
+    flash = measured(
+        storage=storage(StorageClass.NVME, (disk(rotational_says_kernel=False),)),
+        fio=four_runs(3000, 12_000, 500_000, 80e-6),
+    )
+    for agreeing in (measured(), flash, measured(fio=())):
+        judgement = judge(agreeing, None)
+        assert judgement.agrees and judgement.class_reason == "the kernel's reason"
+
+
+def test_one_disk_of_several_that_claims_to_rotate_is_told() -> None:
+    disks = (disk(), disk(name="sdb", rotational_says_kernel=False))
+    fast = measured(
+        storage=storage(StorageClass.ARM, disks), fio=four_runs(3000, 12_000, 500_000, 80e-6)
+    )
+    assert not judge(fast, None).agrees
+
+
+def test_what_has_no_disk_is_not_measured_to_have_an_arm() -> None:
+    unknown = judge(measured(storage=storage(StorageClass.UNKNOWN, ())), None)
+    assert unknown.storage_class is StorageClass.UNKNOWN
+    assert "random reads a second" in unknown.class_reason
+
+
+def test_a_loop_device_that_reads_through_the_page_cache_is_a_doubt_where_no_disk_is_seen() -> None:
+    loop = disk(name="loop0", kind="loop", transport=None, cached=True)
+    seen = storage(StorageClass.ARM, (disk(),))
+    assert codes(measured(storage=replace(seen, devices=(loop,), disks=()))) == {"buffered"}
+    assert codes(measured(storage=replace(seen, devices=(loop,)))) == set()
+
+
 def test_a_class_that_the_kernel_knows_stays() -> None:
     nvme = storage(StorageClass.NVME, (disk(transport=Transport.NVME),))
     judgement = judge(measured(storage=nvme), None)
@@ -249,6 +332,12 @@ def test_a_class_that_the_kernel_knows_stays() -> None:
         (four_runs(90, 100, 3000), Behaviour.LATENCY),
         (four_runs(500, 8000, 90_000), Behaviour.FLASH),
         (four_runs(500, 500, 2500), Behaviour.UNCLEAR),
+        (four_runs(150, 400, 800), Behaviour.UNCLEAR),  # too fast for an arm
+        (four_runs(150, 90, 540), Behaviour.UNCLEAR),  # gains too much from its queue
+        (four_runs(3, 90, 180), Behaviour.UNCLEAR),  # and reads no faster in a row
+        (ARM_RUNS[2:], Behaviour.UNCLEAR),
+        (ARM_RUNS[:3], Behaviour.UNCLEAR),
+        ((*ARM_RUNS[:2], ARM_RUNS[3]), Behaviour.UNCLEAR),
         ((), Behaviour.UNCLEAR),
     ],
 )
@@ -261,6 +350,7 @@ def test_behaviour(runs: tuple[object, ...], behaviour: Behaviour) -> None:
     [
         (small_run(8, 380), Behaviour.LATENCY),
         (small_run(8, 230), Behaviour.ARM),  # an arm may gain that from its queue
+        (small_run(8, 270), Behaviour.ARM),
         (small_run(4, 190), Behaviour.ARM),  # too few to tell
     ],
 )
@@ -270,6 +360,7 @@ def test_a_queue_that_is_answered_one_at_a_time_is_no_arm_where_readers_are_not(
     """FUSE with libfuse 2: depth 32 is as fast as depth 1, eight readers are eight times so."""
     small = small_files(cold=(small_run(1, 48), several))
     assert behave(measured(fio=four_runs(92, 95, 96), small=small)) is behaviour
+    assert behave(measured(fio=four_runs(92, 95, 96), small=None)) is Behaviour.ARM
 
 
 def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
@@ -278,6 +369,10 @@ def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
     partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))
     assert judge(partly, None).epoch is None
     assert "10,000" in (judge(partly, None).epoch_note or "")
+    unread = measured(dataset=DataSet(40, True, 40 << 30), small=None, fio=())
+    assert judge(unread, None).epoch is None
+    (reason,) = (r for r in judge(unread, parse_need("100M")).invalid if r.code == "not_measured")
+    assert "shards" not in reason.message  # bytes were asked for, and no file was read
 
 
 def test_a_need_that_nothing_was_measured_for_is_invalid() -> None:
@@ -286,6 +381,7 @@ def test_a_need_that_nothing_was_measured_for_is_invalid() -> None:
     assert judgement.verdict is Verdict.INVALID
     assert {reason.code for reason in judgement.invalid} == {"no_small_files", "not_measured"}
     assert any("no room" in reason.message for reason in judgement.invalid)
+    assert not any("shards" in reason.message for reason in judgement.invalid)
 
 
 def test_shards_are_judged_and_predicted_by_sequential_reads() -> None:

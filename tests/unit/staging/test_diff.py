@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,7 +29,7 @@ def entry(
     return Entry(name, kind | mode, size, mtime_ns, uid, gid, 8, nlink, 1, 1)
 
 
-def recorded(of: Entry, content: str = "c", group: str = "") -> Recorded:
+def recorded(of: Entry, content: str | None = "c", group: str = "") -> Recorded:
     mode = stat.S_IMODE(of.mode)
     kind = kind_of(of.mode)
     return Recorded(of.name, kind, of.size, of.mtime_ns, mode, of.uid, of.gid, content, group)
@@ -41,6 +42,7 @@ def decide(
     journal: Recorded | None = None,
     published: Entry | None = None,
     private: Entry | None = None,
+    **more: Any,
 ) -> str:
     """Return the one decision for the name ``x``."""
     found = diff_directory(
@@ -49,6 +51,7 @@ def decide(
         journal={"x": journal} if journal else {},
         published={"x": published} if published else {},
         private={"x": private} if private else {},
+        **more,
     )
     decisions = [name for name in DirectoryDiff.__slots__ if getattr(found, name)]
     return decisions[0] if len(decisions) == 1 else str(decisions or "nothing")
@@ -58,6 +61,7 @@ A = entry()
 B = entry(size=6, mtime_ns=9 * SECOND)  # another version of the same file
 LINK = entry(kind=stat.S_IFLNK, mode=0o777)
 DIRECTORY = entry(kind=stat.S_IFDIR, mode=0o755)
+LINKED = entry(nlink=2)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,8 @@ DIRECTORY = entry(kind=stat.S_IFDIR, mode=0o755)
         ("keep", {"source": A, "journal": recorded(A), "published": A, "manifest": recorded(B)}),
         ("keep", {"source": A, "journal": recorded(A), "published": A}),
         ("copy", {"source": B, "journal": recorded(A), "published": A}),
+        ("copy", {"source": A, "journal": recorded(A), "published": B}),
+        ("copy", {"source": LINKED, "journal": recorded(LINKED), "published": LINKED}),
         # The source has it no more.
         ("delete", {"source": None, "manifest": recorded(A), "published": A}),
         ("delete", {"source": None, "journal": recorded(A), "published": A}),
@@ -119,9 +125,37 @@ def test_links_that_do_not_stand_are_copied() -> None:
         links_stand=lambda wanted, here: False,
     )
     assert found.copy == (A,) and not found.keep
+    killed = {"source": A, "journal": recorded(A), "published": A}  # while it published
+    assert decide(**killed, links_stand=lambda wanted, here: False) == "copy"
 
 
-LINKED = entry(nlink=2)
+@pytest.mark.parametrize(
+    ("wanted", "arguments"),
+    [
+        # It is on record, and may not have been put there: what else is there is somebody's.
+        ("blocked", {"source": A, "journal": recorded(A), "published": B}),
+        ("blocked", {"source": A, "manifest": recorded(A), "published": B}),
+        ("keep", {"source": A, "manifest": recorded(A), "published": A}),
+        ("keep", {"source": A, "journal": recorded(A), "published": A}),
+        ("copy", {"source": A, "manifest": recorded(B), "published": B}),
+        ("done", {"source": A, "journal": recorded(A), "private": A}),
+        ("copy", {"source": A, "manifest": recorded(A)}),
+    ],
+)
+def test_a_place_that_was_promised_is_not_taken_from_somebody(
+    wanted: str, arguments: dict[str, Any]
+) -> None:
+    assert decide(**arguments, promised={"x"}) == wanted
+
+
+def test_what_was_copied_without_a_hash_is_copied_again_where_all_is_to_be_verified() -> None:
+    for place in (
+        {"manifest": recorded(A, None), "published": A},
+        {"journal": recorded(A, None), "private": A},
+    ):
+        assert decide(A, **place) in ("keep", "done")
+        assert decide(A, **place, verified=True) == "copy"
+    assert decide(A, manifest=recorded(A), published=A, verified=True) == "keep"
 
 
 @pytest.mark.parametrize(

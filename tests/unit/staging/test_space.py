@@ -7,19 +7,23 @@ from dataclasses import replace
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.space import (
     Space,
+    check_memory,
     check_space,
     fits,
+    memory_growth,
     reclaiming,
     volume_request,
     volume_space,
 )
 from hostprep.staging.record.records import Record
 from hostprep.staging.together import Share, room_for_all
+from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.plan import VolumePlan
 from tests.unit.staging.test_diff import entry
 from tests.unit.volumes.made import live_volume
@@ -78,11 +82,14 @@ def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
     for words in ("11.0 GiB to copy", "10.0 GiB free", "1.00 GiB are missing", "Nothing was"):
         assert words in refusal.message
     assert refusal.hint == "ask for a larger volume: --to-tmpfs 11G"
+    assert refusal.spec_hint == "give the volume `size: 11G` or more"
+    assert "beside" not in refusal.message
     space = Space(11 * GIB, 10 * GIB, 5, None, reserved_bytes=GIB, where="the disk")
     refusal = check_space(INTO_A_DIRECTORY, space)
     assert refusal is not None and refusal.hint is not None
     assert "beside 1.00 GiB that it keeps for root" in refusal.message
     assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
+    assert refusal.spec_hint == "free 1.00 GiB there, or choose another `to`"
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
@@ -108,6 +115,50 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
     assert found.free_inodes == 5 + 90
     assert reclaiming(space, 100, 3, files) == space, "never less than there is"
     assert reclaiming(Space(1, 1, 1, None), 8, 1, CopyPlan()).free_inodes is None
+
+
+@pytest.mark.parametrize(
+    ("live", "inodes"),
+    [
+        (None, 1000 * 5 // 4 + 4096),
+        (replace(LIVE, inodes=1501, used_inodes=500), 1501),  # enough as it is
+        (replace(LIVE, inodes=1499, used_inodes=500), 500 + 1000 * 5 // 4 + 4096),
+        (replace(LIVE, inodes=None, used_inodes=500), 500 + 1000 * 5 // 4 + 4096),
+    ],
+)
+def test_a_volume_gets_inodes_for_what_will_live_in_it(
+    live: LiveVolume | None, inodes: int
+) -> None:
+    files = CopyPlan(copied=Totals(files=1000 - 16, bytes=0, space_bytes=0))
+    assert files.inodes_needed() == 1000
+    request = volume_request(INTO_A_VOLUME, files, live)
+    assert (request.inodes, request.allow_shrink) == (inodes, False)
+
+
+def test_memory_takes_the_inodes_as_well_and_nothing_twice_that_is_there_already() -> None:
+    space = Space(10 * MIB, GIB, 3000, None, reclaimed_bytes=4 * MIB, reclaimed_inodes=1000)
+    assert memory_growth(space) == 6 * MIB + 2000 * INODE_BYTES
+    assert memory_growth(replace(space, needed_bytes=MIB)) == 0
+
+
+def test_only_force_takes_memory_that_the_machine_needs() -> None:
+    too_much = RamBudget(2 * GIB, GIB, 0, "MemAvailable")
+    refusal = check_memory(INTO_A_DIRECTORY, too_much)
+    assert refusal is not None and "1.00 GiB too little" in refusal.message
+    assert check_memory(INTO_A_DIRECTORY, replace(too_much, available_bytes=2 * GIB)) is None
+    assert check_memory(replace(INTO_A_DIRECTORY, force=True), too_much) is None
+
+
+def test_a_volume_has_free_what_is_not_used_and_a_refused_one_what_was_asked_for() -> None:
+    files = CopyPlan(copied=Totals(files=1, bytes=1, space_bytes=4096))
+    request = volume_request(INTO_A_VOLUME, files, None)
+    new = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999))
+    assert (new.volume_bytes, new.free_bytes, new.free_inodes) == (20 * GIB, 20 * GIB, 9999)
+    live = replace(LIVE, used_bytes=GIB, used_inodes=99)
+    used = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    assert (used.free_bytes, used.free_inodes) == (19 * GIB, 9900)
+    refused = volume_space(files, VolumePlan(request, refusal=Refused("no")))
+    assert (refused.free_bytes, refused.free_inodes) == (10 * GIB, request.inodes)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_ids_that_would_need_escaping_are_a_mistake_of_the_caller(volume_id: str
         ("/mnt/a\tb", "control"),
         ("/mnt/a\x7f", "control"),
         ("/mnt/a\x85b", "control"),
+        ("/mnt/a\x9fb", "control"),
         ("/mnt/a\x00b", "control"),
         ("/mnt/a ", "ends in"),
         ("/mnt/a\\", "ends in"),
@@ -105,10 +106,23 @@ def test_plain_paths_pass(path: str) -> None:
 
 
 def test_ids_tell_paths_apart() -> None:
-    paths = ["/a/b", "/a-b", "/a_b", "/a_2db", "/a/b/c", "/a-b/c", "/a/b-c", "/ä", "/a.b", "/A/b"]
+    paths = [
+        "/a/b",
+        "/a-b",
+        "/a_b",
+        "/a_2db",
+        "/a/b/c",
+        "/a-b/c",
+        "/a/b-c",
+        "/ä",
+        "/A/b",
+        "/a.b",
+        "/",
+    ]
     ids = [volume_id_for(path) for path in paths]
     assert len(set(ids)) == len(paths)
     assert ids[:4] == ["a-b", "a_2db", "a_5fb", "a_5f2db"]
+    assert ids[-2:] == ["a.b", "-"], "as in lines that are in fstab already"
 
 
 def test_entries_of_every_length() -> None:
@@ -152,7 +166,8 @@ def test_commas_in_quotes_do_not_split_options() -> None:
 
 def test_the_mark_inside_another_option_is_not_a_mark() -> None:
     content = b'a /a tmpfs context="s,X-hostprep.id=q" 0 0\nb /b tmpfs x=X-hostprep.id=q 0 0\n'
-    assert [entry.owner_id for entry in entries(content)] == [None, None]
+    content += b"c /c tmpfs X-hostprep.id 0 0\n"
+    assert [entry.owner_id for entry in entries(content)] == [None, None, None]
 
 
 @pytest.mark.parametrize("fixture", FIXTURES, ids=lambda path: path.stem)
@@ -187,8 +202,13 @@ def test_what_others_appended_behind_our_unterminated_line_keeps_its_newline() -
 
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n"])
 def test_a_blank_line_before_ours_stays_where_somebody_cut_off_our_newline(blank: bytes) -> None:
-    content = b"# a" + blank + blank
+    content = b"# a" + blank + b"# b" + blank + blank
     assert remove_volume(content + LINE, volume_id=ID) == content
+
+
+def test_of_a_file_with_our_line_alone_nothing_is_left() -> None:
+    for ending in (b"", b"\n"):
+        assert remove_volume(LINE + ending, volume_id=ID) == b""
 
 
 def test_our_line_is_replaced_where_it_stands() -> None:
@@ -205,6 +225,16 @@ def test_our_line_is_replaced_where_it_stands() -> None:
 def test_a_line_that_says_the_same_is_left_as_somebody_spaced_it(spaced: bytes) -> None:
     content = b"# a\n" + spaced + b"\n"
     assert put(content) == content
+
+
+@pytest.mark.parametrize("numbers", [b"0 2", b"1 0"])
+def test_a_line_that_is_to_be_dumped_or_checked_is_made_ours_again(numbers: bytes) -> None:
+    assert put(LINE[: -len(b"0 0")] + numbers + b"\n") == LINE + b"\n"
+
+
+def test_what_is_mounted_nowhere_takes_no_place() -> None:
+    swap = b"/dev/sda2 swap swap sw 0 0\n"
+    assert put(swap, "/swap").startswith(swap + b"tmpfs /swap ")
 
 
 def test_a_commented_line_of_ours_is_a_comment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -24,6 +25,26 @@ def test_the_same_in_other_words(size: str, inodes: str) -> None:
 def test_options_for_others_and_defaults_do_not_matter() -> None:
     others = ("defaults", "nofail", "X-hostprep.id=v", "x-systemd.device-timeout=5", "rw")
     assert compare_options(LIVE, (*others, *SAFE)) == ()
+
+
+def test_defaults_take_back_what_stands_before_them() -> None:
+    assert compare_options(LIVE, (*SAFE, "defaults")) == (
+        "nosuid is set, and should not be",
+        "nodev is set, and should not be",
+        "noexec is set, and should not be",
+    )
+
+
+def test_no_limit_of_inodes_and_an_owner_by_name_are_no_differences() -> None:
+    unlimited = replace(LIVE, inodes=None)
+    assert compare_options(unlimited, (*SAFE, "nr_inodes=0")) == ()
+    assert compare_options(LIVE, (*SAFE, "uid=alice", "gid=staff")) == ()
+
+
+def test_a_whole_page_is_more_than_the_kernel_rounds() -> None:
+    one_page_less = 2 * MIB - os.sysconf("SC_PAGE_SIZE")
+    (difference,) = compare_options(LIVE, (*SAFE, f"size={one_page_less}"))
+    assert difference.startswith("size 2.00 MiB")
 
 
 @pytest.mark.parametrize(
@@ -57,4 +78,5 @@ def test_a_percentage_is_of_the_ram_that_is_given() -> None:
 
 def test_what_the_kernel_would_not_read_is_not_a_number() -> None:
     assert parse_options(("size=1.5g",)).size_bytes is None
+    assert parse_options(("size=5x%",), ram_bytes=8 * GIB).size_bytes is None
     assert parse_options(("uid=alice",)).uid is None

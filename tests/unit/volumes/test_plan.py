@@ -15,7 +15,7 @@ from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import Huge, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
-from hostprep.volumes.plan import plan_volume
+from hostprep.volumes.plan import RELOAD, plan_volume
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
 from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
@@ -120,7 +120,9 @@ def test_huge_always_is_warned_about_and_an_unknown_huge_refused() -> None:
     assert "small files" in plan_volume(always, FRESH).warnings[0]
     without = replace(FRESH, support=TmpfsSupport(noswap=True, huge=False))
     assert "huge=always" in refusal(always, without)
-    assert not [o for o in plan_volume(REQUEST, without).options if o.startswith("huge")]
+    for request in (REQUEST, replace(REQUEST, huge=Huge.NEVER)):
+        plan = plan_volume(request, without)
+        assert plan.refusal is None and not any(o.startswith("huge") for o in plan.options)
 
 
 @pytest.mark.parametrize(
@@ -176,6 +178,16 @@ def test_no_size_is_refused_since_the_kernel_takes_it_for_no_limit(size_bytes: i
     assert "size 0" in refusal(replace(REQUEST, size_bytes=size_bytes), FRESH)
 
 
+def test_no_inode_is_refused_since_the_kernel_takes_none_for_no_limit() -> None:
+    assert "at least one inode" in refusal(replace(REQUEST, inodes=0), FRESH)
+
+
+def test_an_empty_directory_is_as_good_as_none() -> None:
+    empty = replace(FRESH, place=Place(PointKind.DIRECTORY, (ROOT, MNT)))
+    plan = plan_volume(REQUEST, empty)
+    assert plan.refusal is None and plan.mount and not plan.make_dirs
+
+
 def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
     poor = replace(MOUNTED, headroom=Headroom(64 * GIB, 0, "MemAvailable", False))
     plan = plan_volume(REQUEST, poor)
@@ -183,8 +195,19 @@ def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
     assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted"]
 
 
+def test_a_second_run_leaves_a_volume_the_few_inodes_that_it_was_given() -> None:
+    assert actions(REQUEST, replace(MOUNTED, live=replace(LIVE, inodes=2000))) == []
+
+
+def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
+    unlimited = replace(MOUNTED, live=replace(LIVE, inodes=None))
+    assert "no limit of inodes" in refusal(replace(REQUEST, inodes=77), unlimited)
+
+
 def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
     plan = plan_volume(replace(REQUEST, size_bytes=16 * GIB), MOUNTED)
+    assert plan.changes[0].action == "grow to 16.0 GiB by a remount"
+    assert plan.unchanged == ()
     assert plan.remount_options == (
         "nosuid",
         "nodev",
@@ -197,6 +220,22 @@ def test_growing_is_a_remount_that_keeps_what_is_not_ours_to_change() -> None:
     assert plan.budget is not None
     # 16 GiB less the 3 that it holds, and an inode's KiB for each that is not used yet.
     assert plan.budget.growth_bytes == 13 * GIB + (1048576 - 1000) * KIB
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        replace(REQUEST, size_bytes=9 * GIB, inodes=524288),
+        replace(REQUEST, inodes=524289),
+        replace(REQUEST, size_bytes=8 * GIB + 4096, inodes=524288 + 4),
+    ],
+)
+def test_growing_in_bytes_or_in_inodes_has_to_fit_and_shrinking_has_not(
+    more: VolumeRequest,
+) -> None:
+    poor = replace(MOUNTED, headroom=Headroom(64 * GIB, 0, "MemAvailable", False))
+    assert "does not fit into the memory" in refusal(more, poor)
+    assert plan_volume(replace(REQUEST, size_bytes=4 * GIB), poor).refusal is None
 
 
 def test_more_inodes_alone_are_a_remount_and_fewer_are_left() -> None:
@@ -216,8 +255,12 @@ def test_shrinking_stops_at_what_it_holds() -> None:
     assert "holds 3.00 GiB (3221225472 bytes)" in words
 
 
-def test_staging_never_shrinks() -> None:
-    plan = plan_volume(replace(REQUEST, size_bytes=GIB, allow_shrink=False), MOUNTED)
+def test_staging_grows_and_never_shrinks() -> None:
+    staging = replace(REQUEST, allow_shrink=False)
+    assert plan_volume(replace(staging, size_bytes=16 * GIB), MOUNTED).size_bytes == 16 * GIB
+    (same,) = plan_volume(staging, MOUNTED).unchanged
+    assert same.reason == "it is mounted as wanted"
+    plan = plan_volume(replace(staging, size_bytes=GIB), MOUNTED)
     assert plan.refusal is None and not plan.changes
     assert plan.size_bytes == 8 * GIB
     assert any("enough" in each.reason for each in plan.unchanged)
@@ -247,7 +290,24 @@ def test_noswap_cannot_change_and_says_so() -> None:
     assert not plan.changes
     assert any(each.subject == "noswap" for each in plan.unchanged)
     assert "mounted without noswap" in plan.warnings[0]
-    assert plan_volume(replace(REQUEST, swap=True), MOUNTED).unchanged[0].subject == "noswap"
+    (told,) = plan_volume(replace(REQUEST, swap=True), MOUNTED).unchanged  # nor is it "as wanted"
+    assert told.subject == "noswap"
+
+
+def test_noswap_is_asked_of_no_kernel_that_may_not_take_it() -> None:
+    for support, noswap, why in [
+        (TmpfsSupport(False, True), False, ["this kernel does not take noswap"]),
+        (TmpfsSupport(None, None), True, []),
+    ]:
+        facts = replace(
+            MOUNTED,
+            live=replace(LIVE, noswap=noswap),
+            support=support,
+            headroom=replace(FRESH.headroom, swap_active=True),
+        )
+        plan = plan_volume(REQUEST, facts)
+        assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted"]
+        assert [warning.partition(",")[0] for warning in plan.warnings] == why
 
 
 def test_huge_changes_only_when_asked() -> None:
@@ -259,6 +319,7 @@ def test_huge_changes_only_when_asked() -> None:
 def test_the_budget_is_refused_with_its_arithmetic() -> None:
     tight = replace(FRESH, headroom=Headroom(64 * GIB, 14 * GIB, "MemAvailable", False))
     words = refusal(REQUEST, tight)
+    assert "promised" not in words
     # 8 GiB + 512 MiB of inodes, and a tenth of 64 GiB
     assert "8.50 GiB" in words and "6.40 GiB" in words and "14.9 GiB" in words
     assert "14.0 GiB are available by MemAvailable" in words and "922 MiB too little" in words
@@ -277,6 +338,7 @@ def test_the_budget_fits_to_the_byte() -> None:
 def test_room_that_other_volumes_have_not_used_yet_is_not_given_twice() -> None:
     words = refusal(REQUEST, replace(FRESH, promised_bytes=50 * GIB))
     assert "50.0 GiB promised to other volumes" in words
+    assert "= 64.9 GiB, but 60.0 GiB are available" in words
 
 
 def test_the_reserve_is_at_least_four_gib() -> None:
@@ -301,8 +363,13 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
     written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
     again = plan_volume(request, replace(MOUNTED, fstab=written))
     assert again.changes == ()
+    unread = plan_volume(request, replace(MOUNTED, fstab=written, reload_is_due=True))
+    assert unread.changes == (RELOAD,)
     grown = replace(request, size_bytes=9 * GIB)
-    assert actions(grown, replace(MOUNTED, fstab=written))[-1] == "replace the volume's line"
+    for due in (False, True):
+        facts = replace(MOUNTED, fstab=written, reload_is_due=due)
+        assert actions(grown, facts)[-1] == "replace the volume's line"
+        assert plan_volume(grown, facts).warnings == ()
 
 
 def test_somebody_else_s_entry_for_the_target_refuses_before_anything_is_mounted() -> None:
@@ -341,6 +408,12 @@ def test_what_our_fstab_line_mounted_at_boot_is_ours() -> None:
     assert booted.is_ours
     assert not replace(booted, fstab=line.replace(b"X-hostprep", b"X-other")).is_ours
     assert not replace(booted, mount=replace(MOUNT, source="scratch", device="0:7")).is_ours
+    elsewhere = line.replace(b"/mnt/data", b"/mnt/elsewhere")
+    assert not replace(booted, fstab=elsewhere).is_ours
+
+
+def test_what_is_no_tmpfs_is_never_ours() -> None:
+    assert not replace(MOUNTED, mount=replace(MOUNT, fstype="ramfs")).is_ours
 
 
 def test_a_mount_that_was_interrupted_before_its_record_was_finished_is_ours() -> None:
