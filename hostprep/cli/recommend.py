@@ -189,7 +189,8 @@ def _stage_lines(report: Report) -> list[str]:
 
     def line(stage: Stage) -> str:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
-        return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{format_number(rate):>14} samples/s"
+        told = format_number(rate)
+        return f"  {stage.name:<12} {1e3 * stage.seconds:8.3f} ms   {told:>11} samples/s"
 
     files, made = f"{stages.samples} {stages.kind} files", list(stages.stages)
     if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
@@ -205,13 +206,18 @@ def _stage_lines(report: Report) -> list[str]:
 def _point_lines(report: Report) -> list[str]:
     if not report.points:
         return []
-    lines = ["workers   samples/s   by the model"]
+    rows = [("workers", "samples/s", "by the model", "")]
     for point in report.points:
         model = format_number(report.curve.rate(point.workers)) if report.curve else ""
         mark = "  <-" if point.workers == report.recommendation.num_workers else ""
         rate = f"{format_number(point.rate)} ±{point.relative_error:.0%}"
-        lines.append(f"{point.workers:7d}{rate:>12}{model:>15}{mark}")
-    return lines
+        rows.append((f"{point.workers}", rate, model, mark))
+    # Samples that are as good as ready come at rates of any length.
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        "   ".join(f"{cell:>{width}}" for cell, width in zip(row[:3], widths, strict=True)) + row[3]
+        for row in rows
+    ]
 
 
 def _variant_lines(report: Report) -> list[str]:
@@ -219,7 +225,7 @@ def _variant_lines(report: Report) -> list[str]:
         return []
     names = [f"  {variant.group} {variant.name}" for variant in report.variants]
     width = max(30, *map(len, names))
-    lines = [f"{'side by side, samples/s':<{width}}{'no workers':>13}{'at the peak':>16}"]
+    lines = [f"{'side by side, samples/s':<{width}}   {'no workers':>10}   {'at the peak':>13}"]
     for name, variant in zip(names, report.variants, strict=True):
         if variant.problem is not None:
             lines.append(f"{name}: {variant.problem}")
@@ -228,7 +234,7 @@ def _variant_lines(report: Report) -> list[str]:
             "-" if rate is None else format_number(rate)
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
-        lines.append(f"{name:<{width}}{cells[0]:>13}{cells[1]:>16}")
+        lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
     lines += [
         f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
         f" ±{winner.relative_error:.0%}"

@@ -11,15 +11,22 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hostprep.cli.main import run as run_cli
+from hostprep.cli.recommend import report_text
 from hostprep.host import gpu_bounded, gpu_driver
 from hostprep.host.gpu import TIMEOUT, Nvml
+from hostprep.loading.curve import Ceiling, Curve
+from hostprep.loading.recommend import from_host
+from hostprep.loading.report import Wish
+from hostprep.loading.search import Point
 from hostprep.system.interruption import INTERRUPTIONS
+from hostprep.units import format_number
 from tests.kit.recommending import (
     CONTRACT,
     MARK,
@@ -30,6 +37,7 @@ from tests.kit.recommending import (
     recommend,
     recommend_for,
 )
+from tests.unit.loading.making import share
 
 
 def test_from_the_host_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +59,21 @@ def test_host_alone_for_people_is_called_a_starting_point(
     assert "starting point, not a measurement" in text
     assert "DataLoader(dataset, batch_size=7, " in text
     assert "note: --dataset DIR or --loader MODULE:NAME measures" in text
+
+
+@pytest.mark.parametrize("rate", [160.0, 609_114.0, 12_345_678.0])
+def test_columns_stay_apart_however_long_the_rates(rate: float) -> None:
+    wish = Wish(None, None, 5.0, 224, measure=True, compare=False)
+    host = from_host(share(), wish, gpus=0)
+    points = (Point(0, rate, 0.15, 1), Point(16, rate / 7, 0.02, 1))
+    curve = Curve(rate, rate, rate, Ceiling.CPUS)
+    lines = report_text(replace(host, points=points, curve=curve)).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("workers"))
+    table = lines[head : head + 3]
+    number = format_number(rate)
+    assert table[1].split() == ["0", number, "±15%", number]
+    ends = {len(line.removesuffix("  <-")) for line in table}
+    assert len(ends) == 1, "what is under a head stands under its end"
 
 
 def test_ranks_come_from_the_launcher(
