@@ -27,11 +27,16 @@ def caveats_of(
     samples were read more than once.
     """
     notes = []
-    if any(probe.disturbed for probe in probes):
-        worst = max(probe.others_cpus for probe in probes if probe.disturbed)
+    if disturbed := [probe for probe in probes if probe.disturbed]:
+        worst = max(disturbed, key=lambda probe: probe.others_cpus)
+        how = (
+            f"with {format_count(worst.workers, 'worker')}" if worst.workers else "without workers"
+        )
         notes.append(
-            f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
-            " remains without them, and less certain for it"
+            f"other programs took up to {worst.others_cpus:.1f} processors while the loader was"
+            f" timed: beside them it gave {format_number(worst.samples_per_s)} samples/s {how}, and"
+            f" {format_number(worst.undisturbed_samples_per_s)} are reckoned for it alone; the"
+            " rates here are those that are so reckoned, and less certain for it"
         )
     in_memory = stages is not None and stages.storage == "ram"
     if stages is not None and not in_memory:
