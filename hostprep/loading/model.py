@@ -231,7 +231,8 @@ class Subject:
     ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, of
     which only time can be taken. ``length`` counts the samples of an epoch, None where it has none.
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
-    ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
+    ``pickle_errors`` says of the data set and each function of it (``dataset``, ``collate_fn``,
+    ``worker_init_fn``) that cannot be sent to a spawned process why. ``current_*`` is what a
     DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
     what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
     and ``own_iteration`` tells that this one goes through its batches in its own way;
@@ -246,7 +247,7 @@ class Subject:
     current_workers: int | None
     current_prefetch: int | None
     start_method: str
-    pickle_error: str | None
+    pickle_errors: dict[str, str]
     pickle_bytes: int | None
     opencv_threads: int | None
     torch_version: str | None
