@@ -164,15 +164,17 @@ def _expectation(report: Report) -> list[str]:
     if made.expected_samples_per_s is None:
         return []
     how = "measured" if made.confirmed else "by the model, not confirmed"
-    error = made.relative_error or 0.0
+    error = _give_or_take(made.relative_error)
+    if made.relative_error is None:
+        how += ", and nobody knows how far off that is"
     each, of_all = (" a rank", " for all ranks") if report.host.ranks > 1 else ("", "")
     expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s{each}"
-    lines = [f"{expected}, ±{error:.0%}, {how}"]
+    lines = [f"{expected}{error}, {how}"]
     point = next((p for p in report.points if p.workers == made.num_workers), None)
     if report.gpu_rate is not None and point is not None and point.rate > report.gpu_rate:
         lines = [
             f"{expected}, since the GPU takes no more;"
-            f" the loader gives {format_number(point.rate)}, ±{error:.0%}, {how}"
+            f" the loader gives {format_number(point.rate)}{error}, {how}"
         ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
@@ -180,6 +182,10 @@ def _expectation(report: Report) -> list[str]:
             f" {format_bytes(made.shm_bytes)} in /dev/shm"
         )
     return lines
+
+
+def _give_or_take(relative_error: float | None) -> str:
+    return "" if relative_error is None else f", ±{relative_error:.0%}"
 
 
 def _stage_lines(report: Report) -> list[str]:
@@ -210,7 +216,8 @@ def _point_lines(report: Report) -> list[str]:
     for point in report.points:
         model = format_number(report.curve.rate(point.workers)) if report.curve else ""
         mark = "  <-" if point.workers == report.recommendation.num_workers else ""
-        rate = f"{format_number(point.rate)} ±{point.relative_error:.0%}"
+        error = _give_or_take(point.relative_error).removeprefix(",")
+        rate = f"{format_number(point.rate)}{error}"
         rows.append((f"{point.workers}", rate, model, mark))
     # Samples that are as good as ready come at rates of any length.
     widths = [max(len(row[column]) for row in rows) for column in range(3)]

@@ -139,12 +139,14 @@ class Transport:
     """What handing ready batches from workers to the main process costs: the host's ceiling.
 
     ``worker_memory_bytes`` is what a worker held that makes no samples of its own.
+    ``relative_error`` is that of the rate.
     """
 
     workers: int
     samples_per_s: float
     cpu_seconds: float
     worker_memory_bytes: int | None = None
+    relative_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,11 @@ class Probe:
     def disturbed(self) -> bool:
         """Whether other programs changed the figure by more than 5 %."""
         return self.undisturbed_samples_per_s > 1.05 * self.samples_per_s
+
+    @property
+    def error(self) -> float:
+        """How far off ``undisturbed_samples_per_s`` may be: it covers what the clock said."""
+        return max(self.relative_error, 1 - self.samples_per_s / self.undisturbed_samples_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +303,9 @@ class Stages:
     ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
     ``storage`` is the kernel's word on what the files lie on. ``problem`` names one of the
     ``unreadable`` files, and what is wrong with it. ``side_by_side`` is None where one
-    reader is faster than the processors, and where too few files were left.
+    reader is faster than the processors, and where too few files were left. ``relative_error`` is
+    the standard error of what a sample takes in all, None where that is not known; ``others_cpus``
+    is what other programs took meanwhile.
     """
 
     kind: str
@@ -310,6 +319,8 @@ class Stages:
     storage: str
     storage_reason: str
     side_by_side: SideBySide | None = None
+    relative_error: float | None = None
+    others_cpus: float = 0.0
 
     def stage(self, name: str) -> Stage:
         """Return the stage of that name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hostprep.loading.measuring.disturbance import MUCH_SHARE, others_beside
 from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Stages, Subject
 from hostprep.units import format_count, format_number
 
@@ -38,6 +39,8 @@ def caveats_of(
             f" {format_number(worst.undisturbed_samples_per_s)} are reckoned for it alone; the"
             " rates here are those that are so reckoned, and less certain for it"
         )
+    elif note := _beside(host, stages, probes):
+        notes.append(note)
     in_memory = stages is not None and stages.storage == "ram"
     if stages is not None and not in_memory:
         as_is, cold = (stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
@@ -63,6 +66,19 @@ def caveats_of(
             " contention for the storage is not in the figures"
         )
     return tuple(notes)
+
+
+def _beside(host: HostShare, stages: Stages | None, probes: Sequence[Probe]) -> str | None:
+    """Return a sentence on busy programs that no rate was corrected for, where there were any."""
+    others = [others_beside(probe) for probe in probes]
+    others += [] if stages is None else [stages.others_cpus]
+    most = max(others, default=0.0)
+    if most < MUCH_SHARE * host.measured_cpus:
+        return None
+    return (
+        f"other programs took up to {most:.1f} of {format_count(host.measured_cpus, 'processor')}"
+        " meanwhile: what was timed was timed beside them, and may be faster without"
+    )
 
 
 def _share_of(host: HostShare) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS
+from hostprep.loading.curve import Ceiling, Curve
+from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
@@ -18,7 +20,7 @@ from hostprep.loading.verdict.binding import usable_cpus
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.pipelines import of_pipeline
-from hostprep.loading.verdict.unconfirmed import handed_over, modelled
+from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
 
 
 def report_of(run: Run, mode: str) -> Report:
@@ -133,7 +135,21 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         ceiling=run.ceiling,
         is_stream=run.is_stream(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
+        error=_error_of_model(run, run.curve),
     )
+
+
+def _error_of_model(run: Run, curve: Curve) -> float | None:
+    """Return how far off the model may be, by all that it was made from."""
+    points = run.search.points() if run.search else ()
+    rests_on = [point.relative_error for point in points]
+    others = [others_beside(probe) for probe in run.search.probes] if run.search else []
+    if run.transport is not None:
+        rests_on.append(run.transport.relative_error)
+    if run.stages is not None and (not points or curve.ceiling_from is Ceiling.STORAGE):
+        rests_on.append(run.stages.relative_error)
+        others.append(run.stages.others_cpus)
+    return model_error(rests_on, max(others, default=0.0), run.measurer.host.measured_cpus)
 
 
 def _data_bytes(run: Run) -> float | None:
