@@ -12,8 +12,15 @@ import typer
 from hostprep.cli.keeping import keep
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, printable, say
-from hostprep.errors import UsageError
+from hostprep.cli.output import (
+    emit_error,
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    say,
+)
+from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_number
 
 if TYPE_CHECKING:
@@ -64,10 +71,11 @@ def recommend(
         typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
     ] = 50.0,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Measure how many DataLoader workers to use, and what binds.
 
-    Without --dataset and --loader it is a starting point, from the host alone.
+    Without --dataset and --loader it is a starting point, from the host alone. Exit status: 0
+    answered, 4 inconclusive, as where nothing that decodes images is installed.
     """
     from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.host.gpu_driver import read_driver
@@ -100,12 +108,24 @@ def recommend(
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
     fields = report_fields(report)
-    if report.points:
+    if report.points:  # real DataLoaders, of samples as a training has them
         keep("recommend", fields)
-    if as_json:
+    error = _error(report)
+    if not as_json:
+        emit_text(report_text(report))
+    elif error is None:
         emit_json("recommend", fields)
     else:
-        emit_text(report_text(report))
+        emit_error("recommend", error, as_json=False)
+        emit_json("recommend", {"error": error_fields(error), **fields}, ok=False)
+    return 0 if error is None else error.exit_code
+
+
+def _error(report: Report) -> Inconclusive | None:
+    """Return why a report is no answer, where samples are made of more than what was measured."""
+    if report.undecoded is None:
+        return None
+    return Inconclusive(f"{report.recommendation.verdict}.", report.recommendation.remedy)
 
 
 class _Narrator(Line):
@@ -144,7 +164,8 @@ def report_text(report: Report) -> str:
         lines += ["", f"    {made.code}", ""]
     lines += _expectation(report)
     if made.remedy:
-        lines.append(f"to go faster: {made.remedy}")
+        what_for = "to go faster" if report.undecoded is None else "to measure the whole"
+        lines.append(f"{what_for}: {made.remedy}")
     lines += [f"why: {reason}" for reason in made.reasons]
     if report.gpu_rate is not None:
         lines.append(f"GPU: {format_number(report.gpu_rate)} samples/s ({report.gpu_rate_from})")

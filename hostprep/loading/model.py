@@ -274,6 +274,18 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
+class Undecoded:
+    """Files that could only be read, though a training decodes them.
+
+    ``what`` cannot be done here, ``why`` says what is missing for it, and ``cure`` installs that.
+    """
+
+    what: str
+    why: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """One stage of loading a file on one core: seconds and processor seconds a sample."""
 

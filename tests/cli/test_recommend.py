@@ -37,7 +37,7 @@ from tests.kit.recommending import (
     recommend,
     recommend_for,
 )
-from tests.unit.loading.making import share
+from tests.unit.loading.making import picture, share
 
 
 def test_from_the_host_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,6 +251,15 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    for number in range(200):
+        picture(number).save(folder / f"{number}.jpg")
+    return folder
+
+
+@pytest.fixture
 def arrays(tmp_path: Path) -> Path:
     folder = tmp_path / "arrays"
     folder.mkdir()
@@ -297,6 +306,46 @@ def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays:
     assert found["confirmed"] is False
     assert found["evidence"]["stages"]["kind"] == "npy"
     assert any("torch is not installed" in note for note in found["notes"])
+
+
+@pytest.fixture
+def without_decoders(tmp_path: Path) -> dict[str, str]:
+    """A Python path on which nothing that decodes images can be imported."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import sys\nfor name in ('PIL', 'cv2', 'simplejpeg'):\n    sys.modules[name] = None\n"
+    )
+    before = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": f"{hook}:{before}" if before else str(hook),
+        "HOSTPREP_STATE_DIR": str(tmp_path / "state"),
+    }
+
+
+@pytest.mark.parametrize("more", [(), ("--no-measure",), ("--gpu-rate", "100", "--compare")])
+def test_images_that_nothing_here_decodes_are_no_answer(
+    more: tuple[str, ...], without_decoders: dict[str, str], photographs: Path
+) -> None:
+    arguments = ("--dataset", str(photographs), "--seconds", "8", *more)
+    done = recommend(*arguments, "--json", env=without_decoders)
+    assert done.returncode == 4
+    found = json.loads(done.stdout)
+    assert set(found) >= CONTRACT
+    assert (found["ok"], found["error"]["code"]) == (False, "inconclusive")
+    assert found["verdict"].startswith("inconclusive: reading alone was measured")
+    assert found["verdict"] in done.stderr
+    assert found["expected_samples_per_s"] is found["relative_error"] is found["binding"] is None
+    assert not found["confirmed"]
+    assert found["memory_bytes"] is found["shm_bytes"] is None
+    assert found["remedy"].endswith("-m pip install numpy pillow")
+    assert "neither Pillow nor OpenCV" in found["evidence"]["files"]["undecoded"]
+    # `hostprep check` goes by what is kept, and finds no rate there of files that were only read.
+    assert not list((Path(without_decoders["HOSTPREP_STATE_DIR"])).rglob("*recommend*"))
+    text = recommend(*arguments, env=without_decoders)
+    assert text.returncode == 4
+    assert text.stdout.startswith("inconclusive: reading alone was measured")
+    assert "expected:" not in text.stdout and "binds" not in text.stdout
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:

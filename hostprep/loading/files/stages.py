@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import HostprepError, Inconclusive
+from hostprep.errors import HostprepError
 from hostprep.host.block import locate
 from hostprep.loading.files.samples import FileSamples, collate_arrays, read_whole
 from hostprep.loading.model import Stage, Stages
+from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system import page_cache
 
 # So many that cannot be read, with none that can, and there is no point in going on.
@@ -44,8 +45,8 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
 
     Takes files from position ``first`` on, for about ``seconds``, one at least. Files are taken out
     of the page cache one by one to be read cold; nobody else's. What was only just written is
-    written out for that. Raises ``Inconclusive`` where none
-    is readable.
+    written out for that. Raises ``OwnLoaderWanted`` where
+    none is readable.
     """
     begin = time.perf_counter()
     watches = {
@@ -87,7 +88,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             batches += 1
             batch = []
     if not done:
-        raise Inconclusive(
+        raise OwnLoaderWanted(
             f"no file could be read and decoded; the last was {problem}.",
             "what your own code makes of such files is measured by --loader",
         )

@@ -21,6 +21,7 @@ from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.pipelines import of_pipeline
 from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
+from hostprep.loading.verdict.undecoded import of_undecoded
 
 
 def report_of(run: Run, mode: str) -> Report:
@@ -61,12 +62,15 @@ def report_of(run: Run, mode: str) -> Report:
         )
     chosen = choose(candidates, run.gpu_rate)
     made = settings.recommend(known, chosen)
+    if run.undecoded is not None:
+        made = of_undecoded(run.undecoded, known)
     epoch = (
         None
         if length is None or not made.expected_samples_per_s
         else length / (host.ranks * made.expected_samples_per_s)
     )
-    wanted = min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
+    # What is only read is neither as slow nor as large as the sample that is made of it.
+    wanted = 0 if run.undecoded else min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
     return Report(
         mode=mode,
         host=host,
@@ -82,6 +86,7 @@ def report_of(run: Run, mode: str) -> Report:
         subject=subject,
         listing=run.listing,
         stages=run.stages,
+        undecoded=run.undecoded,
         cost=run.cost,
         transport=run.transport,
         curve=run.curve,
