@@ -12,8 +12,15 @@ import typer
 from hostprep.cli.keeping import keep
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
-from hostprep.cli.output import emit_json, emit_text, printable, say
-from hostprep.errors import UsageError
+from hostprep.cli.output import (
+    emit_error,
+    emit_json,
+    emit_text,
+    error_fields,
+    printable,
+    say,
+)
+from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_number
 
 if TYPE_CHECKING:
@@ -64,10 +71,11 @@ def recommend(
         typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
     ] = 50.0,
     as_json: JsonOption = False,
-) -> None:
+) -> int:
     """Measure how many DataLoader workers to use, and what binds.
 
-    Without --dataset and --loader it is a starting point, from the host alone.
+    Without --dataset and --loader it is a starting point, from the host alone. Exit status: 0
+    answered, 4 inconclusive, as where nothing that decodes images is installed.
     """
     from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.host.gpu_driver import read_driver
@@ -100,12 +108,24 @@ def recommend(
         words = "GPUs that could not be asked are not counted; --ranks says how many train here"
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
     fields = report_fields(report)
-    if report.points:
+    if report.points:  # real DataLoaders, of samples as a training has them
         keep("recommend", fields)
-    if as_json:
+    error = _error(report)
+    if not as_json:
+        emit_text(report_text(report))
+    elif error is None:
         emit_json("recommend", fields)
     else:
-        emit_text(report_text(report))
+        emit_error("recommend", error, as_json=False)
+        emit_json("recommend", {"error": error_fields(error), **fields}, ok=False)
+    return 0 if error is None else error.exit_code
+
+
+def _error(report: Report) -> Inconclusive | None:
+    """Return why a report is no answer, where samples are made of more than what was measured."""
+    if report.undecoded is None:
+        return None
+    return Inconclusive(f"{report.recommendation.verdict}.", report.recommendation.remedy)
 
 
 class _Narrator(Line):
@@ -144,7 +164,8 @@ def report_text(report: Report) -> str:
         lines += ["", f"    {made.code}", ""]
     lines += _expectation(report)
     if made.remedy:
-        lines.append(f"to go faster: {made.remedy}")
+        what_for = "to go faster" if report.undecoded is None else "to measure the whole"
+        lines.append(f"{what_for}: {made.remedy}")
     lines += [f"why: {reason}" for reason in made.reasons]
     if report.gpu_rate is not None:
         lines.append(f"GPU: {format_number(report.gpu_rate)} samples/s ({report.gpu_rate_from})")
@@ -164,15 +185,17 @@ def _expectation(report: Report) -> list[str]:
     if made.expected_samples_per_s is None:
         return []
     how = "measured" if made.confirmed else "by the model, not confirmed"
-    error = made.relative_error or 0.0
+    error = _give_or_take(made.relative_error)
+    if made.relative_error is None:
+        how += ", and nobody knows how far off that is"
     each, of_all = (" a rank", " for all ranks") if report.host.ranks > 1 else ("", "")
     expected = f"expected: {format_number(made.expected_samples_per_s)} samples/s{each}"
-    lines = [f"{expected}, ±{error:.0%}, {how}"]
+    lines = [f"{expected}{error}, {how}"]
     point = next((p for p in report.points if p.workers == made.num_workers), None)
     if report.gpu_rate is not None and point is not None and point.rate > report.gpu_rate:
         lines = [
             f"{expected}, since the GPU takes no more;"
-            f" the loader gives {format_number(point.rate)}, ±{error:.0%}, {how}"
+            f" the loader gives {format_number(point.rate)}{error}, {how}"
         ]
     if made.num_workers and made.memory_bytes is not None and made.shm_bytes is not None:
         lines.append(
@@ -182,6 +205,10 @@ def _expectation(report: Report) -> list[str]:
     return lines
 
 
+def _give_or_take(relative_error: float | None) -> str:
+    return "" if relative_error is None else f", ±{relative_error:.0%}"
+
+
 def _stage_lines(report: Report) -> list[str]:
     stages = report.stages
     if stages is None:
@@ -189,7 +216,8 @@ def _stage_lines(report: Report) -> list[str]:
 
     def line(stage: Stage) -> str:
         rate = 1 / stage.seconds if stage.seconds else float("inf")
-        return f"  {stage.name:<12}{1e3 * stage.seconds:9.3f} ms{format_number(rate):>14} samples/s"
+        told = format_number(rate)
+        return f"  {stage.name:<12} {1e3 * stage.seconds:8.3f} ms   {told:>11} samples/s"
 
     files, made = f"{stages.samples} {stages.kind} files", list(stages.stages)
     if stages.kind == "bytes":  # for those there is nothing else to do, and nothing to be told
@@ -205,13 +233,19 @@ def _stage_lines(report: Report) -> list[str]:
 def _point_lines(report: Report) -> list[str]:
     if not report.points:
         return []
-    lines = ["workers   samples/s   by the model"]
+    rows = [("workers", "samples/s", "by the model", "")]
     for point in report.points:
         model = format_number(report.curve.rate(point.workers)) if report.curve else ""
         mark = "  <-" if point.workers == report.recommendation.num_workers else ""
-        rate = f"{format_number(point.rate)} ±{point.relative_error:.0%}"
-        lines.append(f"{point.workers:7d}{rate:>12}{model:>15}{mark}")
-    return lines
+        error = _give_or_take(point.relative_error).removeprefix(",")
+        rate = f"{format_number(point.rate)}{error}"
+        rows.append((f"{point.workers}", rate, model, mark))
+    # Samples that are as good as ready come at rates of any length.
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        "   ".join(f"{cell:>{width}}" for cell, width in zip(row[:3], widths, strict=True)) + row[3]
+        for row in rows
+    ]
 
 
 def _variant_lines(report: Report) -> list[str]:
@@ -219,7 +253,7 @@ def _variant_lines(report: Report) -> list[str]:
         return []
     names = [f"  {variant.group} {variant.name}" for variant in report.variants]
     width = max(30, *map(len, names))
-    lines = [f"{'side by side, samples/s':<{width}}{'no workers':>13}{'at the peak':>16}"]
+    lines = [f"{'side by side, samples/s':<{width}}   {'no workers':>10}   {'at the peak':>13}"]
     for name, variant in zip(names, report.variants, strict=True):
         if variant.problem is not None:
             lines.append(f"{name}: {variant.problem}")
@@ -228,7 +262,7 @@ def _variant_lines(report: Report) -> list[str]:
             "-" if rate is None else format_number(rate)
             for rate in (variant.alone_samples_per_s, variant.peak_samples_per_s)
         ]
-        lines.append(f"{name:<{width}}{cells[0]:>13}{cells[1]:>16}")
+        lines.append(f"{name:<{width}}   {cells[0]:>10}   {cells[1]:>13}")
     lines += [
         f"  {winner.group}: {winner.name}, {winner.factor:.2f} times the next at the peak,"
         f" ±{winner.relative_error:.0%}"

@@ -11,6 +11,7 @@ from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import unpicklable_cure
 from hostprep.loading.model import Binding
+from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.ending import how_it_ended
 from hostprep.units import format_count, format_number
 
@@ -118,7 +119,7 @@ class WorkersFailed(LoaderFailed):
 
 def refused(event: dict[str, Any]) -> HostprepError:
     """Return the error that the child raised by itself."""
-    kinds = {"UsageError": UsageError, "Inconclusive": Inconclusive}
+    kinds = {kind.__name__: kind for kind in (UsageError, Inconclusive, OwnLoaderWanted)}
     if event["kind"] == "TorchMissing":
         return TorchMissing()
     if event["kind"] == "TooSlow":

@@ -23,6 +23,7 @@ _CURES = {
     "descriptors": _CURE_DESCRIPTORS,
     "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
 }
+_NAMED = {"dataset": "the data set"}
 # In what pickle says of a data set: files and connections that it opened.
 _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
@@ -103,7 +104,7 @@ def _short(code: str, what: str, workers: int, bounds: Iterable[Bound]) -> tuple
 def of_subject(subject: Subject) -> tuple[Hazard, ...]:
     """Return what of the loader itself is known to break or to slow down workers."""
     found = []
-    if subject.pickle_error is not None:
+    for part, error in subject.pickle_errors.items():
         shared = (
             ", and those that are forked share its open files or connections, and may read wrong"
             " data"
@@ -111,10 +112,10 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
         found.append(
             Hazard(
                 "unpicklable",
-                f"the data set cannot be pickled ({subject.pickle_error}): workers that start by"
+                f"{_NAMED.get(part, part)} cannot be pickled ({error}): workers that start by"
                 " spawn or forkserver (the default from Python 3.14 on) will fail"
-                f"{shared if _HANDLE.search(subject.pickle_error) else ''}.",
-                unpicklable_cure(subject.pickle_error),
+                f"{shared if _HANDLE.search(error) else ''}.",
+                unpicklable_cure(error, part),
             )
         )
     if subject.opencv_threads is not None and subject.opencv_threads > 1:
@@ -129,16 +130,21 @@ def of_subject(subject: Subject) -> tuple[Hazard, ...]:
     return tuple(found)
 
 
-def unpicklable_cure(error: str) -> str:
-    """Return what to do about a data set that cannot be pickled, by what pickle says of it."""
+def unpicklable_cure(error: str, part: str = "dataset") -> str:
+    """Return what to do about what cannot be pickled, by what pickle says of it.
+
+    ``part`` is the argument of a DataLoader that it is.
+    """
     if _HANDLE.search(error):
+        call = "__getitem__" if part == "dataset" else part
+        init = "" if part == "worker_init_fn" else ", or in worker_init_fn"
         return (
-            "open files, databases and connections in the worker: when __getitem__ is first"
-            " called, or in worker_init_fn; not by fork, which would have workers share them"
+            f"open files, databases and connections in the worker: when {call} is first called"
+            f"{init}; not by fork, which would have workers share them"
         )
+    what = "its classes and functions" if part == "dataset" else part
     return (
-        "define its classes and functions at the top of a module, without lambda; or"
-        " multiprocessing_context='fork'"
+        f"define {what} at the top of a module, without lambda; or multiprocessing_context='fork'"
     )
 
 

@@ -139,12 +139,14 @@ class Transport:
     """What handing ready batches from workers to the main process costs: the host's ceiling.
 
     ``worker_memory_bytes`` is what a worker held that makes no samples of its own.
+    ``relative_error`` is that of the rate.
     """
 
     workers: int
     samples_per_s: float
     cpu_seconds: float
     worker_memory_bytes: int | None = None
+    relative_error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,11 @@ class Probe:
         """Whether other programs changed the figure by more than 5 %."""
         return self.undisturbed_samples_per_s > 1.05 * self.samples_per_s
 
+    @property
+    def error(self) -> float:
+        """How far off ``undisturbed_samples_per_s`` may be: it covers what the clock said."""
+        return max(self.relative_error, 1 - self.samples_per_s / self.undisturbed_samples_per_s)
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -231,7 +238,8 @@ class Subject:
     ``kind`` is ``dataset``, ``dataloader``, ``stream`` (an IterableDataset) or ``iterable``, of
     which only time can be taken. ``length`` counts the samples of an epoch, None where it has none.
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
-    ``pickle_error`` says why it cannot be sent to a spawned process. ``current_*`` is what a
+    ``pickle_errors`` says of the data set and each function of it (``dataset``, ``collate_fn``,
+    ``worker_init_fn``) that cannot be sent to a spawned process why. ``current_*`` is what a
     DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
     what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
     and ``own_iteration`` tells that this one goes through its batches in its own way;
@@ -246,7 +254,7 @@ class Subject:
     current_workers: int | None
     current_prefetch: int | None
     start_method: str
-    pickle_error: str | None
+    pickle_errors: dict[str, str]
     pickle_bytes: int | None
     opencv_threads: int | None
     torch_version: str | None
@@ -263,6 +271,18 @@ class Subject:
     def prefetch_now(self) -> int:
         """Return how many batches each worker prepares ahead as it is set now."""
         return self.current_prefetch or 2  # torch's default
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """Files that could only be read, though a training decodes them.
+
+    ``what`` cannot be done here, ``why`` says what is missing for it, and ``cure`` installs that.
+    """
+
+    what: str
+    why: str
+    cure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +315,9 @@ class Stages:
     ``read_as_is`` (other files, however they were), ``decode``, ``resize`` and ``collate``.
     ``storage`` is the kernel's word on what the files lie on. ``problem`` names one of the
     ``unreadable`` files, and what is wrong with it. ``side_by_side`` is None where one
-    reader is faster than the processors, and where too few files were left.
+    reader is faster than the processors, and where too few files were left. ``relative_error`` is
+    the standard error of what a sample takes in all, None where that is not known; ``others_cpus``
+    is what other programs took meanwhile.
     """
 
     kind: str
@@ -309,6 +331,8 @@ class Stages:
     storage: str
     storage_reason: str
     side_by_side: SideBySide | None = None
+    relative_error: float | None = None
+    others_cpus: float = 0.0
 
     def stage(self, name: str) -> Stage:
         """Return the stage of that name."""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 
-from hostprep.errors import UsageError
+from hostprep.errors import Inconclusive, UsageError
 
 FORM = "MODULE:NAME, the module as `import` takes it"
+
+
+class OwnLoaderWanted(Inconclusive):
+    """The files alone do not tell what a sample is: only the user's own loader does.
+
+    Whoever asks again about the files hears the same.
+    """
 
 
 def parts_of(spec: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
-from hostprep.loading.model import Binding, HostShare, SideBySide, Stage, Stages
+from hostprep.loading.model import Binding, HostShare, SideBySide, Stage, Stages, Undecoded
 from hostprep.loading.naming import parts_of
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish
@@ -79,17 +79,20 @@ def from_dataset(directory: str, host: HostShare, wish: Wish, observer: Observer
     observer.note(f"listing {directory}")
     listing = list_samples(directory)
     kind, decoder, notes = _how_to_read(listing)
+    undecoded = _undecoded(listing)
     with _listed(listing, kind, decoder, wish.image_side, directory) as files:
         run = Run(_measurer({"files": files}, directory, host, wish, observer, began), wish, began)
         run.notes += notes
-        run.listing = listing
+        run.listing, run.undecoded = listing, undecoded
         batch_size = wish.batch_size or DEFAULT_BATCH
-        loaders = wish.measure and importlib.util.find_spec("torch") is not None
+        torch = importlib.util.find_spec("torch") is not None
+        # With loaders that only read, the answer would be about something else than what is asked.
+        loaders = wish.measure and torch and undecoded is None
         _time_stages(run, files, batch_size, needed=not loaders)
         if loaders:
             _measure(run, batch_size)
         else:
-            if wish.measure:
+            if wish.measure and not torch:
                 run.notes.append(
                     "torch is not installed: the model alone, not confirmed by a DataLoader"
                 )
@@ -176,7 +179,6 @@ def _measurer(
 
 def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
     """Return the kind to treat the files as, the decoder, and what to note of it."""
-    usable = decoders.installed()
     notes = [] if listing.whole else ["the directory is large: not all of its files were listed"]
     if listing.others:
         notes.append(f"left out, as of other kinds: {format_count(listing.others, 'file')}")
@@ -188,16 +190,32 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
             "files of this kind are read, not decoded: what your own code makes of them takes time"
             " that is not in these figures; --loader measures it"
         )
-    if listing.kind == "image":
-        fitting = [name for name in usable if listing.jpeg or name != "simplejpeg"]
-        if fitting:
-            return "image", fitting[0], notes
-        words = "neither Pillow nor OpenCV is installed: files are read, not decoded"
-        cure = pip_line("numpy", "pillow", "opencv-python-headless")
-        return "bytes", None, [*notes, f"{words} ({cure})"]
-    if listing.kind == "npy" and importlib.util.find_spec("numpy") is None:
-        return "bytes", None, [*notes, "numpy is not installed: files are read, not parsed"]
-    return listing.kind, None, notes
+    if _undecoded(listing) is not None:
+        return "bytes", None, notes
+    fitting = _fitting(listing) if listing.kind == "image" else []
+    return listing.kind, fitting[0] if fitting else None, notes
+
+
+def _fitting(listing: Listing) -> list[str]:
+    """Return the decoders here that can decode such images."""
+    return [name for name in decoders.installed() if listing.jpeg or name != "simplejpeg"]
+
+
+def _undecoded(listing: Listing) -> Undecoded | None:
+    """Return what is missing here to make samples of the files, None where nothing is."""
+    numpy = importlib.util.find_spec("numpy") is not None
+    if listing.kind == "npy" and not numpy:
+        what, why = "arrays cannot be parsed here", "numpy is not installed"
+        return Undecoded(what, why, pip_line("numpy"))
+    if listing.kind != "image" or _fitting(listing):
+        return None
+    what = "images cannot be decoded here"
+    modules = (decoders.MODULES[name] for name in ("pillow", "opencv"))
+    if not numpy and any(map(importlib.util.find_spec, modules)):
+        return Undecoded(what, "numpy is not installed", pip_line("numpy"))
+    # One of the two does, and Pillow is the smaller, and what torchvision's data sets use.
+    why = "neither Pillow nor OpenCV is installed"
+    return Undecoded(what, why, pip_line("numpy", "pillow"))
 
 
 @contextmanager

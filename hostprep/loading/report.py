@@ -18,6 +18,7 @@ from hostprep.loading.model import (
     Stages,
     Subject,
     Transport,
+    Undecoded,
 )
 from hostprep.loading.recommendation import Bound, Hazard, Recommendation
 from hostprep.loading.search import Point
@@ -48,6 +49,7 @@ class Report:
     pipeline: Pipeline | None = None
     listing: Listing | None = None
     stages: Stages | None = None
+    undecoded: Undecoded | None = None
     cost: SampleCost | None = None
     transport: Transport | None = None
     curve: Curve | None = None
@@ -102,6 +104,7 @@ def report_fields(report: Report) -> dict[str, Any]:
                 "others": listing.others,
                 "all_listed": listing.whole,
                 "mean_file_bytes": listing.mean_bytes,
+                "undecoded": None if report.undecoded is None else report.undecoded.why,
             },
             "stages": None if report.stages is None else asdict(report.stages),
             "sample": None if report.cost is None else asdict(report.cost),

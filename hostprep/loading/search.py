@@ -40,11 +40,12 @@ class Point:
     """All probes with one number of workers, taken together.
 
     ``relative_error`` is that of the rate as a forecast for one more process: a training is one.
+    It is None where nobody can say, as of the model beside busy programs.
     """
 
     workers: int
     rate: float
-    relative_error: float
+    relative_error: float | None
     probes: int
 
 
@@ -250,7 +251,8 @@ def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
 
     Processes differ by where their memory comes to lie, by a tenth and more where samples are as
     good as ready, and a few by half, which the median leaves out. The error is the wider one: of
-    the clock within a process, or of one process against ``n`` others, ``s sqrt(1 + 1/n)``.
+    the clock within a process and what was reckoned on top of it, or of one process against ``n``
+    others, ``s sqrt(1 + 1/n)``.
     """
     by_workers: dict[int, list[Probe]] = {}
     for probe in probes:
@@ -258,7 +260,7 @@ def points_of(probes: Iterable[Probe]) -> tuple[Point, ...]:
     points = []
     for workers, some in sorted(by_workers.items()):
         rate = statistics.median(probe.undisturbed_samples_per_s for probe in some)
-        inner = statistics.fmean(probe.relative_error for probe in some)
+        inner = statistics.fmean(probe.error for probe in some)
         outer = _mean_error(some) * math.sqrt(len(some) + 1)
         points.append(Point(workers, rate, max(inner, outer), len(some)))
     return tuple(points)

@@ -22,7 +22,15 @@ from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files.listing import Listing
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import FailedProbe, Pipeline, Probe, SampleCost, Stages, Transport
+from hostprep.loading.model import (
+    FailedProbe,
+    Pipeline,
+    Probe,
+    SampleCost,
+    Stages,
+    Transport,
+    Undecoded,
+)
 from hostprep.loading.pace import Pace
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Wish
@@ -52,6 +60,7 @@ class Run:
     began: float
     listing: Listing | None = None
     stages: Stages | None = None
+    undecoded: Undecoded | None = None
     cost: SampleCost | None = None
     transport: Transport | None = None
     curve: Curve | None = None

@@ -11,15 +11,22 @@ import subprocess
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hostprep.cli.main import run as run_cli
+from hostprep.cli.recommend import report_text
 from hostprep.host import gpu_bounded, gpu_driver
 from hostprep.host.gpu import TIMEOUT, Nvml
+from hostprep.loading.curve import Ceiling, Curve
+from hostprep.loading.recommend import from_host
+from hostprep.loading.report import Wish
+from hostprep.loading.search import Point
 from hostprep.system.interruption import INTERRUPTIONS
+from hostprep.units import format_number
 from tests.kit.recommending import (
     CONTRACT,
     MARK,
@@ -30,6 +37,7 @@ from tests.kit.recommending import (
     recommend,
     recommend_for,
 )
+from tests.unit.loading.making import picture, share
 
 
 def test_from_the_host_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +59,21 @@ def test_host_alone_for_people_is_called_a_starting_point(
     assert "starting point, not a measurement" in text
     assert "DataLoader(dataset, batch_size=7, " in text
     assert "note: --dataset DIR or --loader MODULE:NAME measures" in text
+
+
+@pytest.mark.parametrize("rate", [160.0, 609_114.0, 12_345_678.0])
+def test_columns_stay_apart_however_long_the_rates(rate: float) -> None:
+    wish = Wish(None, None, 5.0, 224, measure=True, compare=False)
+    host = from_host(share(), wish, gpus=0)
+    points = (Point(0, rate, 0.15, 1), Point(16, rate / 7, 0.02, 1))
+    curve = Curve(rate, rate, rate, Ceiling.CPUS)
+    lines = report_text(replace(host, points=points, curve=curve)).splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("workers"))
+    table = lines[head : head + 3]
+    number = format_number(rate)
+    assert table[1].split() == ["0", number, "±15%", number]
+    ends = {len(line.removesuffix("  <-")) for line in table}
+    assert len(ends) == 1, "what is under a head stands under its end"
 
 
 def test_ranks_come_from_the_launcher(
@@ -228,6 +251,15 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    for number in range(200):
+        picture(number).save(folder / f"{number}.jpg")
+    return folder
+
+
+@pytest.fixture
 def arrays(tmp_path: Path) -> Path:
     folder = tmp_path / "arrays"
     folder.mkdir()
@@ -274,6 +306,46 @@ def test_without_torch_host_and_data_work(without_torch: dict[str, str], arrays:
     assert found["confirmed"] is False
     assert found["evidence"]["stages"]["kind"] == "npy"
     assert any("torch is not installed" in note for note in found["notes"])
+
+
+@pytest.fixture
+def without_decoders(tmp_path: Path) -> dict[str, str]:
+    """A Python path on which nothing that decodes images can be imported."""
+    hook = tmp_path / "hook"
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(
+        "import sys\nfor name in ('PIL', 'cv2', 'simplejpeg'):\n    sys.modules[name] = None\n"
+    )
+    before = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": f"{hook}:{before}" if before else str(hook),
+        "HOSTPREP_STATE_DIR": str(tmp_path / "state"),
+    }
+
+
+@pytest.mark.parametrize("more", [(), ("--no-measure",), ("--gpu-rate", "100", "--compare")])
+def test_images_that_nothing_here_decodes_are_no_answer(
+    more: tuple[str, ...], without_decoders: dict[str, str], photographs: Path
+) -> None:
+    arguments = ("--dataset", str(photographs), "--seconds", "8", *more)
+    done = recommend(*arguments, "--json", env=without_decoders)
+    assert done.returncode == 4
+    found = json.loads(done.stdout)
+    assert set(found) >= CONTRACT
+    assert (found["ok"], found["error"]["code"]) == (False, "inconclusive")
+    assert found["verdict"].startswith("inconclusive: reading alone was measured")
+    assert found["verdict"] in done.stderr
+    assert found["expected_samples_per_s"] is found["relative_error"] is found["binding"] is None
+    assert not found["confirmed"]
+    assert found["memory_bytes"] is found["shm_bytes"] is None
+    assert found["remedy"].endswith("-m pip install numpy pillow")
+    assert "neither Pillow nor OpenCV" in found["evidence"]["files"]["undecoded"]
+    # `hostprep check` goes by what is kept, and finds no rate there of files that were only read.
+    assert not list((Path(without_decoders["HOSTPREP_STATE_DIR"])).rglob("*recommend*"))
+    text = recommend(*arguments, env=without_decoders)
+    assert text.returncode == 4
+    assert text.stdout.startswith("inconclusive: reading alone was measured")
+    assert "expected:" not in text.stdout and "binds" not in text.stdout
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:

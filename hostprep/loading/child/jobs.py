@@ -170,6 +170,7 @@ def _long_enough(opened: Opened) -> None:
 
 
 def _stages(job: dict[str, Any], events: _Events) -> None:
+    from hostprep.loading.child import processes
     from hostprep.loading.files import decoders
     from hostprep.loading.files.samples import FileSamples
     from hostprep.loading.files.side_by_side import may_bind, read_side_by_side
@@ -180,7 +181,11 @@ def _stages(job: dict[str, Any], events: _Events) -> None:
         told = json.load(file)
     samples = FileSamples(told["names"], told["kind"], told["decoder"], told["side"])
     events.tell("opened")
+    others_before, before = processes.others_now(), processes.usage(())
     stages = time_stages(samples, job["batch_size"], job["seconds"], job["first"])
+    others = processes.used_between(before, processes.usage(()))["others_cpus"]
+    # More than before they took on behalf of this, as a file server does.
+    stages = replace(stages, others_cpus=min(others, others_before))
     if may_bind(stages, len(os.sched_getaffinity(0))):
         # Each sample takes two files, as does each that cannot be read: those after them are new.
         first = 2 * (job["first"] + stages.samples + stages.unreadable)

@@ -262,9 +262,10 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
     length = opened.length
     if length == 0 or opened.batches == 0:
         raise Inconclusive(f"{opened.description} is empty: it has no samples to time.")
-    error, size = (None, None)
+    errors: dict[str, str] = {}
+    size = None
     if thoroughly and opened.dataset is not None:
-        error, size = pickled(opened.dataset, opened.collate, opened.loader)
+        errors, size = pickled(opened.dataset, opened.collate, opened.loader)
     loader = opened.loader
     cuda, cuda_error = _cuda()
     return Subject(
@@ -276,7 +277,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         current_workers=None if loader is None else int(loader.num_workers),  # numpy's, too
         current_prefetch=None if loader is None else _whole(loader.prefetch_factor),
         start_method=_start_method(loader),
-        pickle_error=error,
+        pickle_errors=errors,
         pickle_bytes=size,
         opencv_threads=_opencv_threads(),
         torch_version=_torch_version(),

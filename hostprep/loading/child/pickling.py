@@ -44,15 +44,38 @@ class _NoChild:
     DupFd = duplicate_for_child  # by the name that multiprocessing asks for
 
 
-def pickled(dataset: Any, collate: Any, loader: Any) -> tuple[str | None, int | None]:
-    """Return what keeps a data set and its functions from being sent to a worker, or the bytes."""
+def pickled(dataset: Any, collate: Any, loader: Any) -> tuple[dict[str, str], int | None]:
+    """Return what keeps a data set and its functions from being sent to a worker, or the bytes.
+
+    That is an error for each of ``dataset``, ``collate_fn`` and ``worker_init_fn`` that has one:
+    who is told of the wrong one looks for it in vain.
+    """
+    parts = {
+        "dataset": dataset,
+        "collate_fn": collate,
+        "worker_init_fn": None if loader is None else loader.worker_init_fn,
+    }
+    # Together at first, as they are sent: what they share is sent once.
+    whole = _tried(tuple(parts.values()))
+    if isinstance(whole, int):
+        return {}, whole
+    errors: dict[str, str] = {}
+    for name, part in parts.items():
+        if errors and getattr(part, "__self__", None) is dataset:
+            continue  # a method of the data set, which goes with it: the fault is told already
+        if isinstance(found := _tried(part), str):
+            errors[name] = found
+    return errors or {"dataset": whole}, None
+
+
+def _tried(thing: Any) -> int | str:
+    """Return the bytes of a thing as it is sent to a worker, or why it cannot be sent."""
     target = _Counting()
-    init = None if loader is None else loader.worker_init_fn
     set_spawning_popen(_NoChild())  # type: ignore[arg-type]
     try:
-        _Trying(target, pickle.HIGHEST_PROTOCOL).dump((dataset, collate, init))
+        _Trying(target, pickle.HIGHEST_PROTOCOL).dump(thing)
     except Exception as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0], None
+        return f"{type(error).__name__}: {error}".splitlines()[0]
     finally:
         set_spawning_popen(None)
-    return None, target.size_bytes
+    return target.size_bytes

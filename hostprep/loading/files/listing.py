@@ -14,6 +14,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.host.answering import no_answer
 from hostprep.loading.files import decoders
+from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.units import MIB, format_bytes
 
@@ -78,14 +79,14 @@ def list_samples(directory: str) -> Listing:
     random.Random(0).shuffle(chosen)  # the same order each time
     mean_bytes = _mean_bytes(directory, chosen[:_SIZES_LOOKED_AT])
     if mean_bytes > _LARGEST_SAMPLE_BYTES:
-        raise Inconclusive(
+        raise OwnLoaderWanted(
             f"the files below {directory} have {format_bytes(mean_bytes)} on the mean: a sample is"
             " part of such a file, and which part only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",
         )
     shards = sum(bool(_SHARD.search(os.path.basename(name))) for name in chosen)
     if kind == "bytes" and 2 * shards > len(chosen):
-        raise Inconclusive(
+        raise OwnLoaderWanted(
             f"the files below {directory} are shards, such as {chosen[0]}: how many samples each"
             " of them holds only your loader knows. Nothing was measured.",
             "give the loader itself: --loader package.module:name",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import HostprepError, Inconclusive
+from hostprep.errors import HostprepError
 from hostprep.host.block import locate
 from hostprep.loading.files.samples import FileSamples, collate_arrays, read_whole
 from hostprep.loading.model import Stage, Stages
+from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system import page_cache
 
 # So many that cannot be read, with none that can, and there is no point in going on.
@@ -42,8 +45,8 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
 
     Takes files from position ``first`` on, for about ``seconds``, one at least. Files are taken out
     of the page cache one by one to be read cold; nobody else's. What was only just written is
-    written out for that. Raises ``Inconclusive`` where none
-    is readable.
+    written out for that. Raises ``OwnLoaderWanted`` where
+    none is readable.
     """
     begin = time.perf_counter()
     watches = {
@@ -51,6 +54,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         for name in ("read_as_is", "read_cold", "read_warm", "decode", "resize", "collate")
     }
     unreadable = read_bytes = done = 0
+    each: list[float] = []  # what a sample took, with the stages that make the model
     batch: list[Any] = []
     batches = 0
     problem = ""
@@ -62,6 +66,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         other = samples.names[(2 * number + 1) % len(samples)]
         at = other
         try:
+            before = _seconds(watches)
             watches["read_as_is"].run(read_whole, other)
             at = name
             page_cache.evict(name)
@@ -69,6 +74,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             data = watches["read_warm"].run(read_whole, name)
             image = watches["decode"].run(samples.unpack, data)
             ready = watches["resize"].run(samples.finish, image)
+            each.append(_seconds(watches) - before)
         except (OSError, ValueError) as error:
             unreadable += 1
             # The kernel's words come with the name once more.
@@ -82,7 +88,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
             batches += 1
             batch = []
     if not done:
-        raise Inconclusive(
+        raise OwnLoaderWanted(
             f"no file could be read and decoded; the last was {problem}.",
             "what your own code makes of such files is measured by --loader",
         )
@@ -104,7 +110,20 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         ),
         storage=storage,
         storage_reason=reason,
+        relative_error=_mean_error(each),
     )
+
+
+def _seconds(watches: dict[str, _Watch]) -> float:
+    return sum(watches[name].seconds for name in ("read_as_is", "decode", "resize"))
+
+
+def _mean_error(seconds: list[float]) -> float | None:
+    """Return the standard error of the mean over that mean; of a single sample nobody knows it."""
+    if len(seconds) < 2:
+        return None
+    mean = statistics.fmean(seconds)
+    return statistics.stdev(seconds) / mean / math.sqrt(len(seconds)) if mean else None
 
 
 def _size_bytes(sample: Any) -> int:

@@ -6,6 +6,9 @@ from hostprep.loading.model import Probe
 
 # Other programs that take less than this share of the processors do not count as a disturbance.
 OTHERS_SHARE = 0.05
+# From this share on nobody knows what a loader would give without them: what they take changes from
+# second to second, and so does what they leave of caches and memory bandwidth.
+MUCH_SHARE = 0.25
 
 
 def undisturbed(
@@ -27,6 +30,11 @@ def undisturbed(
     makers = max(1, workers)
     waited = min(runnable_cpus - own_cpus, 0.99 * makers)
     return samples_per_s * max(1.0, min(makers / (makers - waited), cpus / own_cpus))
+
+
+def others_beside(probe: Probe) -> float:
+    """Return the processors that other programs used beside a loader, and not on its behalf."""
+    return min(probe.others_cpus, probe.others_before_cpus)
 
 
 def kept_from(probe: Probe) -> float:

@@ -145,6 +145,7 @@ class Measurer:
             samples_per_s=probe.undisturbed_samples_per_s,
             cpu_seconds=probe.own_cpus / probe.samples_per_s,
             worker_memory_bytes=probe.worker_memory_bytes,
+            relative_error=probe.error,
         )
 
     def with_workers(

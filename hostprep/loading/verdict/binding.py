@@ -99,12 +99,21 @@ def _stage_or_cpu(known: Known) -> Binding:
     return names[heaviest]
 
 
-def remedy(known: Known, binding: Binding) -> str | None:
-    """Return what would raise the rate, since more workers do not."""
+def remedy(known: Known, point: Point, binding: Binding) -> str | None:
+    """Return what would raise the rate at ``point``, since more workers do not."""
     if binding is Binding.READ:
         return _staging(known)
-    if binding is Binding.COLLATE and known.stages is not None and known.stages.kind == "bytes":
+    plain = known.stages is not None and known.stages.kind == "bytes"
+    ready = binding is Binding.TRANSPORT and not point.workers
+    if plain and (ready or binding is Binding.COLLATE):
         return "nothing yet: your own code does more with the files, and --loader measures that"
+    if ready:
+        # It binds those that would use workers: here they would only add what sending takes.
+        return (
+            "less to do for each sample: without workers nothing is sent, and all is done in the"
+            " main process; whole batches at once (__getitems__ of the data set), or several"
+            " samples with each read"
+        )
     if binding is Binding.WAITING:
         # Nobody saw what the user's own code waits for.
         return f"if it waits for storage, {_staging(known)}"
@@ -113,7 +122,8 @@ def remedy(known: Known, binding: Binding) -> str | None:
         Binding.DECODE: f"{_STORE_SMALL}, or decode with a faster library: --compare measures"
         " which",
         Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
-        Binding.COLLATE: "send uint8 and convert to float on the GPU: a quarter of the bytes",
+        Binding.COLLATE: "make batches of uint8 and convert to float on the GPU: a quarter of the"
+        " bytes",
         Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
         " larger tensors in a batch",
         Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"

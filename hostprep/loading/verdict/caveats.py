@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hostprep.loading.measuring.disturbance import MUCH_SHARE, others_beside
 from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Stages, Subject
 from hostprep.units import format_count, format_number
 
@@ -27,12 +28,19 @@ def caveats_of(
     samples were read more than once.
     """
     notes = []
-    if any(probe.disturbed for probe in probes):
-        worst = max(probe.others_cpus for probe in probes if probe.disturbed)
-        notes.append(
-            f"other programs took up to {worst:.1f} processors meanwhile; the rates are what"
-            " remains without them, and less certain for it"
+    if disturbed := [probe for probe in probes if probe.disturbed]:
+        worst = max(disturbed, key=lambda probe: probe.others_cpus)
+        how = (
+            f"with {format_count(worst.workers, 'worker')}" if worst.workers else "without workers"
         )
+        notes.append(
+            f"other programs took up to {worst.others_cpus:.1f} processors while the loader was"
+            f" timed: beside them it gave {format_number(worst.samples_per_s)} samples/s {how}, and"
+            f" {format_number(worst.undisturbed_samples_per_s)} are reckoned for it alone; the"
+            " rates here are those that are so reckoned, and less certain for it"
+        )
+    elif note := _beside(host, stages, probes):
+        notes.append(note)
     in_memory = stages is not None and stages.storage == "ram"
     if stages is not None and not in_memory:
         as_is, cold = (stages.stage(name).seconds for name in ("read_as_is", "read_cold"))
@@ -58,6 +66,19 @@ def caveats_of(
             " contention for the storage is not in the figures"
         )
     return tuple(notes)
+
+
+def _beside(host: HostShare, stages: Stages | None, probes: Sequence[Probe]) -> str | None:
+    """Return a sentence on busy programs that no rate was corrected for, where there were any."""
+    others = [others_beside(probe) for probe in probes]
+    others += [] if stages is None else [stages.others_cpus]
+    most = max(others, default=0.0)
+    if most < MUCH_SHARE * host.measured_cpus:
+        return None
+    return (
+        f"other programs took up to {most:.1f} of {format_count(host.measured_cpus, 'processor')}"
+        " meanwhile: what was timed was timed beside them, and may be faster without"
+    )
 
 
 def _share_of(host: HostShare) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_WORKERS
+from hostprep.loading.curve import Ceiling, Curve
+from hostprep.loading.measuring.disturbance import others_beside
 from hostprep.loading.model import Pipeline
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Report
@@ -18,7 +20,8 @@ from hostprep.loading.verdict.binding import usable_cpus
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.pipelines import of_pipeline
-from hostprep.loading.verdict.unconfirmed import handed_over, modelled
+from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
+from hostprep.loading.verdict.undecoded import of_undecoded
 
 
 def report_of(run: Run, mode: str) -> Report:
@@ -59,12 +62,15 @@ def report_of(run: Run, mode: str) -> Report:
         )
     chosen = choose(candidates, run.gpu_rate)
     made = settings.recommend(known, chosen)
+    if run.undecoded is not None:
+        made = of_undecoded(run.undecoded, known)
     epoch = (
         None
         if length is None or not made.expected_samples_per_s
         else length / (host.ranks * made.expected_samples_per_s)
     )
-    wanted = min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
+    # What is only read is neither as slow nor as large as the sample that is made of it.
+    wanted = 0 if run.undecoded else min(run.curve.proposal(run.gpu_rate), MOST_WORKERS)
     return Report(
         mode=mode,
         host=host,
@@ -80,6 +86,7 @@ def report_of(run: Run, mode: str) -> Report:
         subject=subject,
         listing=run.listing,
         stages=run.stages,
+        undecoded=run.undecoded,
         cost=run.cost,
         transport=run.transport,
         curve=run.curve,
@@ -133,7 +140,21 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         ceiling=run.ceiling,
         is_stream=run.is_stream(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
+        error=_error_of_model(run, run.curve),
     )
+
+
+def _error_of_model(run: Run, curve: Curve) -> float | None:
+    """Return how far off the model may be, by all that it was made from."""
+    points = run.search.points() if run.search else ()
+    rests_on = [point.relative_error for point in points]
+    others = [others_beside(probe) for probe in run.search.probes] if run.search else []
+    if run.transport is not None:
+        rests_on.append(run.transport.relative_error)
+    if run.stages is not None and (not points or curve.ceiling_from is Ceiling.STORAGE):
+        rests_on.append(run.stages.relative_error)
+        others.append(run.stages.others_cpus)
+    return model_error(rests_on, max(others, default=0.0), run.measurer.host.measured_cpus)
 
 
 def _data_bytes(run: Run) -> float | None:

@@ -23,6 +23,8 @@ from hostprep.units import format_count, format_number
 _START_SHARE = 0.01
 # Of a sample's time without workers: less is not worth a word.
 _MAIN_SHARE = 0.02
+# From here on a gain is told as a factor and not in percent.
+_TIMES = 2.0
 
 
 def recommend(known: Known, chosen: Point) -> Recommendation:
@@ -51,7 +53,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         pin_memory=pin,
         persistent_workers=persistent,
         binding=binding,
-        remedy=remedy(known, binding),
+        remedy=remedy(known, point, binding),
         expected_samples_per_s=delivered(point, known.gpu_rate),
         relative_error=point.relative_error,
         confirmed=confirmed,
@@ -104,8 +106,15 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         return current, unneeded, f"{now}{fewer}"
     if not chosen.probes:
         return chosen.workers, True, now
-    gain = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate) - 1
-    return chosen.workers, True, f"{now}, {gain:.0%} faster so"
+    factor = delivered(chosen, known.gpu_rate) / delivered(point, known.gpu_rate)
+    return chosen.workers, True, f"{now}, {_faster(factor)} so"
+
+
+def _faster(factor: float) -> str:
+    """Return in words how much faster that is; of hundreds of percent nobody has an idea."""
+    if factor >= _TIMES:
+        return f"{format_number(factor)} times as fast"
+    return f"{factor - 1:.0%} faster"
 
 
 def _fitting_prefetch(known: Known, workers: int, ahead: int) -> int:

@@ -7,11 +7,15 @@ from collections.abc import Iterable, Sequence
 
 from hostprep.loading.bounds import MOST_UNCONFIRMED, MOST_WORKERS
 from hostprep.loading.curve import Curve
+from hostprep.loading.measuring.disturbance import MUCH_SHARE
 from hostprep.loading.model import FailedProbe, SampleCost
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import Point
 
-# Of the model alone, against the public grid that it was fitted to.
+# Of the model alone: how near its curve comes to the public grid that it was fitted to (``curve``
+# names it), 7 to 8 %. Those are machines with nothing else to do, and costs that are known well;
+# in the sweeps of benchmarks/README-recommend.md it was off by 4 to 14 %, and once, on a disk with
+# one arm, by 90 %. So it is the least error that it can have, whatever it rests on.
 MODEL_ERROR = 0.08
 # What handing a batch from a worker to the main process takes where that was not measured: on two
 # processors 0.57 ms were seen for 128 KB, 2.1 ms for 1.6 MB, 3.1 ms for 4.8 MB. Rather too little,
@@ -29,11 +33,13 @@ def modelled(
     ceiling: float,
     is_stream: bool,
     handed_over: float,
+    error: float | None,
 ) -> list[Point]:
     """Return the model's points, from none to the most workers that it may ask for.
 
-    ``ceiling`` is what probes gave at most, in samples a second, that were too slow to be timed;
-    ``handed_over`` what workers can hand over: what is ready sooner gets none.
+    ``error`` is that of each, see ``model_error``. ``ceiling`` is what probes gave at most, in
+    samples a second, that were too slow to be timed; ``handed_over`` what workers can hand over:
+    what is ready sooner gets none.
     """
     capacity = math.ceil(capacity_cpus)
     most = min(
@@ -47,7 +53,20 @@ def modelled(
     top = max(0, min(most, curve.proposal(gpu_rate))) if curve.alone < handed_over else 0
     most_rate = max(ceiling, curve.alone)
     rates = [(workers, min(curve.rate(workers), most_rate)) for workers in range(top + 1)]
-    return [Point(workers, rate, MODEL_ERROR, 0) for workers, rate in rates]
+    return [Point(workers, rate, error, 0) for workers, rate in rates]
+
+
+def model_error(rests_on: Iterable[float | None], others_cpus: float, cpus: float) -> float | None:
+    """Return how far off the model may be, by the errors of what it rests on.
+
+    None where nobody can say: where one of these is not known, or other programs took much of the
+    ``cpus`` processors meanwhile.
+    """
+    errors = list(rests_on)
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors) or others_cpus >= MUCH_SHARE * cpus:
+        return None
+    return math.hypot(MODEL_ERROR, *known)
 
 
 def handed_over(cost: SampleCost) -> float:

@@ -16,13 +16,15 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec
 
 _SECONDS = 30.0
+_OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The data set that was measured, None where the spec has none; what it must give, if said.
 
-    ``document`` is as ``hostprep recommend --json`` has it, with its ``path``, or says the problem.
+    ``document`` is as ``hostprep recommend --json`` has it, with its ``path``, or says the problem,
+    with its ``hint``, and whether it is ``own_loader_wanted``.
     """
 
     dataset: str | None
@@ -60,6 +62,7 @@ class _Silent:
 def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
     from hostprep.host.gpu_bounded import ask_nvml
     from hostprep.loading.bounds import ranks_here, read_share
+    from hostprep.loading.naming import OwnLoaderWanted
     from hostprep.loading.recommend import from_dataset
     from hostprep.loading.report import Wish, report_fields
     from hostprep.system.last_results import keep_last
@@ -76,7 +79,11 @@ def _measure(dataset: DatasetSpec, rate: float | None) -> dict[str, Any]:
         fields = report_fields(from_dataset(path, host, wish, _Silent()))
         if fields["evidence"]["points"]:
             keep_last("recommend", fields)
-    except (HostprepError, OSError) as error:
+    except HostprepError as error:
+        own = isinstance(error, OwnLoaderWanted)
+        told = {"hint": error.hint, "own_loader_wanted": own}
+        return {"problem": error.message, **told, "path": path}
+    except OSError as error:
         return {"problem": str(error), "path": path}
     return {**fields, "path": path}
 
@@ -105,8 +112,17 @@ def judge(facts: Facts) -> Iterator[Finding]:
     again = f"hostprep recommend --dataset {quote(document['path'])}"
     if "problem" in document:
         message = f"the loader of {document['path']} was not measured: {document['problem']}"
-        told = Remedy((again,), "a loader of one's own: --loader MODULE:NAME")
+        hint = document.get("hint")
+        told = Remedy((again,), hint or "a loader of one's own: --loader MODULE:NAME")
+        if document.get("own_loader_wanted"):  # of the files once more it would say the same
+            told = Remedy((_OWN_LOADER,), hint)
         yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
+        return
+    files = document["evidence"].get("files") or {}
+    if files.get("undecoded"):
+        message = f"the loader of {document['path']} was not measured: {document['verdict']}."
+        told = Remedy((document["remedy"], again), "in the Python that runs hostprep")
+        yield Finding(Status.UNKNOWN, subject, message, remedy=told)
         return
     expected = document["expected_samples_per_s"]
     if expected is None or not document["confirmed"]:
@@ -114,15 +130,20 @@ def judge(facts: Facts) -> Iterator[Finding]:
         told = Remedy((again,), "with more time: --seconds 120")
         yield Finding(Status.UNKNOWN, subject, message, remedy=told)
         return
-    yield _judge_rate(facts, expected * document["evidence"]["host"]["ranks"], again)
+    # What is made of files that are neither images nor arrays is not known: they are only read.
+    plain = files.get("kind") == "bytes"
+    given = expected * document["evidence"]["host"]["ranks"]
+    yield _judge_rate(facts, given, _OWN_LOADER if plain else again, plain=plain)
 
 
-def _judge_rate(facts: Facts, given: float, again: str) -> Finding:
+def _judge_rate(facts: Facts, given: float, again: str, *, plain: bool) -> Finding:
     document, wanted = facts.document, facts.required_samples_per_s
     least = None if wanted is None else PASS_SHARE * wanted
     enough = least is None or given >= least
     workers = document["num_workers"]
     message = f"{given:,.0f} samples/s with num_workers={workers}, from {document['path']}"
+    if plain:
+        message += ", read and not decoded"
     if wanted is not None:
         message += f"; {wanted:,.0f} are required"
     if not enough and document["binding"]:
@@ -155,6 +176,8 @@ of whole files; a loader of one's own is measured by `hostprep recommend --loade
 
 **FAIL** all processes together get less than 90 % of the samples a second that the spec requires,
 with whatever number of workers. What binds is named, and what would help. **UNKNOWN** the loader
-could not be timed. Without torch, or without data, it is a SKIP.
+could not be timed, or nothing that decodes images is installed beside hostprep. Files that are
+neither images nor arrays are read and not decoded: the remedy is then a loader of one's own.
+Without torch, or without data, it is a SKIP.
 """,
 )

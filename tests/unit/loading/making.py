@@ -85,7 +85,7 @@ def subject(**changed: Any) -> Subject:
         "current_workers": None,
         "current_prefetch": None,
         "start_method": "fork",
-        "pickle_error": None,
+        "pickle_errors": {},
         "pickle_bytes": 100,
         "opencv_threads": None,
         "torch_version": "2.13.0",

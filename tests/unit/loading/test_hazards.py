@@ -68,8 +68,8 @@ class Holding:
         return index
 
 
-def cures_of(pickle_error: str | None) -> set[str]:
-    found = hazards.of_subject(dataclasses.replace(subject(4), pickle_error=pickle_error))
+def cures_of(pickle_errors: dict[str, str]) -> set[str]:
+    found = hazards.of_subject(dataclasses.replace(subject(4), pickle_errors=pickle_errors))
     assert codes(found) == {"unpicklable"}
     return {hazard.cure for hazard in found}
 
@@ -91,7 +91,7 @@ def test_handles_are_to_be_opened_in_the_worker(handle: Any, tmp_path: Path) -> 
         held = handle(path)
         stack.callback(held.release if isinstance(held, cv2.VideoCapture) else held.close)
         opened = Opened(Holding(held), None, None, None, 8, "dataset", "mine")
-        (cure,) = cures_of(describe(opened, thoroughly=True).pickle_error)
+        (cure,) = cures_of(describe(opened, thoroughly=True).pickle_errors)
     assert "in the worker" in cure
     assert "multiprocessing_context" not in cure
 
@@ -100,7 +100,7 @@ def test_tensors_stay_where_they_are_when_pickling_is_tried() -> None:
     tensors = [torch.zeros(100) for _ in range(50)]
     opened = Opened(Holding(tensors), None, None, None, 8, "dataset", "mine")
     before = processes.open_descriptors()
-    assert describe(opened, thoroughly=True).pickle_error is None
+    assert describe(opened, thoroughly=True).pickle_errors == {}
     assert processes.open_descriptors() == before
     assert not any(tensor.is_shared() for tensor in tensors)
 
@@ -109,7 +109,7 @@ def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
     spawning = multiprocessing.get_context("spawn")
     held = (spawning.Lock(), spawning.Value("i", 3), spawning.Queue(), spawning.RawArray("d", 9))
     opened = Opened(Holding(held), None, None, None, 8, "dataset", "mine")
-    assert describe(opened, thoroughly=True).pickle_error is None
+    assert describe(opened, thoroughly=True).pickle_errors == {}
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,39 @@ def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
     ],
 )
 def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
-    (cure,) = cures_of(error)
+    (cure,) = cures_of({"dataset": error})
     assert ("in the worker" in cure) is in_worker
+
+
+class Collating(Holding):
+    """A data set that makes its batches itself."""
+
+    def collate(self, samples: list[int]) -> torch.Tensor:
+        return torch.tensor(samples)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "given", "named"),
+    [
+        (Holding(1), {"collate_fn": lambda batch: batch}, {"collate_fn"}),
+        (Holding(1), {"worker_init_fn": lambda worker: None}, {"worker_init_fn"}),
+        (Holding(lambda: 1), {}, {"the data set"}),
+        (Holding(lambda: 1), {"collate_fn": lambda b: b}, {"the data set", "collate_fn"}),
+        (held := Collating(lambda: 1), {"collate_fn": held.collate}, {"the data set"}),
+        (held := Collating(1), {"collate_fn": held.collate}, set()),
+    ],
+)
+def test_what_cannot_be_pickled_is_named_and_nothing_else(
+    dataset: Holding, given: dict[str, Any], named: set[str]
+) -> None:
+    loader = torch.utils.data.DataLoader(dataset, **given)
+    opened = Opened(dataset, loader, None, loader.collate_fn, 8, "dataloader", "mine")
+    told = hazards.of_subject(describe(opened, thoroughly=True))
+    found = [hazard for hazard in told if hazard.code == "unpicklable"]
+    assert {hazard.message.partition(" cannot be pickled")[0] for hazard in found} == named
+    for hazard in found:
+        name = hazard.message.split()[0]
+        assert f"define {'its classes' if name == 'the' else name}" in hazard.cure
 
 
 def test_what_workers_showed() -> None:

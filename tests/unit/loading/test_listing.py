@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.files import listing as listing_module
 from hostprep.loading.files.listing import list_samples
 from hostprep.loading.files.samples import FileSamples
-from hostprep.loading.recommend import _how_to_read
+from hostprep.loading.naming import OwnLoaderWanted
+from hostprep.loading.recommend import _how_to_read, _undecoded
 
 
 def test_images_are_samples_and_labels_are_not(images: Path) -> None:
@@ -67,7 +69,7 @@ def test_shards_are_no_samples_however_small(name: str, tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / name.format(number)).write_bytes(b"x" * 100)
     (tmp_path / "checksums.bin").write_bytes(b"x")
-    with pytest.raises(Inconclusive, match="are shards, such as") as caught:
+    with pytest.raises(OwnLoaderWanted, match="are shards, such as") as caught:
         list_samples(str(tmp_path))
     assert "--loader" in (caught.value.hint or "")
 
@@ -97,6 +99,36 @@ def test_folders_that_cannot_be_listed_are_told(
 def test_what_is_only_read_is_said_to_be(tmp_path: Path) -> None:
     (tmp_path / "a.flac").write_bytes(b"x")
     assert any("read, not decoded" in note for note in _how_to_read(list_samples(str(tmp_path)))[2])
+
+
+@pytest.mark.parametrize(
+    ("suffix", "absent", "why", "packages"),
+    [
+        (".jpg", (), None, ""),
+        (".jpg", ("cv2", "simplejpeg"), None, ""),
+        (".jpg", ("PIL", "cv2"), "neither Pillow nor OpenCV is installed", "numpy pillow"),
+        (".jpg", ("numpy",), "numpy is not installed", "numpy"),
+        (".npy", ("PIL", "cv2"), None, ""),
+        (".npy", ("numpy",), "numpy is not installed", "numpy"),
+        (".flac", ("numpy", "PIL", "cv2"), None, ""),
+    ],
+)
+def test_what_is_missing_to_decode_is_named(
+    suffix: str,
+    absent: tuple[str, ...],
+    why: str | None,
+    packages: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(b"x")
+    listing = list_samples(str(tmp_path))
+    for name in absent:
+        monkeypatch.setitem(sys.modules, name, None)
+    found = _undecoded(listing)
+    assert (None if found is None else found.why) == why
+    assert found is None or found.cure.endswith(f"-m pip install {packages}")
+    assert (_how_to_read(listing)[0] == "bytes") is (found is not None or suffix == ".flac")
 
 
 def test_text_alone_is_samples(tmp_path: Path) -> None:

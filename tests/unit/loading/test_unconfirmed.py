@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import SampleCost
 from hostprep.loading.report import Report, Wish
+from hostprep.loading.search import Search
 from hostprep.loading.session import Run
 from hostprep.loading.verdict.judging import report_of
 from tests.unit.loading import making
-from tests.unit.loading.test_verdict import subject
+from tests.unit.loading.test_slow_probes import Silent
+from tests.unit.loading.test_verdict import stages, subject
 
 WISH = Wish(None, None, 5.0, 224, measure=True, compare=False)
 
@@ -85,6 +88,60 @@ def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
 def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:
     found = reported(current_workers=12, shm_free_bytes=512, shm_size_bytes=512).recommendation
     assert found.change_needed is True
+
+
+def beside(others_cpus: float, **changed: Any) -> Report:
+    """Return the report on a loader of which only a probe without workers is known."""
+    share = making.share()
+    measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, Silent())
+    measurer.subject = making.subject(current_workers=None)
+    run = Run(measurer, WISH, time.monotonic())
+    run.cost = making.cost(seconds=1 / 160, worker_seconds=1 / 160, cpu_seconds=1 / 160)
+    run.curve = curve_of(run.cost, None, share.capacity_per_rank)
+    others = {"others_cpus": others_cpus, "others_before_cpus": others_cpus}
+    probes = [making.probe(0, 160, **others, **changed)]
+    run.search = Search(run.curve, None, lambda workers: None, run._most, lambda: 0, probes)
+    return report_of(run, "loader")
+
+
+def test_the_model_is_no_surer_than_what_it_rests_on() -> None:
+    made = beside(0.1, relative_error=0.27).recommendation
+    assert made.num_workers and not made.confirmed
+    assert made.relative_error is not None and made.relative_error >= 0.27
+    quiet = beside(0.0, relative_error=0.01).recommendation
+    assert quiet.relative_error is not None and 0.08 <= quiet.relative_error < 0.09
+
+
+def test_what_was_reckoned_on_top_of_the_clock_is_in_the_error() -> None:
+    widened = beside(1.0, undisturbed_samples_per_s=200.0).recommendation
+    assert widened.relative_error is not None and widened.relative_error >= 0.2
+
+
+def test_beside_busy_programs_the_model_claims_no_percentage() -> None:
+    report = beside(2.5)
+    assert report.recommendation.expected_samples_per_s
+    assert report.recommendation.relative_error is None
+    text = report_text(report)
+    assert "by the model, not confirmed, and nobody knows how far off that is" in text
+    assert "±0%" not in text
+    assert "other programs took up to 2.5 of 8 processors" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "others_cpus", "claimed"), [(0.2, 0.0, True), (0.2, 3.0, False), (None, 0.0, False)]
+)
+def test_the_model_of_stages_is_no_surer_than_these(
+    error: float | None, others_cpus: float, claimed: bool
+) -> None:
+    measurer = Measurer({}, "x", 32, making.share(), time.monotonic(), 1.0, Silent())
+    run = Run(measurer, WISH, time.monotonic())
+    run.stages = dataclasses.replace(
+        stages(decode=0.002), relative_error=error, others_cpus=others_cpus
+    )
+    run.model(32)
+    found = report_of(run, "dataset").recommendation.relative_error
+    assert (found is not None and found >= 0.2) is claimed
+    assert (found is None) is not claimed
 
 
 @pytest.mark.parametrize(

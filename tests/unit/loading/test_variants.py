@@ -21,6 +21,7 @@ from hostprep.loading.measuring.variants import (
 from hostprep.loading.model import Binding
 from hostprep.loading.recommend import _compared, from_host
 from hostprep.loading.report import Report, Wish
+from hostprep.loading.search import Point
 from hostprep.loading.verdict.binding import remedy
 from tests.unit.loading.making import probe, share
 
@@ -49,9 +50,9 @@ class Timed:
 
 def modelled() -> Report:
     """A report of files, of which decoding is what binds."""
-    nothing: Any = None
+    known: Any = SimpleNamespace(stages=None)
     report = from_host(share(), WISH, gpus=0)
-    told = remedy(nothing, Binding.DECODE)
+    told = remedy(known, Point(2, 500.0, 0.01, 1), Binding.DECODE)
     made = replace(report.recommendation, binding=Binding.DECODE, remedy=told)
     return replace(report, recommendation=made)
 

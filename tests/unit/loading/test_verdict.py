@@ -24,6 +24,7 @@ from hostprep.loading.model import (
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import Point, choose, points_of
 from hostprep.loading.verdict.binding import remedy_compared
+from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.settings import code, recommend
 from hostprep.units import GIB, MIB
@@ -40,7 +41,7 @@ def subject(current: int | None) -> Subject:
         current_workers=current,
         current_prefetch=2,
         start_method="fork",
-        pickle_error=None,
+        pickle_errors={},
         pickle_bytes=100,
         opencv_threads=None,
         torch_version="2.13.0",
@@ -221,6 +222,33 @@ def test_ready_samples_take_no_workers_and_no_prefetch() -> None:
     assert made.code == "DataLoader(dataset, batch_size=32, num_workers=0, pin_memory=False)"
 
 
+def test_without_workers_there_is_nothing_to_be_sent_for_less() -> None:
+    probes = [probe(0, 18_000, own_cpus=1.0), probe(2, 9_000)]
+    own = judged(probes)
+    assert (own.num_workers, own.binding) == (0, Binding.TRANSPORT)
+    assert "send" not in (own.remedy or "").split() and "__getitems__" in (own.remedy or "")
+    files = judged(probes, staged=replace(stages(), kind="bytes"))
+    assert (files.binding, "--loader" in (files.remedy or "")) == (Binding.TRANSPORT, True)
+    sent = judged([probe(0, 900), probe(2, 5000, own_cpus=1.5, main_cpus=0.97)])
+    assert (sent.num_workers, sent.binding) == (2, Binding.TRANSPORT)
+    assert (sent.remedy or "").startswith("send less")
+
+
+def test_it_is_told_what_was_measured_beside_other_programs() -> None:
+    busy = probe(2, 400, undisturbed_samples_per_s=600, others_cpus=1.3)
+    said = caveats_of(
+        share(),
+        None,
+        None,
+        cost(),
+        [probe(0, 500), busy],
+        batch_size_given=False,
+        seen_before=False,
+    )
+    assert "beside them it gave 400 samples/s with 2 workers" in said[0]
+    assert "600 are reckoned for it alone" in said[0]
+
+
 def test_enough_for_the_gpu_is_an_answer() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=1500)
     assert made.num_workers == 4
@@ -297,6 +325,15 @@ def test_none_now_is_held_against_the_model_where_no_workers_were_measured() -> 
     assert (made.num_workers, made.change_needed, made.confirmed) == (16, True, False)
     made = judged([probe(0, 0.3)], current=0, chosen=Point(1, 0.3, 0.08, 0))
     assert (made.num_workers, made.change_needed) == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [(1450, "45% faster so"), (1990, "99% faster so"), (30_060, "30 times as fast so")],
+)
+def test_a_gain_of_more_than_twice_is_a_factor_and_no_percentage(rate: float, words: str) -> None:
+    made = judged([probe(0, 1000), probe(4, rate)], current=0)
+    assert f"(num_workers=0 now, {words})" in made.verdict
 
 
 def test_what_the_host_does_not_bear_is_no_reason_for_a_change() -> None:

@@ -1,0 +1,47 @@
+"""What to say where files could only be read of which a training makes more; pure."""
+
+from __future__ import annotations
+
+from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
+from hostprep.loading.model import Undecoded
+from hostprep.loading.recommendation import Recommendation
+from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.settings import code
+from hostprep.units import format_count, format_number
+
+
+def of_undecoded(found: Undecoded, known: Known) -> Recommendation:
+    """Return a starting point from the host alone, with no rate and nothing that binds.
+
+    Reading is a part of what a sample takes, and mostly a small one: neither the rate nor what
+    binds, nor the workers that are enough for it, say anything of a training.
+    """
+    cost = known.cost
+    workers, words = starting_point(known.host)
+    cpu_ms, wait_ms = (
+        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
+    )
+    return Recommendation(
+        num_workers=workers,
+        prefetch_factor=PROBE_PREFETCH,
+        pin_memory=known.cuda,
+        persistent_workers=True,
+        binding=None,
+        remedy=found.cure,
+        expected_samples_per_s=None,
+        relative_error=None,
+        confirmed=False,
+        change_needed=None,
+        verdict=(
+            f"inconclusive: reading alone was measured, as {found.what} ({found.why}); a starting"
+            f" point, not a measurement: {format_count(workers, 'worker')} a rank"
+        ),
+        reasons=(
+            f"reading a file takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting; what"
+            " is made of it takes more, and was not measured",
+            words,
+        ),
+        memory_bytes=None,
+        shm_bytes=None,
+        code=code(cost.batch_size, workers, PROBE_PREFETCH, pin=known.cuda, persistent=True),
+    )
