@@ -62,6 +62,16 @@ def format_bytes(size_bytes: float) -> str:
     return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {unit}"
 
 
+def lost_unit(size_bytes: int) -> str | None:
+    """Return what to say of a volume's size where its unit was forgotten, by all appearance."""
+    if size_bytes >= MIB:
+        return None
+    return (
+        f"{format_bytes(size_bytes)} is next to nothing for a volume; a size without a unit is in"
+        " bytes: 30 is 30 bytes, 30G is 30 GiB"
+    )
+
+
 def format_rate(bytes_per_s: float) -> str:
     """Return a transfer rate in the decimal units that disks and networks are sold in."""
     value = float(bytes_per_s)

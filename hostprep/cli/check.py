@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.completion import check_code_lists
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
@@ -58,10 +59,20 @@ def check(
         str | None, typer.Option(metavar="FILE", help="Save this report to compare with later.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(metavar="CODES", help="These alone: HP001,HP020.")
+        str | None,
+        typer.Option(
+            metavar="CODES",
+            help="These alone: HP001,HP020.",
+            autocompletion=check_code_lists,
+        ),
     ] = None,
     skip: Annotated[
-        str | None, typer.Option(metavar="CODES", help="All but these: HP044,HP060.")
+        str | None,
+        typer.Option(
+            metavar="CODES",
+            help="All but these: HP044,HP060.",
+            autocompletion=check_code_lists,
+        ),
     ] = None,
     inventory: Annotated[
         str | None,

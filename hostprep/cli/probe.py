@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hostprep.cli.completion import training_profiles
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
 from hostprep.cli.output import (
     draw,
@@ -43,6 +44,7 @@ def probe(
         typer.Option(
             metavar="NAME",
             help="A known one: resnet50-h100, unet3d-h100, cosmoflow-h100 or retinanet-b200.",
+            autocompletion=training_profiles,
         ),
     ] = None,
     readers: Annotated[

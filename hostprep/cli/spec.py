@@ -14,7 +14,7 @@ import typer
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
 from hostprep.errors import UsageError
-from hostprep.units import format_count, format_rate
+from hostprep.units import format_bytes, format_count, format_rate, lost_unit
 
 if TYPE_CHECKING:
     from hostprep.spec import DatasetSpec, RequirementSpec, Spec, SpecError, VolumeSpec
@@ -67,11 +67,14 @@ def check(
         say_error(error)
         emit_json("spec", _error_fields(error), ok=False)
         raise typer.Exit(error.exit_code) from None
+    for volume in spec.volumes:
+        if not volume.size.endswith("%") and (words := lost_unit(volume.size_bytes())):
+            say(f"hostprep: warning: {printable(volume.path)}: {words}")
     if as_json:
         fields = asdict(spec)
         del fields["blank"], fields["bare"]
-        for volume in fields["volumes"]:
-            volume["mode"] = None if volume["mode"] is None else f"{volume['mode']:04o}"
+        for each in fields["volumes"]:
+            each["mode"] = None if each["mode"] is None else f"{each['mode']:04o}"
         emit_json("spec", {**fields, "problems": []})
         return
     for line in _lines(spec, file):
@@ -149,7 +152,8 @@ def _lines(spec: Spec, file: Path) -> list[str]:
 
 
 def _volume_words(volume: VolumeSpec) -> str:
-    words = [volume.size]
+    size = volume.size
+    words = [f"{size} of the RAM" if size.endswith("%") else format_bytes(volume.size_bytes())]
     if volume.owner is not None:
         words.append(f"owner {volume.owner}")
     if volume.mode is not None:

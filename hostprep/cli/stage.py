@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hostprep.cli.completion import reading_orders, ways_to_verify
 from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
 from hostprep.errors import HostprepError, UsageError
 
@@ -53,6 +54,7 @@ def stage(
         typer.Option(
             metavar="readback|inflight|none",
             help="Read the copies back, only hash them on their way, or neither.",
+            autocompletion=ways_to_verify,
         ),
     ] = "readback",
     partial: Annotated[
@@ -68,7 +70,9 @@ def stage(
     order: Annotated[
         str | None,
         typer.Option(
-            metavar="listed|inode|physical", help="Order of reading; chosen if not given."
+            metavar="listed|inode|physical",
+            help="Order of reading; chosen if not given.",
+            autocompletion=reading_orders,
         ),
     ] = None,
     gentle: Annotated[
@@ -96,7 +100,7 @@ def stage(
     from hostprep.cli.output import tell_of_waiting
     from hostprep.cli.stage_run import stage_all
     from hostprep.host.answering import wait_for_answers
-    from hostprep.staging.model import StageRequest, Verify
+    from hostprep.staging.model import ORDERS, StageRequest, Verify
     from hostprep.staging.source.opening import check_name
 
     if (to_tmpfs is None) == (to is None):
@@ -117,8 +121,8 @@ def stage(
             "--full-check compares by hashes, which --verify none does not take.",
             "leave one of them out",
         )
-    if order not in (None, "listed", "inode", "physical"):
-        raise UsageError(f"{order!r} is no order.", "accepted: listed, inode, physical")
+    if order not in (None, *ORDERS):
+        raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
     size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)

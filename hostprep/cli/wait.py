@@ -24,7 +24,8 @@ def wait(
         list[str],
         typer.Argument(
             metavar="NAME...",
-            help="Data sets, by name or target path.",
+            help="Data sets, by name or target path; with --timeout also such as nobody has begun"
+            " to stage.",
             autocompletion=dataset_names,
         ),
     ],
@@ -36,7 +37,8 @@ def wait(
 ) -> None:
     """Wait until data sets are staged, whole, in this boot.
 
-    Fails at once where they cannot be. Every entry must be there with the size and the time that it
+    Fails at once where they cannot be, and without --timeout where nothing is on record of one.
+    Every entry must be there with the size and the time that it
     was staged with; that is looked at for 30 s each at most, and no content is read.
     """
     from hostprep.converging.waiting import wait_for
@@ -44,9 +46,7 @@ def wait(
     if timeout is not None and math.isnan(timeout):
         raise UsageError("--timeout nan is no time to wait for.", "accepted: 0 and more seconds")
     started = time.monotonic()
-    waited = wait_for(
-        names, timeout_seconds=timeout, on_change=_tell if sys.stderr.isatty() else _keep_silent
-    )
+    waited = wait_for(names, timeout_seconds=timeout, on_change=_tell)
     seconds = time.monotonic() - started
     errors = [_error(each, seconds) for each in waited if not each.ready]
     if as_json:
@@ -74,7 +74,7 @@ def _error(waited: Waited, seconds: float) -> HostprepError:
         error = HostprepError(
             f"{waited.name} is not ready after {format_seconds(seconds)}: {state.state.value}:"
             f" {state.reason}",
-            "give it more time by --timeout; `hostprep status` shows how far it is",
+            state.hint or "give it more time by --timeout; `hostprep status` shows how far it is",
         )
         error.code = "timeout"
     elif state.state.comes_up:
@@ -101,8 +101,8 @@ def _fields(waited: Waited) -> dict[str, Any]:
 
 
 def _tell(name: str, state: BootState) -> None:
-    say(printable(f"{name}: {state.state.value}: {state.reason}"))
-
-
-def _keep_silent(name: str, state: BootState) -> None:
-    """Say nothing: the words are for people at a terminal."""
+    """Say how far it is to people at a terminal; of a name that may be mistyped also in a log."""
+    if state.state.value == "unknown":
+        say(printable(f"hostprep: {name}: {state.reason} yet; waiting for it ({state.hint})"))
+    elif sys.stderr.isatty():
+        say(printable(f"{name}: {state.state.value}: {state.reason}"))

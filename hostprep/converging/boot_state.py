@@ -20,18 +20,23 @@ _PROPERTIES = ("LoadState", "ActiveState", "UnitFileState", "Result", "Job")
 
 
 class Stage(StrEnum):
-    """How far it is. ``missing``: it was ready in this boot, and is gone since."""
+    """How far it is.
+
+    ``missing``: it was ready in this boot, and is gone since. ``unknown``: nothing is on record of
+    it, which staging it changes.
+    """
 
     WAITING = "waiting"
     STAGING = "staging"
     READY = "ready"
     FAILED = "failed"
     MISSING = "missing"
+    UNKNOWN = "unknown"
 
     @property
     def comes_up(self) -> bool:
-        """Whether it may become ready without anybody's doing."""
-        return self in (Stage.WAITING, Stage.STAGING)
+        """Whether it may become ready without the doing of who asks."""
+        return self in (Stage.WAITING, Stage.STAGING, Stage.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,10 +33,13 @@ _AGAIN = "the same `hostprep stage` brings it right; `hostprep check --only HP01
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What came of waiting for one data set; ``reason`` and ``hint`` where it is not ready."""
+    """What came of waiting for one data set.
+
+    ``target`` is None for one of which nothing came on record; ``name`` is as it was given then.
+    """
 
     name: str
-    target: str
+    target: str | None
     state: BootState
     timed_out: bool = False
 
@@ -48,9 +51,17 @@ class Waited:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    """A data set on record; ``target`` is None where nothing is, and ``hint`` says what is."""
+
     name: str
-    target: str
+    target: str | None
     boot: BootRecord | None
+    hint: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What tells it from the others."""
+        return self.name if self.target is None else self.target
 
 
 def wait_for(
@@ -64,36 +75,41 @@ def wait_for(
     Ends as soon as one of them cannot become ready by itself, or the time is over (None: never).
     Right before the end every entry of what is ready is held against its manifest, for 30 s each at
     most and, once the time is over, for a second. ``on_change`` is told each new state of one that
-    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that is not known,
+    is not ready yet. Any user may wait. Raises ``UsageError`` for a name that several have, and
+    without a time also for one of which nothing is on record: who mistyped it would wait for ever.
     ``HostprepError`` where the record of one of them cannot be read.
     """
-    known = [_find(name) for name in dict.fromkeys(names)]
+    may_come = timeout_seconds is not None
+    known = [_find(name, may_come=may_come) for name in dict.fromkeys(names)]
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     before: dict[str, BootState] = {}
     while True:
-        states = {each.target: _state(each) for each in known}
+        states = {each.key: _state(each) for each in known}
         for each in known:
-            state = states[each.target]
-            if state != before.get(each.target) and state.state is not Stage.READY:
+            state, earlier = states[each.key], before.get(each.key)
+            is_news = earlier is None or (state.state, state.reason) != (
+                earlier.state,
+                earlier.reason,
+            )
+            if is_news and state.state is not Stage.READY:
                 on_change(each.name, state)
         late = deadline is not None and time.monotonic() >= deadline
         if late or _is_decided(states, before):
-            states = {
-                each.target: _looked_through(each, states[each.target], deadline) for each in known
-            }
+            states = {each.key: _looked_through(each, states[each.key], deadline) for each in known}
         if late or _is_decided(states, before):
             return tuple(
                 Waited(
                     each.name,
                     each.target,
-                    states[each.target],
-                    timed_out=late and states[each.target].state.comes_up,
+                    states[each.key],
+                    timed_out=late and states[each.key].state.comes_up,
                 )
                 for each in known
             )
         before = states
         left = POLL_SECONDS if deadline is None else deadline - time.monotonic()
         time.sleep(max(0.0, min(POLL_SECONDS, left)))
+        known = [_find(each.name, may_come=True) if not each.target else each for each in known]
 
 
 def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> bool:
@@ -106,8 +122,11 @@ def _is_decided(states: dict[str, BootState], before: dict[str, BootState]) -> b
     return lost or all(state.state is Stage.READY for state in states.values())
 
 
-def _find(word: str) -> _Known:
-    """Return the data set that is meant by its name, or by its path on the target."""
+def _find(word: str, *, may_come: bool) -> _Known:
+    """Return the data set that is meant by its name, or by its path on the target.
+
+    Where nothing is on record, one without a target if it ``may_come``, else ``UsageError``.
+    """
     found = {record.target: _Known(record.name, record.target, None) for record in all_records()}
     found |= {
         record.target: _Known(record.name, record.target, record) for record in all_boot_records()
@@ -118,7 +137,7 @@ def _find(word: str) -> _Known:
     if len(named) == 1:
         return named[0]
     if named:
-        targets = ", ".join(one_line(each.target) for each in named)
+        targets = ", ".join(one_line(each.key) for each in named)
         raise UsageError(f"several data sets are called {word}.", f"name one of: {targets}")
     damaged = damaged_records()
     path = os.path.normpath(word)
@@ -131,10 +150,16 @@ def _find(word: str) -> _Known:
     hint = f"did you mean {near[0]}?" if near else f"it knows: {', '.join(names) or 'none'}"
     # Of what those are, nothing but the names of their folders is known.
     unread = "".join(f"; {error.message.removesuffix('.')}" for error in damaged.values())
-    raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread)
+    if may_come:
+        return _Known(word, None, None, hint + unread)
+    later = "; with --timeout SECONDS it waits for one that is yet to be staged"
+    raise UsageError(f"hostprep knows no data set {word!r}.", hint + unread + later)
 
 
 def _state(known: _Known) -> BootState:
+    if known.target is None:
+        reason = "no data set of this name is on record"
+        return BootState(Stage.UNKNOWN, reason, known.hint)
     record = load_record(known.name, known.target)
     dataset = None if record is None else dataset_status(record)
     if known.boot is not None:
@@ -146,8 +171,10 @@ def _state(known: _Known) -> BootState:
 
 def _looked_through(known: _Known, state: BootState, deadline: float | None) -> BootState:
     """Return ``state``, or where it is ready and what lies there is not as staged, what it is."""
+    if state.state is not Stage.READY or known.target is None:
+        return state
     record = load_record(known.name, known.target)
-    if state.state is not Stage.READY or record is None:
+    if record is None:
         return state
     seconds = _LOOK_SECONDS
     if deadline is not None:

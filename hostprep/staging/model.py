@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Files above this are copied in ranges by several workers and hashed range by range. It is part of
 # the definition of the digest (see hostprep.staging.record.digest): changing it changes digests.
 RANGE_BYTES = 64 * 1024 * 1024
+# In which files may be read: as they are listed, by inode number, or as they lie on the disk.
+ORDERS = ("listed", "inode", "physical")
 
 
 class Verify(StrEnum):

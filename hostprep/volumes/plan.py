@@ -6,7 +6,7 @@ import shlex
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
-from hostprep.units import format_bytes, format_count
+from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
@@ -146,6 +146,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_huge_warnings(huge),
             *budget_warnings(budget),
             *_fstab_warnings(request, facts, options),
+            *_size_warnings(request),
         ),
         budget=budget,
         size_bytes=size_bytes,
@@ -211,6 +212,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_huge_warnings(huge),
             *budget_warnings(budget),
             *_fstab_warnings(request, facts, at_boot),
+            *_size_warnings(request),
         ),
         budget=budget,
         size_bytes=size_bytes,
@@ -265,6 +267,11 @@ def _huge_warnings(huge: Huge) -> tuple[str, ...]:
         "huge=always gives every file whole huge pages (2 MiB on x86): small files took 5 times"
         " the space and 50 times the time; within_size is as fast for large files",
     )
+
+
+def _size_warnings(request: VolumeRequest) -> tuple[str, ...]:
+    words = lost_unit(request.size_bytes)
+    return () if words is None else (f"{request.path}: {words}",)
 
 
 def _plan_fstab(

@@ -66,6 +66,16 @@ def test_size_0_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out == "" and "size 0" in captured.err
 
 
+def test_a_size_that_lost_its_unit_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["mount", "/mnt/hostprep-test/v", "--reserve", "0", "--inodes", "9", "--dry-run"]
+    assert run([*words, "--size", "30"]) == 0
+    assert "warning: /mnt/hostprep-test/v: 30 B is next to nothing" in capsys.readouterr().err
+    for size, warned in (("30", True), ("1048575", True), ("1M", False)):
+        assert run([*words, "--json", "--size", size]) == 0
+        said = [words for words in document(capsys)["warnings"] if "30G is 30 GiB" in words]
+        assert len(said) == warned
+
+
 def test_a_dry_run_prints_the_plan_and_changes_nothing(
     own_state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

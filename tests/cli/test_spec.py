@@ -47,7 +47,7 @@ def test_a_sound_spec_is_said_in_words(here: Path, capsys: pytest.CaptureFixture
     assert err == ""
     assert out == (
         "hostprep.yml is valid:\n"
-        "  volume /mnt/hostprep: 30G, owner alice:ml, mode 0750, 2,000,000 inodes, "
+        "  volume /mnt/hostprep: 30.0 GiB, owner alice:ml, mode 0750, 2,000,000 inodes, "
         "huge pages never, may be swapped out\n"
         f"  data set city: {here}/sets/cityscapes -> /mnt/hostprep/city, again after each boot\n"
         "  data set coco: /srv/coco -> /nvme/coco\n"
@@ -99,6 +99,28 @@ def test_a_sound_spec_as_json(here: Path, capsys: pytest.CaptureFixture[str]) ->
         "packages": ["fio", "jq"],
         "problems": [],
     }
+
+
+def test_a_size_that_lost_its_unit_is_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "hostprep.yml").write_text(
+        "volumes: [{path: /a, size: 2}, {path: /b, size: 1M}, {path: /c, size: 1%}]\n"
+    )
+    warning = (
+        "hostprep: warning: /a: 2 B is next to nothing for a volume; a size without a unit is in"
+        " bytes: 30 is 30 bytes, 30G is 30 GiB\n"
+    )
+    assert run(["spec", "check"]) == 0
+    out, err = capsys.readouterr()
+    assert [line.strip() for line in out.splitlines()[1:]] == [
+        "volume /a: 2 B",
+        "volume /b: 1.00 MiB",
+        "volume /c: 1% of the RAM",
+    ]
+    assert err == warning
+    assert run(["spec", "check", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [volume["size"] for volume in json.loads(out)["volumes"]] == ["2", "1M", "1%"]
+    assert err == warning
 
 
 def test_an_empty_spec_names_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

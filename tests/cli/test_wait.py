@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
 from hostprep.converging.boot_record import BootRecord, save_boot_record
 from hostprep.staging.inspection import Inspected, inspect_target
 from hostprep.staging.record.records import Record
-from tests.kit.stagecraft import hostprep, make_source, rewrite, run_hostprep
+from tests.kit.stagecraft import HOSTPREP, hostprep, make_source, rewrite, run_hostprep
 
 
 @pytest.fixture
@@ -45,11 +47,58 @@ def test_what_is_staged_is_ready_at_once(source: Path, fast: Path) -> None:
 
 
 def test_an_unknown_name_is_told_from_a_near_one(source: Path, fast: Path) -> None:
-    assert hostprep("wait", "cityscapes", expect=2)["error"]["hint"] == "it knows: none"
+    later = "; with --timeout SECONDS it waits for one that is yet to be staged"
+    assert hostprep("wait", "cityscapes", expect=2)["error"]["hint"] == f"it knows: none{later}"
     hostprep("stage", source, "--to", fast)
     error = hostprep("wait", "cityscape", expect=2)["error"]
-    assert (error["code"], error["hint"]) == ("usage", "did you mean cityscapes?")
-    assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == "it knows: cityscapes"
+    assert (error["code"], error["hint"]) == ("usage", f"did you mean cityscapes?{later}")
+    assert hostprep("wait", "imagenet", expect=2)["error"]["hint"] == f"it knows: cityscapes{later}"
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_one_that_is_not_begun_is_waited_for_in_time(
+    by_path: bool, source: Path, fast: Path
+) -> None:
+    word = str(fast / "cityscapes") if by_path else "cityscapes"
+    waiting = subprocess.Popen(
+        [*HOSTPREP, "wait", word, "--timeout", "60"], stdout=PIPE, stderr=PIPE, text=True
+    )
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()  # it has looked, and found nothing
+    hostprep("stage", source, "--to", fast)
+    out, more = waiting.communicate(timeout=60)
+    assert (waiting.returncode, out) == (0, f"cityscapes is ready: {fast}/cityscapes\n")
+    assert said == (
+        f"hostprep: {word}: no data set of this name is on record yet; waiting for it"
+        " (it knows: none)\n"
+    )
+    assert more == ""
+
+
+def test_one_that_nobody_begins_is_told_when_the_time_is_over(source: Path, fast: Path) -> None:
+    hostprep("stage", source, "--to", fast)
+    waited = hostprep("wait", "cityscapes", "cityscape", "--timeout", "1.2", expect=1)
+    assert [(each["ready"], each["timed_out"]) for each in waited["datasets"]] == [
+        (True, False),
+        (False, True),
+    ]
+    unknown, error = waited["datasets"][1], waited["error"]
+    assert (unknown["name"], unknown["target"], unknown["state"]) == ("cityscape", None, "unknown")
+    assert error["code"] == "timeout" and error["hint"] == "did you mean cityscapes?"
+    assert error["message"].endswith("s: unknown: no data set of this name is on record")
+    done = run_hostprep("wait", "imagenet", "--timeout", "1.2")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("yet; waiting for it") == 1
+
+
+def test_one_that_cannot_become_ready_ends_the_wait_for_one_not_begun(
+    source: Path, fast: Path
+) -> None:
+    hostprep("stage", source, "--to", fast)
+    (fast / "cityscapes").rename(fast / "away")
+    waited = hostprep("wait", "cityscapes", "imagenet", "--timeout", "60", expect=1)
+    assert waited["error"]["message"].startswith("cityscapes is not ready: ")
+    assert waited["seconds"] < 60
 
 
 def test_a_record_that_cannot_be_read_is_named(source: Path, fast: Path) -> None:
