@@ -204,8 +204,10 @@ def left_behind(alice: Path) -> Path:
         [*LINE, str(alice)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as probe:
         place = wait_for(alice, "small/00003", probe)
+        # It must not go on between two kills: who is left would tidy up.
+        os.kill(probe.pid, signal.SIGSTOP)
         children = Path(f"/proc/{probe.pid}/task/{probe.pid}/children").read_text().split()
-        for pid in [probe.pid, *map(int, children)]:
+        for pid in [*map(int, children), probe.pid]:
             os.kill(pid, signal.SIGKILL)
         probe.communicate(timeout=60)
     with open(place / "lock") as lock:
