@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -14,12 +14,23 @@ from hostprep.errors import HostprepError, one_line
 
 # Whether this run has begun to print its document.
 _document_begun = False
+# Takes a line that is written over off the terminal, where there is one.
+_take_line_away: Callable[[], None] | None = None
 
 
 def begin() -> None:
     """Begin a run: nothing is printed of it yet."""
     global _document_begun
     _document_begun = False
+
+
+def before_printing(take_line_away: Callable[[], None] | None) -> None:
+    """Have a line that is written over taken away before anything is printed; None: there is none.
+
+    Else what is printed would follow it on the same line.
+    """
+    global _take_line_away
+    _take_line_away = take_line_away
 
 
 def say(message: str = "") -> None:
@@ -86,6 +97,8 @@ def _print(text: str, stream: TextIO, end: str = "\n") -> None:
     The stream leads elsewhere from then on, or the interpreter would complain when it ends. Raises
     ``HostprepError`` where a result cannot be written, to a full disk for instance.
     """
+    if _take_line_away is not None:
+        _take_line_away()
     try:
         print(text, file=stream, end=end, flush=True)
     except OSError as error:

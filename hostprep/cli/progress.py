@@ -7,7 +7,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from hostprep.cli.output import printable, say, takes_escapes, unless_gone, wants_colour
+from hostprep.cli.output import (
+    before_printing,
+    printable,
+    say,
+    takes_escapes,
+    unless_gone,
+    wants_colour,
+)
 from hostprep.units import format_bytes, format_count, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -58,10 +65,7 @@ class ProgressReporter:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            with unless_gone(sys.stderr):
-                self._bar.stop()
-            self._bar = None
+        self._take_away()
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
         """Begin a phase."""
@@ -93,12 +97,15 @@ class ProgressReporter:
 
     def note(self, message: str) -> None:
         """Say something in between."""
-        message = printable(message)
+        say(printable(message))
+
+    def _take_away(self) -> None:
+        """Take the bar off the terminal; the next progress draws it anew."""
         if self._bar is not None:
+            before_printing(None)
             with unless_gone(sys.stderr):
-                self._bar.console.print(message, markup=False, highlight=False)
-        else:
-            say(message)
+                self._bar.stop()
+            self._bar = self._task = None
 
     def _share(self) -> float | None:
         """Return the done share: of bytes where they are known, and of files where not."""
@@ -135,8 +142,13 @@ class ProgressReporter:
                 transient=True,
                 # No thread of its own: worker processes are forked from this process.
                 auto_refresh=False,
+                # Rich would lead both streams to this console: results, which may go elsewhere,
+                # and long lines, which it breaks.
+                redirect_stdout=False,
+                redirect_stderr=False,
             )
             self._bar.start()
+            before_printing(self._take_away)
         if self._task is None:
             self._task = self._bar.add_task("", total=None, title="", words="")
         share = self._share()

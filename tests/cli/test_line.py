@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ from typing import TextIO
 import pytest
 
 from hostprep.cli.line import Line
+from hostprep.cli.output import emit_json, say
 from hostprep.cli.probe import Progress
 from hostprep.cli.progress import ProgressReporter
 from hostprep.cli.recommend import _Narrator
@@ -126,3 +128,21 @@ def test_the_work_goes_on_where_its_terminal_is_closed(
         reporter.phase("publish")
     os.close(stream.nowhere)
     assert stream.left < 0
+
+
+def test_beside_the_bar_results_stay_on_stdout_and_long_lines_whole(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = "volume: " + 40 * "huge=within_size," + " to here"
+    with on_a_terminal() as terminal:
+        with ProgressReporter() as reporter:
+            for printed in (lambda: emit_json("apply", {"changes": 2}), lambda: say(long)):
+                reporter.phase("copy", files=10)
+                reporter._started -= 1
+                reporter.progress(5, 0)
+                assert "copying" in shown(terminal)
+                printed()
+        text = shown(terminal)
+    assert json.loads(capsys.readouterr().out)["changes"] == 2
+    assert long in text and "changes" not in text
+    assert "copying" not in text[: text.index(long)].rpartition("\x1b[2K")[2]  # its line is clear
