@@ -27,6 +27,8 @@ UNWRITTEN = 0x800
 # With any of these the physical address is missing or is not a place that a head could move to.
 _NO_PLACE = UNKNOWN | DELALLOC | INLINE | 0x400  # 0x400: data packed into a tail
 
+_UNTOLD = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
+
 _ONE_REQUEST = _HEADER.pack(0, _EVERYTHING, 0, 0, 1, 0) + bytes(_EXTENT.size)
 _ONE_EXTENT = struct.Struct(f"={_HEADER.size + 8}xQ24xL")  # physical, flags of the first extent
 _MAPPED = struct.Struct("=20xL")
@@ -47,8 +49,14 @@ class Extent:
         return bool(self.flags & UNWRITTEN)
 
 
+class Untold(Exception):
+    """The file system does not tell of any file where it lies."""
+
+
 def first_physical(fd: int) -> int | None:
     """Return where on the device the file's first byte lies, None where there is no such place.
+
+    Raises ``Untold`` where no other file of that file system need be asked.
 
     One ioctl for one extent: a hundred thousand files are asked in seconds. On btrfs the value is
     an address of the file system's own, which orders reads nevertheless.
@@ -56,7 +64,9 @@ def first_physical(fd: int) -> int | None:
     buffer = bytearray(_ONE_REQUEST)
     try:
         fcntl.ioctl(fd, _FS_IOC_FIEMAP, buffer)
-    except OSError:
+    except OSError as error:
+        if error.errno in _UNTOLD:
+            raise Untold from error
         return None
     if not _MAPPED.unpack_from(buffer)[0]:
         return None
@@ -77,7 +87,7 @@ def extents(fd: int, *, sync: bool = True) -> tuple[Extent, ...] | None:
         try:
             fcntl.ioctl(fd, _FS_IOC_FIEMAP, buffer)
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL):
+            if error.errno in _UNTOLD:
                 return None
             raise
         mapped = _MAPPED.unpack_from(buffer)[0]

@@ -18,7 +18,7 @@ from hostprep.staging.model import Entry, StageResult, Verify
 from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
-from hostprep.staging.planning import StagePlan, timed
+from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, keep
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, open_target
@@ -156,7 +156,9 @@ class _Work:
                     files,
                     plan.reading.order,
                     plan.source_fd,
-                    lambda asked: self.observer.progress(asked, 0),
+                    processes=cores(),
+                    gentle=request.gentle,
+                    on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.bytes)
         with self._timed("copy"):

@@ -85,7 +85,8 @@ class Tasks:
             task_files = min(task_files, max(1, plan.copied.files // (2 * reading.readers)))
         group: list[Batch] = []
         files = 0
-        for batch in split_batches(plan.batches, task_files if slow else None):
+        batches = plan.batches if plan.sequence is None else plan.sequence
+        for batch in split_batches(batches, task_files if slow else None):
             if files >= task_files and (
                 files >= task_files + slack or batch.directory != group[-1].directory
             ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
@@ -49,9 +49,12 @@ class CopyPlan:
     verification and so makes the plan ``unverified``. ``make_directories`` are missing or differ.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
+    ``sequence`` has the batches' entries in the order in which they are read, where that is not the
+    order in which they were listed.
     """
 
     batches: list[Batch] = field(default_factory=list)
+    sequence: Iterable[Batch] | None = None
     large: list[tuple[str, Entry]] = field(default_factory=list)
     linked: list[tuple[str, Entry]] = field(default_factory=list)
     links: list[HardLink] = field(default_factory=list)

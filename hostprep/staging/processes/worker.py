@@ -11,6 +11,7 @@ import marshal
 import os
 from collections.abc import Callable
 from stat import S_IMODE, S_ISLNK
+from time import monotonic
 from typing import Any
 
 from hostprep.staging.batches import Listed, list_batches, look_up_batches
@@ -19,6 +20,7 @@ from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
 from hostprep.staging.files.small import Unusual, copy_small
 from hostprep.staging.files.standing import stands
@@ -34,6 +36,8 @@ from hostprep.system.trees import DirCache, join
 # Errors that concern the whole run, not one file.
 FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
 _PLENTY = Descriptors()
+# What a worker that is killed has done for nothing is about the work of so long.
+_JOURNAL_SECONDS = 0.5
 # Of what is told to people, who see the kind of it by a few.
 MOST_NAMED = 10
 
@@ -82,10 +86,12 @@ class Worker:
             self._ahead = Lookahead(
                 job.source_fd, self._style, files=may_open.ahead, directories=limit
             )
+        self._untold: set[int] = set()
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
             "look up": self._look_up,
+            "place": self._place,
             "copy": self._copy,
             "range": self._range,
             "finish": self._finish,
@@ -134,6 +140,13 @@ class Worker:
         """Return of some names in a directory what ``look_up_batches`` does."""
         return look_up_batches(self._source, *payload, from_server=self._job.from_server)
 
+    def _place(self, batches: list[tuple[str, bytes]]) -> list[bytes]:
+        """Return for each batch where its files lie, see ``placing``: numbers of 64 bits."""
+        return [
+            place_by_extent(self._source, directory, marshal.loads(packed), self._untold).tobytes()
+            for directory, packed in batches
+        ]
+
     # -- copying
 
     def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
@@ -147,6 +160,7 @@ class Worker:
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
         if self._ahead is not None:
             self._ahead.begin((path, item) for path, items in unpacked for item in items)
+        due = monotonic() + _JOURNAL_SECONDS
         for directory, entries in unpacked:
             done: list[str] = []
             journal.append((directory, done))
@@ -156,6 +170,10 @@ class Worker:
                 self._record(journal)
                 raise
             tally.files += len(done)
+            if monotonic() >= due:
+                self._record(journal)
+                journal.clear()
+                due = monotonic() + _JOURNAL_SECONDS
         self._record(journal)
         lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         total = (tally.total % (1 << 128)).to_bytes(16, "big")
