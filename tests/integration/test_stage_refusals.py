@@ -870,3 +870,63 @@ def test_a_word_that_names_no_data_set_leaves_no_lock(
     for word in (safe_dir / "none", source / "hard"):
         hostprep("stage", word, "--to", safe_dir / "fast", expect=2)
     assert not (own_state / "run").exists() or os.listdir(own_state / "run") == []
+
+
+# -- what the kernel makes up
+
+
+@pytest.fixture
+def made_up(source: Path) -> Path:
+    """Return a folder of the source on which a proc is mounted."""
+    folder = source / "class-0/proc"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "proc", "proc", folder], check=True)
+    return folder
+
+
+def is_untouched(safe_dir: Path, own_state: Path) -> bool:
+    """Whether there is no lock and no record, though both stay for good once they were made."""
+    locks = own_state / "run"
+    records = safe_dir / "state/datasets"
+    return not (locks.exists() and os.listdir(locks)) and not records.exists()
+
+
+@pytest.mark.parametrize("below", ["", "sys", "sys/kernel"])
+def test_what_the_kernel_makes_up_is_no_data_set(
+    below: str, made_up: Path, target: Path, safe_dir: Path, own_state: Path
+) -> None:
+    for to in (("--to", target), ("--to-tmpfs", "8M", "--at", target, "--reserve", "0")):
+        message = refused("stage", made_up / below, "--name", "data", *to)
+        assert "is no data set: the kernel makes up what is in proc" in message
+    assert not target.exists() and is_untouched(safe_dir, own_state)
+
+
+def test_nor_is_a_directory_in_which_it_is_mounted(
+    made_up: Path, source: Path, target: Path, safe_dir: Path, own_state: Path
+) -> None:
+    message = refused("stage", source, "--to", target)
+    assert message.startswith(f"{made_up} (proc) is mounted in the source {source}: ")
+    assert not target.exists() and is_untouched(safe_dir, own_state)
+    # What is out of sight is not read.
+    subprocess.run(["mount", "-t", "tmpfs", "over", made_up], check=True)
+    assert hostprep("stage", source, "--to", target)["published"] is True
+    subprocess.run(["umount", made_up], check=True)
+    refused("stage", source, "--to", target)
+    subprocess.run(["mount", "-t", "tmpfs", "over", made_up.parent], check=True)
+    assert hostprep("stage", source, "--to", target)["published"] is True
+
+
+def test_a_source_beside_it_is_a_data_set(made_up: Path, source: Path, target: Path) -> None:
+    assert hostprep("stage", source / "class-1", "--to", target)["published"] is True
+
+
+@pytest.mark.parametrize("below", ["", "sys/none"])
+def test_what_the_kernel_makes_up_is_no_target(
+    below: str, made_up: Path, safe_dir: Path, own_state: Path
+) -> None:
+    other = make_source(safe_dir / "other", directories=1, files=2)
+    where = made_up / below
+    for to in (("--to", where), ("--to-tmpfs", "8M", "--at", where, "--reserve", "0")):
+        message = refused("stage", other, *to)
+        assert message.startswith(f"the target {where} is no storage: the kernel makes up what is")
+    assert is_untouched(safe_dir, own_state)
