@@ -798,6 +798,17 @@ def test_special_entries_are_listed_with_their_kind(source: Path, target: Path) 
     }
 
 
+def test_special_entries_are_named_before_and_counted_after(source: Path, target: Path) -> None:
+    for name in ("fifo", "other"):
+        os.mkfifo(source / name)
+    os.mknod(source / "null", 0o600 | 0o020000, os.makedev(1, 3))
+    done = run_hostprep("stage", source, "--to", target)
+    (named,) = [line for line in done.stderr.splitlines() if "left out:" in line]
+    assert "fifo (a fifo)" in named and "other (a fifo)" in named and "null (a char" in named
+    counted = "  left out: 3 entries (a character device, a fifo)\n"
+    assert done.stdout.count("left out:") == 1 and counted in done.stdout
+
+
 # -- few descriptors
 
 
