@@ -87,9 +87,21 @@ def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
     space = Space(11 * GIB, 10 * GIB, 5, None, reserved_bytes=GIB, where="the disk")
     refusal = check_space(INTO_A_DIRECTORY, space)
     assert refusal is not None and refusal.hint is not None
-    assert "beside 1.00 GiB that it keeps for root" in refusal.message
+    assert "(beside 1.00 GiB that it keeps for itself)" in refusal.message
     assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
     assert refusal.spec_hint == "free 1.00 GiB there, or choose another `to`"
+
+
+@pytest.mark.parametrize(
+    ("fstype", "whom"),
+    [("ext4", "root only"), ("f2fs", "root only"), ("btrfs", "itself"), (None, "itself")],
+)
+def test_what_is_reserved_is_roots_only_where_the_file_system_does_so(
+    fstype: str | None, whom: str
+) -> None:
+    space = Space(2, 1, 1, None, reserved_bytes=GIB, where="it", fstype=fstype)
+    refusal = check_space(INTO_A_DIRECTORY, space)
+    assert refusal is not None and f"(beside 1.00 GiB that it keeps for {whom})" in refusal.message
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
