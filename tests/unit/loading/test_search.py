@@ -129,6 +129,13 @@ def test_beyond_what_feeds_the_gpu_nothing_is_looked_for() -> None:
     assert [each.workers for each in made.probes] == [0, 6, 12, 3, 1, 2]
 
 
+def test_the_top_may_lie_between_one_worker_and_all_that_there_are() -> None:
+    rates = {0: 90, 1: 500, 2: 600, 3: 300}
+    made = search(lambda w: rates[w], Curve(100, 100, 1000, True), most=3)
+    assert [each.workers for each in made.probes] == [0, 3, 1, 2]
+    assert made.chosen().workers == 2
+
+
 @pytest.mark.parametrize(
     ("enough", "ceiling", "probed", "chosen"),
     [

@@ -9,12 +9,13 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.mounts import Mount
+from hostprep.system.mounting import TmpfsSupport
 from hostprep.volumes import facts
-from hostprep.volumes.facts import gather, mounted_by_us, our_line
+from hostprep.volumes.facts import gather, is_volume, mounted_by_us, our_line
 from hostprep.volumes.fstab import set_volume, volume_id_for
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.records import VolumeRecord, write_record
-from tests.unit.volumes.made import live_volume
+from tests.unit.volumes.made import fresh, live_volume
 
 PATH = "/mnt/hostprep-none"
 MOUNT = Mount(30, 22, "0:42", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
@@ -65,6 +66,43 @@ def test_a_line_is_ours_by_its_id_and_its_target() -> None:
     assert our_line(PATH, moved) is None and our_line(PATH.replace("/mnt/", "/srv/"), moved) is None
     others = LINE.replace(b"X-hostprep.id", b"X-somebodys.id")
     assert our_line(PATH, others) is None
+
+
+@pytest.mark.parametrize("fstab", [LINE, None])
+def test_a_mounted_tmpfs_is_asked_for_by_its_line(
+    fstab: bytes | None, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fstab is None:
+        (own_state / "fstab").mkdir()  # it cannot be read
+    else:
+        (own_state / "fstab").write_bytes(fstab)
+    assert is_volume(MOUNT) is (fstab is not None)
+    monkeypatch.setattr(facts, "boot_id", lambda: "boot-1")
+    write_record(RECORD)
+    assert is_volume(MOUNT)
+
+
+def test_nothing_that_is_not_mounted_is_ours() -> None:
+    assert not replace(fresh(PATH), record=RECORD, fstab=LINE).is_ours
+    assert not replace(fresh(PATH), mount=MOUNT, fstab=None).is_ours
+    assert replace(fresh(PATH), mount=MOUNT, fstab=LINE).is_ours
+
+
+def test_a_line_of_others_for_the_same_place_is_known() -> None:
+    theirs = f"/dev/sda1 {PATH}/ ext4 defaults 0 0\n".encode()
+    found = replace(fresh(PATH), fstab=LINE + theirs).foreign_fstab_entry
+    assert found is not None and found.line_number == 2
+    assert replace(fresh(PATH), fstab=LINE).foreign_fstab_entry is None
+    assert replace(fresh(PATH), fstab=None).foreign_fstab_entry is None
+
+
+@pytest.mark.parametrize(("uid", "known"), [(0, True), (1000, None)])
+def test_what_the_kernel_takes_only_root_can_ask(
+    uid: int, known: bool | None, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "tmpfs_support", lambda: TmpfsSupport(True, True))
+    monkeypatch.setattr(facts.os, "geteuid", lambda: uid)
+    assert gather(PATH, root).support == TmpfsSupport(known, known)
 
 
 @pytest.fixture

@@ -90,4 +90,27 @@ def test_systemd_is_asked_where_it_is(
     monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
     with pytest.raises(Refused, match=r"makes mnt\.mount mount something else than a tmpfs"):
         check(tmp_path, b"", volume("1g", b""))
-    assert not list(tmp_path.glob("fstab-check-*"))
+
+
+def test_of_what_the_edit_leaves_alone_no_unit_is_asked(
+    tmp_path: Path, asked: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "/mnt/hostprep-other"
+    old = set_volume(b"", volume_id=volume_id_for(other), path=other, options=("size=1g",))
+
+    def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
+        text = f"SourcePath={file}\nWhere={PATH}\nWhat=tmpfs\nType=tmpfs\n"
+        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset(), frozenset())
+
+    monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
+    check(tmp_path, old, volume("1g", old))
+    with pytest.raises(Refused, match=f"makes no mount unit for {other}"):
+        check(tmp_path, b"", old)
+
+
+def test_what_a_killed_run_left_goes(tmp_path: Path, asked: list[bytes], own_state: Path) -> None:
+    left = own_state / "state/fstab-check-left/generated"
+    left.mkdir(parents=True)
+    check(tmp_path, b"", volume("1g", b""))
+    assert list((own_state / "state").iterdir()) == []
