@@ -30,7 +30,7 @@ def probe(
         str, typer.Argument(metavar="PATH", help="A folder on the storage in question.")
     ],
     seconds: Annotated[
-        float, typer.Option(metavar="N", help="Take no longer than about this.")
+        float, typer.Option(metavar="N", help="Take no longer than about this; 5 at least.")
     ] = 30.0,
     size: Annotated[
         str, typer.Option(metavar="SIZE", help="Write no more test data than this.")

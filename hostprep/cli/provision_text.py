@@ -8,10 +8,10 @@ from typing import Any
 from hostprep.cli.output import emit_text, error_fields, printable
 from hostprep.errors import HostprepError
 from hostprep.fleet.model import FleetRun, HostOutcome
-from hostprep.fleet.results import changes_of, staged_by, total_rate, warnings_of
+from hostprep.fleet.results import Staged, changes_of, staged_by, total_rate, warnings_of
 from hostprep.units import format_bytes, format_rate, format_seconds
 
-_HEADINGS = ("host", "changed", "failed", "bound by")
+_HEADINGS = ("host", "changed", "failed", "staged")
 
 
 def show_run(run: FleetRun, *, check: bool, diff: bool) -> None:
@@ -98,15 +98,21 @@ def _details(outcome: HostOutcome, *, check: bool, diff: bool) -> list[str]:
 def _row(outcome: HostOutcome) -> tuple[str, str, str, str]:
     changed = str(len(changes_of(outcome))) if outcome.changed else "nothing"
     failed = "unreachable" if outcome.unreachable else "yes" if outcome.failed else "no"
-    bounds = [
-        f"{each.dataset}: {f'{each.bound_by}, ' if each.bound_by else ''}"
-        f"{format_rate(each.copied_bytes / each.seconds)}"
+    staged = [
+        f"{each.dataset}: {format_rate(each.copied_bytes / each.seconds)}{_bound(each)}"
         for each in staged_by(outcome)
         if each.copied_bytes and each.seconds > 0
     ]
     if not outcome.predicted:
         changed += " or more"
-    return outcome.host, changed, failed, "; ".join(bounds) or "-"
+    return outcome.host, changed, failed, "; ".join(staged) or "-"
+
+
+def _bound(staged: Staged) -> str:
+    if staged.bound_by is None:
+        return ""
+    either = "source or the target" if staged.bound_by == "storage" else staged.bound_by
+    return f", bound by the {either}"
 
 
 def _totals(run: FleetRun, *, check: bool) -> str:

@@ -137,16 +137,13 @@ def _stage_one(
     request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool, several: bool
 ) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.planning import cores, plan_stage, stage_lock
-    from hostprep.staging.source.opening import open_source
+    from hostprep.staging.planning import check_ends, cores, plan_stage, stage_lock
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:
         reporter = stack.enter_context(ProgressReporter())
         if not dry_run:
-            # A lock's file stays for good: none for a word that names no data set.
-            with open_source(request.source):
-                pass
+            check_ends(request)
             stack.enter_context(
                 lock(
                     stage_lock(request),

@@ -204,9 +204,10 @@ def _summary(result: StageResult) -> list[str]:
         lines.append(f"  {', '.join(also)}")
     lines += check_lines(result.differing)
     lines.append(f"  {_digest(result)}")
-    left_out = [item for item in result.skipped if not item.failed]
-    if left_out:
-        lines.append(f"  left out: {some([f'{item.path} ({item.reason})' for item in left_out])}")
+    left_out = [item.reason for item in result.skipped if not item.failed]
+    if left_out:  # the plan has named them
+        kinds = ", ".join(sorted(set(left_out)))
+        lines.append(f"  left out: {format_count(len(left_out), 'entry')} ({kinds})")
     return lines
 
 

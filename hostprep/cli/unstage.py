@@ -189,6 +189,8 @@ def _conclude(
         say(f"hostprep: left alone, not as it was staged: {printable(path)}")
     if len(result.foreign) > _MOST_LISTED:
         say(f"hostprep: ... and {format_count(len(result.foreign) - _MOST_LISTED)} more")
+    if result.foreign:
+        say(f"  -> {_left_behind(result).hint}")
     if plan.in_its_place:
         say(f"hostprep: left alone, not staged by hostprep: {printable(record.target)}")
     if result.unmounted is False and result.kept_because:
@@ -198,7 +200,6 @@ def _conclude(
         _tell_of_fstab(record.volume)
     _tell_of(boot_service, record)
     if result.foreign:
-        say(f"  -> {_left_behind(result).hint}")
         raise typer.Exit(1)
 
 

@@ -102,7 +102,9 @@ def _fields(waited: Waited) -> dict[str, Any]:
 
 def _tell(name: str, state: BootState) -> None:
     """Say how far it is to people at a terminal; of a name that may be mistyped also in a log."""
-    if state.state.value == "unknown":
+    from hostprep.converging.boot_state import Stage
+
+    if state.state is Stage.UNKNOWN:
         say(printable(f"hostprep: {name}: {state.reason} yet; waiting for it ({state.hint})"))
     elif sys.stderr.isatty():
         say(printable(f"{name}: {state.state.value}: {state.reason}"))

@@ -329,7 +329,23 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     if facts.live is None:
         return found
     if all(step.subject == "fstab" for step in plan.changes):
+        differing = {option.partition("=")[0] for option in (*says, *lacks)}
+        if differing and differing <= (free := _left_open(plan.request)).keys():
+            named = " or ".join(sorted({free[name] for name in differing}))
+            return f"{found}; the spec names no {named}: the line follows what is mounted"
         return f"{found}; what is mounted is right: the line differs from the spec"
     if not compare_options(facts.live, entry.options):
         return f"{found}; the spec asks for something else than line and mounted volume"
     return f"{found}; what is mounted, the line and the spec all differ"
+
+
+def _left_open(request: VolumeRequest) -> dict[str, str]:
+    """Return the mount options that nobody asked for, each with what the spec calls it."""
+    found = {}
+    if request.mode is None:
+        found["mode"] = "mode"
+    if request.uid is None and request.gid is None:
+        found["uid"] = found["gid"] = "owner"
+    if request.huge is None:
+        found["huge"] = "huge"
+    return found

@@ -28,10 +28,12 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _FROM_HOST = frozenset({"virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"})
-# What is read there the kernel makes up on the spot, and some of it is gone once it was read.
+# What is in them the kernel makes up itself, much of it on the spot as it is read, and some of it
+# is gone once it was.
 MADE_UP = frozenset({"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs",
-                     "configfs", "pstore", "bpf", "efivarfs", "devpts", "mqueue", "fusectl",
-                     "binfmt_misc", "selinuxfs", "nsfs", "rpc_pipefs"})  # fmt: skip
+                     "configfs", "pstore", "bpf", "efivarfs", "devpts", "devtmpfs", "mqueue",
+                     "fusectl", "binfmt_misc", "selinuxfs", "smackfs", "resctrl", "nsfs", "nfsd",
+                     "rpc_pipefs"})  # fmt: skip
 # Controllers that hide their disks behind a volume, which claims to rotate unless told otherwise.
 _HARDWARE_RAID = re.compile(r"PERC|LOGICAL VOLUME|MegaRAID|\bMR\d{4}|ServeRAID|Smart Array|RAID")
 _LOOPS_AT_MOST = 8
@@ -229,7 +231,7 @@ def _judge(
     if fstype.startswith("fuse"):
         return StorageClass.FUSE, f"{fstype}: a program serves {mount.source}"
     if fstype in MADE_UP:
-        return StorageClass.UNKNOWN, f"the kernel makes up what is read in {fstype}: no storage"
+        return StorageClass.UNKNOWN, f"the kernel makes up what is in {fstype}: no storage"
     if fstype in _FROM_HOST:
         return StorageClass.VIRTUAL, f"{fstype}: a folder of the machine that runs this one"
     if not devices:

@@ -275,9 +275,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """Files that could only be read, though a training decodes them.
+    """Files that could only be read, though a training makes more of them.
 
-    ``what`` cannot be done here, ``why`` says what is missing for it, and ``cure`` installs that.
+    ``what`` cannot be done here, ``why`` says what is missing for it, and ``cure`` is the command
+    that installs that or measures the whole.
     """
 
     what: str

@@ -7,6 +7,7 @@ import os
 from hostprep.errors import Inconclusive, UsageError
 
 FORM = "MODULE:NAME, the module as `import` takes it"
+OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
 
 
 class OwnLoaderWanted(Inconclusive):

@@ -21,7 +21,7 @@ from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
 from hostprep.loading.model import Binding, HostShare, SideBySide, Stage, Stages, Undecoded
-from hostprep.loading.naming import parts_of
+from hostprep.loading.naming import OWN_LOADER, parts_of
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.session import DEFAULT_BATCH, Run
@@ -185,11 +185,6 @@ def _how_to_read(listing: Listing) -> tuple[str, str | None, list[str]]:
     if listing.closed:
         count = format_count(listing.closed, "folder")
         notes.append(f"left out, as it cannot be listed: {count}, such as {listing.problem}")
-    if listing.kind == "bytes":
-        notes.append(
-            "files of this kind are read, not decoded: what your own code makes of them takes time"
-            " that is not in these figures; --loader measures it"
-        )
     if _undecoded(listing) is not None:
         return "bytes", None, notes
     fitting = _fitting(listing) if listing.kind == "image" else []
@@ -203,6 +198,9 @@ def _fitting(listing: Listing) -> list[str]:
 
 def _undecoded(listing: Listing) -> Undecoded | None:
     """Return what is missing here to make samples of the files, None where nothing is."""
+    if listing.kind == "bytes":
+        why = "what is made of them only your own code knows"
+        return Undecoded("files of this kind are not decoded", why, OWN_LOADER)
     numpy = importlib.util.find_spec("numpy") is not None
     if listing.kind == "npy" and not numpy:
         what, why = "arrays cannot be parsed here", "numpy is not installed"

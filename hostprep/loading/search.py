@@ -197,9 +197,7 @@ class Search:
         """
         best = self.chosen().workers
         below = max((p.workers for p in self.points() if p.workers < best), default=0)
-        middle = (best + below + 1) // 2
-        if below < middle < best:
-            self._at(middle)
+        self._at((best + below + 1) // 2)
 
     def _beyond(self) -> None:
         """Look between the best and what is measured above it, where that lost.
@@ -212,11 +210,10 @@ class Search:
             return
         if self._enough(best.workers) or self._saturated(best.workers):
             return
-        middle = (best.workers + above.workers) // 2
-        if middle > best.workers:
-            self._at(middle)
+        self._at((best.workers + above.workers) // 2)
 
     def _at(self, workers: int) -> float | None:
+        """Return the rate with so many workers, which are probed where none is known."""
         known = self._known(workers)
         if known is not None:
             return known

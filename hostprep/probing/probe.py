@@ -40,7 +40,7 @@ def target(path: str) -> Target:
     storage = locate(absolute)
     if storage.fstype in MADE_UP:
         raise UsageError(
-            f"{storage.path} is no storage: the kernel makes up what is read in {storage.fstype}. "
+            f"{storage.path} is no storage: the kernel makes up what is in {storage.fstype}. "
             "Nothing was measured.",
             "name a folder on the storage in question",
         )

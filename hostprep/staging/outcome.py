@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from dataclasses import replace
 
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
+from hostprep.staging.files.copying import leads_out
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.worker import MOST_NAMED
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
 from hostprep.staging.tasks import Copied
+from hostprep.system.trees import join
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
+
+# What a manifest's line has between name and size of a symlink.
+_MAY_HAVE_SYMLINKS = b'","l",'
 
 
 def record_of(
@@ -105,6 +112,7 @@ def result_of(
     """
     request, files = plan.request, plan.files
     skipped: tuple[Skipped, ...] = (*files.skipped, *copied.problems)
+    outward, outward_named = _leading_out(files, copied)
     return StageResult(
         dataset=request.name,
         source=request.source,
@@ -127,12 +135,27 @@ def result_of(
         seconds=0.0,
         cpu_seconds=copied.cpu_seconds or None,
         lost_attributes=copied.lost_xattrs,
-        outward_links=copied.outward,
-        outward_named=tuple(copied.outward_named),
+        outward_links=outward,
+        outward_named=outward_named,
         volume=live,
         full_check=files.full_check,
         differing=files.differing,
     )
+
+
+def _leading_out(files: CopyPlan, copied: Copied) -> tuple[int, tuple[str, ...]]:
+    """Return how many symlinks of the data set lead out of it, and some: of all that is there."""
+    number, named = copied.outward, list(copied.outward_named)
+    for line in itertools.chain(files.keep_lines, files.done_lines):
+        if _MAY_HAVE_SYMLINKS not in line:
+            continue  # which spares unpacking nearly all
+        directory, records = decode_line(line)
+        for record in records:
+            if record.kind == "l" and leads_out(directory, record.content or ""):
+                number += 1
+                if len(named) < MOST_NAMED:
+                    named.append(join(directory, record.name))
+    return number, tuple(named)
 
 
 def concluded(plan: StagePlan, result: StageResult) -> StageResult:

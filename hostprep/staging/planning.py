@@ -19,7 +19,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import Record, lock_name
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.scan import Scan, scan_tree
-from hostprep.staging.target.place import check_apart, check_bare
+from hostprep.staging.target.place import check_apart, check_bare, check_is_storage
 
 if TYPE_CHECKING:
     from hostprep.staging.plans.copy_plan import CopyPlan
@@ -103,6 +103,16 @@ def stage_lock(request: StageRequest) -> str:
     return lock_name(request.name, request.target)
 
 
+def check_ends(request: StageRequest) -> None:
+    """Raise what is wrong with source or target at a first look.
+
+    Before the lock, whose file stays for good: none for what can never be a data set.
+    """
+    check_is_storage(request.parent)
+    with open_source(request.source):
+        pass
+
+
 @contextmanager
 def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]:
     """Look at source and target and yield the plan; changes nothing.
@@ -111,6 +121,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     plan's ``refusal``, so that a dry run can show both.
     """
     began = time.monotonic()
+    check_is_storage(request.parent)
     check_bare(request.target)
     check_apart(request.source, request.target)
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
 from hostprep.staging.planning import StagePlan, cores, timed
-from hostprep.staging.plans.copy_plan import CopyPlan, keep
+from hostprep.staging.plans.copy_plan import CopyPlan, keep_published
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, open_target
 from hostprep.staging.publishing.publish import (
@@ -250,9 +250,9 @@ class _Work:
                     raise  # what stays would be forgotten
                 failed.setdefault(parent, {})[name] = here
         for parent, there in failed.items():
-            known = manifest.records(parent, there)
-            found = [known[name] for name in there if name in known and known[name].kind != "d"]
-            keep(self.plan.files, parent, [r for r in found if r.present_as(there[r.name])])
+            known = manifest.records(parent, there).values()
+            files = [record for record in known if record.kind != "d"]
+            keep_published(self.plan.files, parent, files, there)
 
     def _publish(
         self, copied: Copied, lines: list[bytes], partial: bool, manifest: ManifestIndex

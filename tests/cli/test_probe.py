@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hostprep.probing.probe import LEAST_SECONDS
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.own_directory import PROBE_PREFIX
 from hostprep.system.state import state_dir
@@ -174,6 +175,10 @@ def test_mistakes_are_sentences(arguments: list[str], code: int, words: str) -> 
     assert document["ok"] is False
     assert words in document["error"]["message"]
     assert words in done.stderr
+
+
+def test_help_names_the_least_time() -> None:
+    assert f"; {LEAST_SECONDS:g} at least." in hostprep("probe", "--help").stdout
 
 
 def test_no_fio(tmp_path: Path, fake_fio: Path) -> None:

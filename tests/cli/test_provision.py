@@ -149,8 +149,8 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
         "c:\n"
         "  failed: cannot be reached: timed out\n"
         "\n"
-        "host  changed  failed       bound by\n"
-        "a     1        no           city: source, 2.00 MB/s\n"
+        "host  changed  failed       staged\n"
+        "a     1        no           city: 2.00 MB/s, bound by the source\n"
         "b     nothing  no           -\n"
         "c     nothing  unreachable  -\n"
         "\n"
@@ -161,6 +161,22 @@ def test_a_run_ends_with_one_table_and_names_the_host_that_is_down(
         "hostprep: 1 of 3 hosts failed: c.\n"
         "  -> when they are mended: the same command with --retry-failed\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (None, ""),
+        ({"by": "storage"}, ", bound by the source or the target"),
+        ({"by": "processors"}, ", bound by the processors"),
+    ],
+)
+def test_the_table_says_what_bound_the_staging_where_that_is_known(
+    bound: dict[str, str] | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {**CONVERGED, "staged": [{**STAGED, "bound": bound}]}
+    show_run(FleetRun((HostOutcome("a", documents=(document,)),), 2.0), check=False, diff=False)
+    assert f"a     nothing  no      city: 2.00 MB/s{words}\n" in capsys.readouterr().out
 
 
 def test_one_host_in_other_hands_costs_nobody_elses_result(
@@ -197,7 +213,7 @@ def test_what_hosts_have_in_common_is_said_once(capsys: pytest.CaptureFixture[st
         "  would: Converge\n"
         "  not known: nothing is installed there\n"
         "\n"
-        "host  changed    failed  bound by\n"
+        "host  changed    failed  staged\n"
         "a     1          no      -\n"
         "c     1 or more  no      -\n"
         "b     1          no      -\n"

@@ -348,6 +348,20 @@ def test_images_that_nothing_here_decodes_are_no_answer(
     assert "expected:" not in text.stdout and "binds" not in text.stdout
 
 
+def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number}.flac").write_bytes(bytes([number]) * 20_000)
+    done = recommend("--dataset", str(tmp_path), "--seconds", "8", "--json")
+    assert done.returncode == 4
+    found = json.loads(done.stdout)
+    assert (found["ok"], found["error"]["code"]) == (False, "inconclusive")
+    assert found["verdict"].startswith("inconclusive: reading alone was measured, as files of this")
+    assert found["expected_samples_per_s"] is found["binding"] is None
+    assert found["num_workers"] is not None and found["evidence"]["points"] == []
+    assert found["error"]["hint"] == "hostprep recommend --loader MODULE:NAME"
+    assert {each["name"] for each in found["evidence"]["stages"]["stages"]} >= {"read_cold"}
+
+
 def test_from_files_with_real_loaders(arrays: Path) -> None:
     done = recommend("--dataset", str(arrays), "--seconds", "25", "--json")
     assert done.returncode == 0

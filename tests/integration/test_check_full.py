@@ -74,13 +74,26 @@ def test_the_loader_is_timed_and_shm_is_judged_by_what_it_takes(
     spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch")
+    numpy = pytest.importorskip("numpy")
     monkeypatch.setattr(loader_rate, "_SECONDS", 8.0)
+    for file in Path(spec.datasets[0].target).glob("*/images/*.bin"):
+        numpy.save(file.with_suffix(".npy"), numpy.frombuffer(file.read_bytes()[:3072], "u1"))
+        file.unlink()
     context, found = statuses(spec, "HP020", "HP064")
     assert found["HP064"] == {Status.PASS}
     kept: Any = context.last("recommend")
     assert kept["evidence"]["points"] and measurements(context)["loader"]
     (shm,) = run_check(find(all_checks(), "HP020"), context)
     assert "recommended loader" in shm.message
+
+
+def test_of_files_that_can_only_be_read_no_rate_is_judged(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(loader_rate, "_SECONDS", 8.0)
+    context, found = statuses(spec, "HP064")
+    assert found["HP064"] == {Status.UNKNOWN} and context.last("recommend") is None
 
 
 @pytest.mark.skipif(

@@ -414,9 +414,30 @@ def test_of_a_directory_that_cannot_be_read_what_still_stands_is_kept(
     found = stage_failing(fs, target, "--partial")
     assert failed(found) == {"class-3/images"}
     assert found["files"] == visible(staged)[0] - 1
-    (staged / "class-3/images/001.bin").unlink()  # by now it is nobody's but theirs
+    again = stage_failing(fs, target, "--partial")
+    assert (again["changed"], again["files"]) == (False, found["files"])
+    # What was changed is still known as ours, and brought right as soon as that can be done.
     fs.tell()
-    assert stage_failing(fs, target)["copied_files"] == 2
+    mended = stage_failing(fs, target)
+    assert (mended["copied_files"], failed(mended), mended["left"]) == (2, set(), [])
+    assert differences(source, staged, owners=True) == []
+    assert mended["digest"] == digest_of(staged)
+    assert hostprep("unstage", "data")["left"] == []
+
+
+def test_a_changed_copy_of_what_cannot_be_read_stays_known(
+    fs: FailingFs, source: Path, target: Path
+) -> None:
+    stage_failing(fs, target)
+    staged, name = target / "data", "class-3/images/001.bin"
+    rewrite(staged / name, b"somebody changed it")
+    fs.tell(Rule(f"/{name}", "read"))
+    found = stage_failing(fs, target, "--partial")
+    assert failed(found) == {name} and found["files"] == visible(staged)[0] - 1
+    assert (staged / name).read_bytes() == b"somebody changed it"
+    fs.tell()
+    mended = stage_failing(fs, target)
+    assert (mended["copied_files"], failed(mended), mended["left"]) == (1, set(), [])
     assert differences(source, staged, owners=True) == []
 
 

@@ -215,7 +215,7 @@ def test_too_little_space_is_refused_with_the_arithmetic(source: Path, safe_dir:
     with loops.loop_filesystem("ext4", 24 << 20, safe_dir) as small:
         before = snapshot(small)
         message = refused("stage", source, "--to", small)
-        for words in ("MiB to copy", "MiB free", "keeps for root", "are missing"):
+        for words in ("MiB to copy", "MiB free", "keeps for root only", "are missing"):
             assert words in message
         assert snapshot(small) == before
     before = snapshot(safe_dir)
@@ -588,7 +588,7 @@ def test_names_cannot_write_on_the_terminal(source: Path, target: Path) -> None:
     os.mkfifo(os.fsencode(source) + b"/\x1b[2Jevil\xff\n")
     done = run_hostprep("stage", source, "--to", target)
     assert "\x1b" not in done.stdout + done.stderr
-    assert "\\x1b[2Jevil" in done.stdout
+    assert "\\x1b[2Jevil" in done.stderr
     found = hostprep("stage", source, "--to", target)
     assert os.fsencode(found["skipped"][0]["path"]) == b"\x1b[2Jevil\xff\n"
 
@@ -798,6 +798,17 @@ def test_special_entries_are_listed_with_their_kind(source: Path, target: Path) 
     }
 
 
+def test_special_entries_are_named_before_and_counted_after(source: Path, target: Path) -> None:
+    for name in ("fifo", "other"):
+        os.mkfifo(source / name)
+    os.mknod(source / "null", 0o600 | 0o020000, os.makedev(1, 3))
+    done = run_hostprep("stage", source, "--to", target)
+    (named,) = [line for line in done.stderr.splitlines() if "left out:" in line]
+    assert "fifo (a fifo)" in named and "other (a fifo)" in named and "null (a char" in named
+    counted = "  left out: 3 entries (a character device, a fifo)\n"
+    assert done.stdout.count("left out:") == 1 and counted in done.stdout
+
+
 # -- few descriptors
 
 
@@ -870,3 +881,63 @@ def test_a_word_that_names_no_data_set_leaves_no_lock(
     for word in (safe_dir / "none", source / "hard"):
         hostprep("stage", word, "--to", safe_dir / "fast", expect=2)
     assert not (own_state / "run").exists() or os.listdir(own_state / "run") == []
+
+
+# -- what the kernel makes up
+
+
+@pytest.fixture
+def made_up(source: Path) -> Path:
+    """Return a folder of the source on which a proc is mounted."""
+    folder = source / "class-0/proc"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "proc", "proc", folder], check=True)
+    return folder
+
+
+def is_untouched(safe_dir: Path, own_state: Path) -> bool:
+    """Whether there is no lock and no record, though both stay for good once they were made."""
+    locks = own_state / "run"
+    records = safe_dir / "state/datasets"
+    return not (locks.exists() and os.listdir(locks)) and not records.exists()
+
+
+@pytest.mark.parametrize("below", ["", "sys", "sys/kernel"])
+def test_what_the_kernel_makes_up_is_no_data_set(
+    below: str, made_up: Path, target: Path, safe_dir: Path, own_state: Path
+) -> None:
+    for to in (("--to", target), ("--to-tmpfs", "8M", "--at", target, "--reserve", "0")):
+        message = refused("stage", made_up / below, "--name", "data", *to)
+        assert "is no data set: the kernel makes up what is in proc" in message
+    assert not target.exists() and is_untouched(safe_dir, own_state)
+
+
+def test_nor_is_a_directory_in_which_it_is_mounted(
+    made_up: Path, source: Path, target: Path, safe_dir: Path, own_state: Path
+) -> None:
+    message = refused("stage", source, "--to", target)
+    assert message.startswith(f"{made_up} (proc) is mounted in the source {source}: ")
+    assert not target.exists() and is_untouched(safe_dir, own_state)
+    # What is out of sight is not read.
+    subprocess.run(["mount", "-t", "tmpfs", "over", made_up], check=True)
+    assert hostprep("stage", source, "--to", target)["published"] is True
+    subprocess.run(["umount", made_up], check=True)
+    refused("stage", source, "--to", target)
+    subprocess.run(["mount", "-t", "tmpfs", "over", made_up.parent], check=True)
+    assert hostprep("stage", source, "--to", target)["published"] is True
+
+
+def test_a_source_beside_it_is_a_data_set(made_up: Path, source: Path, target: Path) -> None:
+    assert hostprep("stage", source / "class-1", "--to", target)["published"] is True
+
+
+@pytest.mark.parametrize("below", ["", "sys/none"])
+def test_what_the_kernel_makes_up_is_no_target(
+    below: str, made_up: Path, safe_dir: Path, own_state: Path
+) -> None:
+    other = make_source(safe_dir / "other", directories=1, files=2)
+    where = made_up / below
+    for to in (("--to", where), ("--to-tmpfs", "8M", "--at", where, "--reserve", "0")):
+        message = refused("stage", other, *to)
+        assert message.startswith(f"the target {where} is no storage: the kernel makes up what is")
+    assert is_untouched(safe_dir, own_state)

@@ -192,6 +192,27 @@ def test_symlinks_that_lead_out_are_named(safe_dir: Path, target: Path) -> None:
     assert (whole["outward_links"], whole["outward_named"]) == (1, ["snapshot/deep/absolute"])
 
 
+def test_they_are_those_of_the_data_set_and_not_of_what_a_run_copies(
+    safe_dir: Path, target: Path
+) -> None:
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    (source / "old").symlink_to("../elsewhere")
+    assert hostprep("stage", source, "--to", target)["outward_named"] == ["old"]
+    for _ in ("a run that does nothing", "another"):
+        again = hostprep("stage", source, "--to", target)
+        assert (again["changed"], again["outward_links"]) == (False, 1)
+        assert again["outward_named"] == ["old"]
+    (source / "new").symlink_to("/etc")
+    (source / "inside").symlink_to("old")
+    more = hostprep("stage", source, "--to", target)
+    assert (more["copied_files"], more["outward_links"]) == (2, 2)
+    assert set(more["outward_named"]) == {"old", "new"}
+    said = run_hostprep("stage", source, "--to", target).stderr
+    assert "leading out of the data set: 2 symlinks (" in said
+    (source / "old").unlink()
+    assert hostprep("stage", source, "--to", target)["outward_named"] == ["new"]
+
+
 def test_a_target_that_is_yet_to_be_made_is_named(safe_dir: Path, target: Path) -> None:
     """A mistyped folder, or that of a disk that is not mounted, would fill the disk above it."""
     source = make_source(safe_dir / "set", directories=1, files=2)

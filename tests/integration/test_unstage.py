@@ -178,6 +178,12 @@ def test_a_volume_stays_with_what_others_added_to_a_data_set(source: Path, volum
     assert found["unmounted"] is False and "others" in found["volume_kept_because"]
     said = "what is not as it was staged was left, and the volume with it: 1 entry."
     assert found["error"]["message"] == said
+    # What to do with them stands right behind those that are named.
+    lines = run_hostprep("unstage", "data").stderr.splitlines()
+    named, hint, volume_stays = lines
+    assert named == "hostprep: left alone, not as it was staged: notes"
+    assert hint == "  -> move these away and run the same command again"
+    assert volume_stays.startswith(f"hostprep: the volume {volume} stays: ")
 
 
 def test_a_volume_that_hostprep_did_not_mount_stays(source: Path, safe_dir: Path) -> None:

@@ -103,11 +103,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
     """Return what would raise the rate at ``point``, since more workers do not."""
     if binding is Binding.READ:
         return _staging(known)
-    plain = known.stages is not None and known.stages.kind == "bytes"
-    ready = binding is Binding.TRANSPORT and not point.workers
-    if plain and (ready or binding is Binding.COLLATE):
-        return "nothing yet: your own code does more with the files, and --loader measures that"
-    if ready:
+    if binding is Binding.TRANSPORT and not point.workers:
         # It binds those that would use workers: here they would only add what sending takes.
         return (
             "less to do for each sample: without workers nothing is sent, and all is done in the"

@@ -8,6 +8,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.loading.naming import OWN_LOADER
 from hostprep.probing.rates import PASS_SHARE
 from hostprep.readiness.checks._needs import required
 from hostprep.readiness.context import Context
@@ -16,7 +17,6 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec
 
 _SECONDS = 30.0
-_OWN_LOADER = "hostprep recommend --loader MODULE:NAME"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,15 @@ def judge(facts: Facts) -> Iterator[Finding]:
         hint = document.get("hint")
         told = Remedy((again,), hint or "a loader of one's own: --loader MODULE:NAME")
         if document.get("own_loader_wanted"):  # of the files once more it would say the same
-            told = Remedy((_OWN_LOADER,), hint)
+            told = Remedy((OWN_LOADER,), hint)
         yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
         return
     files = document["evidence"].get("files") or {}
     if files.get("undecoded"):
         message = f"the loader of {document['path']} was not measured: {document['verdict']}."
         told = Remedy((document["remedy"], again), "in the Python that runs hostprep")
+        if files["kind"] == "bytes":  # of the files once more it would say the same
+            told = Remedy((OWN_LOADER,), "which measures what your own code makes of them")
         yield Finding(Status.UNKNOWN, subject, message, remedy=told)
         return
     expected = document["expected_samples_per_s"]
@@ -130,20 +132,15 @@ def judge(facts: Facts) -> Iterator[Finding]:
         told = Remedy((again,), "with more time: --seconds 120")
         yield Finding(Status.UNKNOWN, subject, message, remedy=told)
         return
-    # What is made of files that are neither images nor arrays is not known: they are only read.
-    plain = files.get("kind") == "bytes"
-    given = expected * document["evidence"]["host"]["ranks"]
-    yield _judge_rate(facts, given, _OWN_LOADER if plain else again, plain=plain)
+    yield _judge_rate(facts, expected * document["evidence"]["host"]["ranks"], again)
 
 
-def _judge_rate(facts: Facts, given: float, again: str, *, plain: bool) -> Finding:
+def _judge_rate(facts: Facts, given: float, again: str) -> Finding:
     document, wanted = facts.document, facts.required_samples_per_s
     least = None if wanted is None else PASS_SHARE * wanted
     enough = least is None or given >= least
     workers = document["num_workers"]
     message = f"{given:,.0f} samples/s with num_workers={workers}, from {document['path']}"
-    if plain:
-        message += ", read and not decoded"
     if wanted is not None:
         message += f"; {wanted:,.0f} are required"
     if not enough and document["binding"]:
@@ -172,12 +169,12 @@ CHECK = Check(
 With `--full`, `hostprep recommend --dataset` times real DataLoaders on one data set of the spec for
 half a minute: the one of which most samples a second are required, or else the first; from its
 target, or where that is not there, from its source. The batches are of 32 images of 224 x 224, or
-of whole files; a loader of one's own is measured by `hostprep recommend --loader`.
+of arrays; a loader of one's own is measured by `hostprep recommend --loader`.
 
 **FAIL** all processes together get less than 90 % of the samples a second that the spec requires,
 with whatever number of workers. What binds is named, and what would help. **UNKNOWN** the loader
-could not be timed, or nothing that decodes images is installed beside hostprep. Files that are
-neither images nor arrays are read and not decoded: the remedy is then a loader of one's own.
-Without torch, or without data, it is a SKIP.
+could not be timed, or nothing that decodes images is installed beside hostprep. Of files that are
+neither images nor arrays nobody but a loader of one's own knows what is made of them: they are only
+read. Without torch, or without data, it is a SKIP.
 """,
 )

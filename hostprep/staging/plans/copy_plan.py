@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
@@ -44,9 +44,10 @@ class CopyPlan:
     """What a run has to do to the data set's files. Paths are relative to its root.
 
     ``keep_lines`` and ``done_lines`` are manifest lines of what is published and stays, and of
-    what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, and
-    ``digest_sum`` is the sum of their terms, which leaves out what was staged without
-    verification and so makes the plan ``unverified``. ``make_directories`` are missing or differ.
+    what an interrupted run has done; their entries add up to ``kept`` and ``resumed``, but for what
+    was changed on the target (see ``keep_published``). ``digest_sum`` is the sum of their terms,
+    which leaves out what was staged without verification and so makes the plan ``unverified``.
+    ``make_directories`` are missing or differ.
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
@@ -136,6 +137,20 @@ def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
     if records:
         plan.keep_lines.append(encode_line(directory, records))
         plan.kept += count(plan, directory, records)
+
+
+def keep_published(
+    plan: CopyPlan, directory: str, records: Iterable[Recorded], here: Mapping[str, Entry]
+) -> None:
+    """Keep ``records`` of what is ``here``, where the source cannot be read for something newer.
+
+    What was changed here counts as nothing that is kept, but stays on record: forgotten, it would
+    be somebody else's for the run that can bring it right.
+    """
+    known = [record for record in records if record.name in here]
+    keep(plan, directory, [each for each in known if each.present_as(here[each.name])])
+    if changed := [each for each in known if not each.present_as(here[each.name])]:
+        plan.keep_lines.append(encode_line(directory, changed))
 
 
 def keep_standing(plan: CopyPlan, stands: Standing) -> None:

@@ -19,6 +19,8 @@ from hostprep.volumes.plan import VolumePlan
 # Inodes beyond what the data set takes, so that a later update does not need a remount at once.
 _SPARE_INODES = 4096
 IN_MEMORY = ("tmpfs", "ramfs")
+# Where free blocks that are not available are root's; elsewhere (btrfs) nobody's files get them.
+_KEEP_FOR_ROOT = ("ext2", "ext3", "ext4", "f2fs", "ubifs", "ufs")
 OUT_OF_MEMORY = (
     "choose another --to, on a disk, or a smaller --reserve; --force stages it all the same"
 )
@@ -29,8 +31,9 @@ class Space:
     """What the copies take and what the target has, in bytes and inodes.
 
     ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
-    system keeps for root and hostprep leaves alone. ``reclaimed_*`` are those of the free
-    ones that an unfinished run still holds. ``volume_bytes`` is the size of the volume, 0 for none.
+    system, of type ``fstype``, keeps for root or itself and hostprep leaves alone. ``reclaimed_*``
+    are those of the free ones that an unfinished run still holds. ``volume_bytes`` is the size of
+    the volume, 0 for none.
     """
 
     needed_bytes: int
@@ -42,6 +45,7 @@ class Space:
     reclaimed_inodes: int = 0
     volume_bytes: int = 0
     where: str = ""
+    fstype: str | None = None
 
 
 def volume_request(
@@ -87,7 +91,7 @@ def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
 def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     """Return the arithmetic for a directory on whatever file system holds it."""
     path = standing_directory(request.parent)
-    st = os.statvfs(path)
+    st, mount = os.statvfs(path), mount_below(path)
     return Space(
         needed_bytes=files.space_needed(),
         free_bytes=st.f_bavail * st.f_frsize,
@@ -95,6 +99,7 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",
+        fstype=None if mount is None else mount.fstype,
     )
 
 
@@ -178,7 +183,8 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
         lacking = space.needed_bytes - space.free_bytes
         reserved = ""
         if space.reserved_bytes:
-            reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for root)"
+            whom = "root only" if space.fstype in _KEEP_FOR_ROOT else "itself"
+            reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for {whom})"
         return Refused(
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "

@@ -24,6 +24,7 @@ from hostprep.staging.plans.copy_plan import (
     count,
     group_links,
     keep,
+    keep_published,
     keep_standing,
     plan_single,
 )
@@ -221,9 +222,7 @@ def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: T
         if directory != top and not directory.startswith(top + "/"):
             continue
         here = published.list(directory)
-        records = manifest.records(directory, here).values()
-        standing = [r for r in records if r.name in here and r.present_as(here[r.name])]
-        keep(plan, directory, standing)
+        keep_published(plan, directory, manifest.records(directory, here).values(), here)
 
 
 def _plan_gone_directories(

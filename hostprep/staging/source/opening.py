@@ -6,14 +6,20 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.block import MADE_UP
+from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_mounts
 from hostprep.spec.names import name_problem
 from hostprep.system.trees import DIRECTORY_FLAGS
 
 
 @contextmanager
 def open_source(path: str) -> Iterator[int]:
-    """Open the source directory; ``path`` itself may be a symlink, since the user named it."""
+    """Open the source directory; ``path`` itself may be a symlink, since the user named it.
+
+    Raises ``UsageError`` where it is no directory, and ``Refused`` where what is in it, or in a
+    mount below it, is made up by the kernel.
+    """
     try:
         descriptor = os.open(path, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -28,9 +34,34 @@ def open_source(path: str) -> Iterator[int]:
             f"the source {path} cannot be opened: {error.strerror}; nothing was changed."
         ) from None
     try:
+        _check_is_data(descriptor, path)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_is_data(descriptor: int, path: str) -> None:
+    """Raise ``Refused`` where files of the source are made up by the kernel as they are read.
+
+    They have no size to copy by, some never end, and reading others has effects.
+    """
+    mounts = read_mounts()
+    mount = mount_of(descriptor, mounts)
+    if mount is not None and mount.fstype in MADE_UP:
+        raise Refused(
+            f"the source {path} is no data set: the kernel makes up what is in {mount.fstype};"
+            " nothing was changed.",
+            "name a directory of files on a disk or a share",
+        )
+    real = os.readlink(f"/proc/self/fd/{descriptor}")
+    for mount in mounts:
+        inside = mount.fstype in MADE_UP and lies_in(mount.target, real)
+        if inside and mount_at(mount.target, mounts) == mount and not mount_over(mount, mounts):
+            raise Refused(
+                f"{mount.target} ({mount.fstype}) is mounted in the source {path}: the kernel makes"
+                " up what is there; nothing was changed.",
+                "name a directory that has only data in it, or unmount that first",
+            )
 
 
 def check_name(name: str) -> str:

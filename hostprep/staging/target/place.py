@@ -12,6 +12,7 @@ import os
 import shlex
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
@@ -64,6 +65,17 @@ def standing_directory(path: str) -> str:
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
+
+
+def check_is_storage(parent: str) -> None:
+    """Raise ``Refused`` where nothing can be put: the kernel makes up what is there."""
+    mount = mount_below(parent)
+    if mount is not None and mount.fstype in MADE_UP:
+        raise Refused(
+            f"the target {parent} is no storage: the kernel makes up what is in {mount.fstype};"
+            " nothing was changed.",
+            "choose a directory on a disk, or a tmpfs volume elsewhere",
+        )
 
 
 def check_apart(source: str, target: str) -> None:

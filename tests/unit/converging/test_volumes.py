@@ -12,7 +12,7 @@ from hostprep.errors import UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
-from hostprep.volumes.model import INODE_BYTES, LiveVolume
+from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume
 from hostprep.volumes.paths import Folder
 from tests.unit.converging.made import look, mounted, options
 from tests.unit.volumes.made import fresh
@@ -68,6 +68,30 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     assert all("the spec asks for something else" in words for words in other_spec.values())
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
     assert all("all differ" in words for words in all_three.values())
+
+
+def test_the_line_does_not_differ_from_a_spec_that_leaves_it_open() -> None:
+    facts = mounted(PATH, 8 * GIB)
+
+    def told(live: LiveVolume, mode: int | None = None, size: str = "8G") -> str:
+        asked = look(size, replace(facts, live=live))
+        asked = replace(asked, spec=replace(asked.spec, mode=mode))
+        return reasons(only(plan_volumes([asked], {})))[Kind.FSTAB]
+
+    live = live_of(facts)
+    assert told(replace(live, mode=0o700)) == (
+        "it says mode=0755 instead of mode=0700; the spec names no mode: the line follows what is"
+        " mounted"
+    )
+    assert "the spec names no owner: the line" in told(replace(live, uid=7, gid=7))
+    assert "names no mode or owner: the line" in told(replace(live, gid=7, mode=0o700))
+    huge = Huge.ALWAYS if live.huge is not Huge.ALWAYS else Huge.NEVER
+    assert "names no huge: the line" in told(replace(live, huge=huge))
+    # Where the spec names it, or something else differs as well, it does differ from the spec.
+    named = told(replace(live, mode=0o700), mode=0o700)
+    assert named.endswith("what is mounted is right: the line differs from the spec")
+    larger = replace(live, mode=0o700, size_bytes=9 * GIB)
+    assert told(larger, size="9G").endswith("the line differs from the spec")
 
 
 @pytest.mark.parametrize("there", [False, True])

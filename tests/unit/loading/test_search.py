@@ -122,6 +122,37 @@ def test_where_the_processors_are_all_busy_a_gain_is_noise() -> None:
     assert made.chosen().workers == 16
 
 
+def test_beyond_what_feeds_the_gpu_nothing_is_looked_for() -> None:
+    rates = {0: 100, 1: 200, 2: 400, 3: 620, 6: 480, 12: 300}
+    made = search(lambda w: rates[w], Curve(100, 100, 1000, True), gpu=500)
+    assert made.chosen().workers == 3
+    assert [each.workers for each in made.probes] == [0, 6, 12, 3, 1, 2]
+
+
+def test_the_top_may_lie_between_one_worker_and_all_that_there_are() -> None:
+    rates = {0: 90, 1: 500, 2: 600, 3: 300}
+    made = search(lambda w: rates[w], Curve(100, 100, 1000, True), most=3)
+    assert [each.workers for each in made.probes] == [0, 3, 1, 2]
+    assert made.chosen().workers == 2
+
+
+@pytest.mark.parametrize(
+    ("enough", "ceiling", "probed", "chosen"),
+    [
+        (6, 1000, [0, 16, 32, 8, 4, 6], 6),  # 8 are as good, and 4 are not
+        (7, 1000, [0, 16, 32, 8, 4, 6], 8),
+        (12, 800, [0, 13, 26, 6, 10], 13),  # rounded up
+    ],
+)
+def test_what_half_as_many_lose_is_looked_for_in_between(
+    enough: int, ceiling: float, probed: list[int], chosen: int
+) -> None:
+    """Halving steps from more than enough to too few; where the rate bends it does not step."""
+    made = search(lambda w: 100 * min(w, enough) if w else 100, Curve(100, 100, ceiling, True))
+    assert [each.workers for each in made.probes] == probed
+    assert made.chosen().workers == chosen
+
+
 def test_where_the_rate_falls_again_its_top_is_looked_for_on_both_sides() -> None:
     curve = Curve(1.0, 1.15, 30.7, True)
 

@@ -115,8 +115,6 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     assert judged(probes, staged=stages(decode=0.001, resize=0.003)).binding is Binding.RESIZE
     collated = judged(probes, staged=stages(collate=0.002))
     assert (collated.binding, "uint8" in (collated.remedy or "")) == (Binding.COLLATE, True)
-    of_bytes = judged(probes, staged=replace(stages(collate=0.002), kind="bytes"))
-    assert (of_bytes.binding, "--loader" in (of_bytes.remedy or "")) == (Binding.COLLATE, True)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +225,6 @@ def test_without_workers_there_is_nothing_to_be_sent_for_less() -> None:
     own = judged(probes)
     assert (own.num_workers, own.binding) == (0, Binding.TRANSPORT)
     assert "send" not in (own.remedy or "").split() and "__getitems__" in (own.remedy or "")
-    files = judged(probes, staged=replace(stages(), kind="bytes"))
-    assert (files.binding, "--loader" in (files.remedy or "")) == (Binding.TRANSPORT, True)
     sent = judged([probe(0, 900), probe(2, 5000, own_cpus=1.5, main_cpus=0.97)])
     assert (sent.num_workers, sent.binding) == (2, Binding.TRANSPORT)
     assert (sent.remedy or "").startswith("send less")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
 from hostprep.errors import Refused
 from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
+from hostprep.staging.plans import space as plans_space
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.space import (
     Space,
     check_memory,
     check_space,
+    directory_space,
     fits,
+    memory_budget,
     memory_growth,
     reclaiming,
     volume_request,
@@ -23,10 +27,12 @@ from hostprep.staging.plans.space import (
 )
 from hostprep.staging.record.records import Record
 from hostprep.staging.together import Share, room_for_all
+from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.plan import VolumePlan
 from tests.unit.staging.test_diff import entry
-from tests.unit.volumes.made import live_volume
+from tests.unit.volumes.made import fresh, live_volume
+from tests.unit.volumes.test_facts import MOUNT, RECORD
 
 MIB, GIB = 1 << 20, 1 << 30
 INTO_A_DIRECTORY = StageRequest("/data", "data", "/fast", None)
@@ -87,9 +93,21 @@ def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
     space = Space(11 * GIB, 10 * GIB, 5, None, reserved_bytes=GIB, where="the disk")
     refusal = check_space(INTO_A_DIRECTORY, space)
     assert refusal is not None and refusal.hint is not None
-    assert "beside 1.00 GiB that it keeps for root" in refusal.message
+    assert "(beside 1.00 GiB that it keeps for itself)" in refusal.message
     assert "--to" in refusal.hint and "free 1.00 GiB" in refusal.hint
     assert refusal.spec_hint == "free 1.00 GiB there, or choose another `to`"
+
+
+@pytest.mark.parametrize(
+    ("fstype", "whom"),
+    [("ext4", "root only"), ("f2fs", "root only"), ("btrfs", "itself"), (None, "itself")],
+)
+def test_what_is_reserved_is_roots_only_where_the_file_system_does_so(
+    fstype: str | None, whom: str
+) -> None:
+    space = Space(2, 1, 1, None, reserved_bytes=GIB, where="it", fstype=fstype)
+    refusal = check_space(INTO_A_DIRECTORY, space)
+    assert refusal is not None and f"(beside 1.00 GiB that it keeps for {whom})" in refusal.message
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
@@ -122,7 +140,7 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
     [
         (None, 1000 * 5 // 4 + 4096),
         (replace(LIVE, inodes=1501, used_inodes=500), 1501),  # enough as it is
-        (replace(LIVE, inodes=1499, used_inodes=500), 500 + 1000 * 5 // 4 + 4096),
+        (replace(LIVE, inodes=1500, used_inodes=500), 500 + 1000 * 5 // 4 + 4096),
         (replace(LIVE, inodes=None, used_inodes=500), 500 + 1000 * 5 // 4 + 4096),
     ],
 )
@@ -147,6 +165,69 @@ def test_only_force_takes_memory_that_the_machine_needs() -> None:
     assert refusal is not None and "1.00 GiB too little" in refusal.message
     assert check_memory(INTO_A_DIRECTORY, replace(too_much, available_bytes=2 * GIB)) is None
     assert check_memory(replace(INTO_A_DIRECTORY, force=True), too_much) is None
+
+
+class Disk(NamedTuple):
+    """What statvfs tells of a disk of 4 KiB blocks; nobody can make a real one so."""
+
+    f_frsize: int = 4096
+    f_bavail: int = 1000
+    f_bfree: int = 1300
+    f_files: int = 500
+    f_favail: int = 77
+
+
+@pytest.mark.parametrize(
+    ("disk", "mounted", "expected"),
+    [
+        (Disk(), True, (4_096_000, 77, 1_228_800, "ext4")),
+        (Disk(f_files=0, f_favail=0), True, (4_096_000, None, 1_228_800, "ext4")),  # no limit
+        (Disk(f_bfree=1000), False, (4_096_000, 77, 0, None)),
+    ],
+)
+def test_a_directory_has_what_statvfs_tells_of_its_file_system(
+    disk: Disk, mounted: bool, expected: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = CopyPlan(copied=Totals(files=3, bytes=1, space_bytes=4096, entries=3))
+    monkeypatch.setattr(plans_space, "standing_directory", lambda _: "/")
+    monkeypatch.setattr(plans_space.os, "statvfs", lambda _: disk)
+    mount = replace(MOUNT, fstype="ext4") if mounted else None
+    monkeypatch.setattr(plans_space, "mount_below", lambda _: mount)
+    space = directory_space(INTO_A_DIRECTORY, files)
+    found = (space.free_bytes, space.free_inodes, space.reserved_bytes, space.fstype)
+    assert found == expected and space.where == "the file system of /"
+    assert (space.needed_bytes, space.needed_inodes) == (4096 + 3 * 120, 3 + 16)
+
+
+@pytest.mark.parametrize(
+    ("fstype", "ours", "refused", "counts"),
+    [
+        ("tmpfs", False, False, True),
+        ("ramfs", False, False, True),
+        ("ext4", False, False, False),
+        (None, False, False, False),
+        ("tmpfs", True, False, False),  # all of it was counted when it was mounted
+        ("tmpfs", False, True, False),  # a place where no volume of ours can be
+    ],
+)
+def test_what_a_directory_in_memory_takes_is_the_machines(
+    fstype: str | None, ours: bool, refused: bool, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount = None if fstype is None else replace(MOUNT, fstype=fstype)
+    monkeypatch.setattr(plans_space, "mount_below", lambda _: mount)
+
+    def gather(path: str) -> VolumeFacts:
+        if refused:
+            raise Refused("no place for a volume")
+        live = replace(MOUNT, target=path)
+        return replace(fresh(path), mount=live, record=RECORD if ours else None)
+
+    monkeypatch.setattr(plans_space, "gather", gather)
+    space = Space(10 * MIB, GIB, 3, None)
+    budget = memory_budget(replace(INTO_A_DIRECTORY, reserve_bytes=7), space)
+    assert (budget is not None) is counts
+    if budget is not None:
+        assert budget.growth_bytes == memory_growth(space) and budget.reserve_bytes == 7
 
 
 def test_a_volume_has_free_what_is_not_used_and_a_refused_one_what_was_asked_for() -> None:

@@ -1,0 +1,182 @@
+"""Whose a mounted tmpfs is, and what else decides about a volume: by made-up mounts and lines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError
+from hostprep.host.mounts import Mount
+from hostprep.system.mounting import TmpfsSupport
+from hostprep.volumes import facts
+from hostprep.volumes.facts import gather, is_volume, mounted_by_us, our_line
+from hostprep.volumes.fstab import set_volume, volume_id_for
+from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.records import VolumeRecord, write_record
+from tests.unit.volumes.made import fresh, live_volume
+
+PATH = "/mnt/hostprep-none"
+MOUNT = Mount(30, 22, "0:42", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
+RECORD = VolumeRecord(
+    PATH, volume_id_for(PATH), "boot-1", "0:42", "hostprep", 1 << 30, 1000, (), "root", 0.0
+)
+LINE = set_volume(b"", volume_id=volume_id_for(PATH), path=PATH, options=("size=1g",))
+
+
+@pytest.mark.parametrize(
+    ("mount", "record", "ours"),
+    [
+        (MOUNT, RECORD, True),
+        (MOUNT, None, False),
+        (MOUNT, replace(RECORD, boot_id="boot-0"), False),
+        (MOUNT, replace(RECORD, device="0:43"), False),
+        (MOUNT, replace(RECORD, device=None), True),  # a mount that was interrupted
+        (MOUNT, replace(RECORD, source="tmpfs"), False),  # the number was free, and is another's
+        (replace(MOUNT, source="other"), replace(RECORD, source="other"), True),
+        (replace(MOUNT, fstype="ramfs"), RECORD, False),
+    ],
+)
+def test_a_volume_is_ours_by_its_record(
+    mount: Mount, record: VolumeRecord | None, ours: bool
+) -> None:
+    assert mounted_by_us(mount, record, None, "boot-1") is ours
+
+
+@pytest.mark.parametrize(
+    ("source", "fstype", "ours"),
+    [
+        ("hostprep", "tmpfs", True),
+        ("tmpfs", "tmpfs", True),  # by systemd
+        ("somebody", "tmpfs", False),
+        ("tmpfs", "ramfs", False),
+    ],
+)
+def test_a_volume_is_ours_by_its_line(source: str, fstype: str, ours: bool) -> None:
+    line = our_line(PATH, LINE)
+    assert line is not None
+    assert mounted_by_us(replace(MOUNT, source=source, fstype=fstype), None, line, "b") is ours
+    assert not mounted_by_us(replace(MOUNT, source=source, fstype=fstype), None, None, "b")
+
+
+def test_a_line_is_ours_by_its_id_and_its_target() -> None:
+    assert our_line(f"{PATH}/other", LINE) is None
+    moved = LINE.replace(b" /mnt/", b" /srv/")
+    assert our_line(PATH, moved) is None and our_line(PATH.replace("/mnt/", "/srv/"), moved) is None
+    others = LINE.replace(b"X-hostprep.id", b"X-somebodys.id")
+    assert our_line(PATH, others) is None
+
+
+@pytest.mark.parametrize("fstab", [LINE, None])
+def test_a_mounted_tmpfs_is_asked_for_by_its_line(
+    fstab: bytes | None, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fstab is None:
+        (own_state / "fstab").mkdir()  # it cannot be read
+    else:
+        (own_state / "fstab").write_bytes(fstab)
+    assert is_volume(MOUNT) is (fstab is not None)
+    monkeypatch.setattr(facts, "boot_id", lambda: "boot-1")
+    write_record(RECORD)
+    assert is_volume(MOUNT)
+
+
+def test_nothing_that_is_not_mounted_is_ours() -> None:
+    assert not replace(fresh(PATH), record=RECORD, fstab=LINE).is_ours
+    assert not replace(fresh(PATH), mount=MOUNT, fstab=None).is_ours
+    assert replace(fresh(PATH), mount=MOUNT, fstab=LINE).is_ours
+
+
+def test_a_line_of_others_for_the_same_place_is_known() -> None:
+    theirs = f"/dev/sda1 {PATH}/ ext4 defaults 0 0\n".encode()
+    found = replace(fresh(PATH), fstab=LINE + theirs).foreign_fstab_entry
+    assert found is not None and found.line_number == 2
+    assert replace(fresh(PATH), fstab=LINE).foreign_fstab_entry is None
+    assert replace(fresh(PATH), fstab=None).foreign_fstab_entry is None
+
+
+@pytest.mark.parametrize(("uid", "known"), [(0, True), (1000, None)])
+def test_what_the_kernel_takes_only_root_can_ask(
+    uid: int, known: bool | None, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "tmpfs_support", lambda: TmpfsSupport(True, True))
+    monkeypatch.setattr(facts.os, "geteuid", lambda: uid)
+    assert gather(PATH, root).support == TmpfsSupport(known, known)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Return a /proc with the volume's mount, and others in it, beside it and in another's name."""
+    lines = (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw",
+        f"30 22 0:42 / {PATH} rw - ext4 hostprep rw",
+        f"31 30 0:43 / {PATH}/inner rw - tmpfs x rw",
+        f"32 22 0:44 / {PATH}-2 rw - tmpfs x rw",
+        "33 22 0:45 / /mnt/other-none rw - tmpfs tmpfs rw",
+    )
+    proc = tmp_path / "proc"
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/mountinfo").write_text("\n".join(lines) + "\n")
+    (proc / "meminfo").write_text("MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")
+    return tmp_path
+
+
+def test_what_is_mounted_in_it_and_beside_it(root: Path) -> None:
+    found = gather(PATH, root)
+    assert found.mounts_below == (f"{PATH}/inner",)
+    assert found.mount is not None and found.mount.device == "0:42"
+    assert found.live is None and not found.is_ours  # an ext4 of that name
+    assert (found.fstab, found.fstab_refusal) == (b"", None)
+
+
+def test_an_fstab_that_cannot_be_read_matters_to_who_edits_it(root: Path, own_state: Path) -> None:
+    (own_state / "fstab").mkdir()
+    found = gather(PATH, root)
+    assert found.fstab is None and found.fstab_refusal is not None
+    assert str(own_state / "fstab") in found.fstab_refusal.message
+
+
+def promised(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *there: str, gone: str | None = None
+) -> int:
+    """Return what is promised to others where each of ``there`` may yet take 1000 bytes."""
+
+    def live(path: str, mounts: object) -> LiveVolume | None:
+        if path == gone:
+            raise HostprepError("it was unmounted")
+        used = 0 if path in there else None
+        return None if used is None else live_volume(path=path, size_bytes=1000, inodes=0)
+
+    monkeypatch.setattr(facts, "read_live", live)
+    return gather(PATH, root).promised_bytes
+
+
+def test_what_is_promised_to_others_is_theirs(
+    root: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "/mnt/other-none"
+    each = live_volume(size_bytes=1000, inodes=0).promised_bytes
+    assert each > 0
+    assert promised(root, monkeypatch, other, PATH) == 0, "neither a record nor a line"
+    write_record(replace(RECORD, path=other, volume_id=volume_id_for(other)))
+    write_record(RECORD)
+    assert promised(root, monkeypatch, other, PATH) == each, "nobody's own room is another's"
+    assert promised(root, monkeypatch, PATH) == 0, "it is not mounted"
+    third = "/mnt/third-none"
+    write_record(replace(RECORD, path=third, volume_id=volume_id_for(third)))
+    assert promised(root, monkeypatch, other, third) == 2 * each
+    assert promised(root, monkeypatch, other, gone=third) == each
+
+
+def test_what_only_a_line_tells_of_is_promised_too(
+    root: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "/mnt/other-none"
+    each = live_volume(size_bytes=1000, inodes=0).promised_bytes
+    line = set_volume(b"", volume_id=volume_id_for(other), path=other, options=("size=1000",))
+    (own_state / "fstab").write_bytes(line)
+    assert promised(root, monkeypatch, other) == each
+    mountinfo = root / "proc/self/mountinfo"
+    mountinfo.write_text(mountinfo.read_text().replace("tmpfs tmpfs", "tmpfs somebodys"))
+    assert promised(root, monkeypatch, other) == 0

@@ -1,0 +1,116 @@
+"""What findmnt and systemd are asked of an edited fstab, and what is made of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.errors import Refused
+from hostprep.system.run import CommandFailed, Completed
+from hostprep.system.systemd import GeneratedUnits
+from hostprep.volumes import fstab_check
+from hostprep.volumes.fstab import set_volume, volume_id_for
+
+PATH = "/mnt/hostprep-none"
+DEAD = b"server:/export /share nfs defaults 0 0\n"
+ERROR = f"{PATH}\n   [E] something is wrong with it\n"
+
+
+def volume(size: str, before: bytes = DEAD) -> bytes:
+    return set_volume(
+        before, volume_id=volume_id_for(PATH), path=PATH, options=("nosuid", f"size={size}")
+    )
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Have findmnt hang on files with the dead share, and find fault with our line in any other."""
+    contents: list[bytes] = []
+
+    def findmnt(args: list[Any], **_: Any) -> Completed:
+        contents.append(Path(args[-1]).read_bytes())
+        said = Completed(("findmnt",), 0, ERROR if b"size=bad" in contents[-1] else "", "")
+        if DEAD in contents[-1]:
+            raise CommandFailed(said, "took longer than 10 s")
+        return said
+
+    monkeypatch.setattr(fstab_check, "run", findmnt)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: None)
+    yield contents
+
+
+def check(tmp_path: Path, old: bytes, new: bytes) -> None:
+    old_path, new_path = tmp_path / "fstab", tmp_path / "fstab.new"
+    old_path.write_bytes(old)
+    new_path.write_bytes(new)
+    fstab_check.check_new_fstab(old=old, old_path=old_path, new=new, new_path=new_path)
+
+
+def test_beside_a_line_that_hangs_ours_are_judged_alone(tmp_path: Path, asked: list[bytes]) -> None:
+    check(tmp_path, volume("1g"), volume("2g"))
+    ours = [volume("1g", b""), volume("2g", b"")]
+    assert asked == [volume("1g"), *ours], "the old file hangs, and then both without the share"
+    with pytest.raises(Refused, match="something is wrong with it"):
+        check(tmp_path, volume("1g"), volume("bad"))
+
+
+def test_what_was_wrong_with_our_line_before_is_not_the_edits_fault(
+    tmp_path: Path, asked: list[bytes]
+) -> None:
+    check(tmp_path, volume("bad"), volume("bad").replace(b"nosuid", b"nosuid,nodev"))
+    assert len(asked) == 3
+
+
+def test_a_line_that_only_moves_is_not_judged(tmp_path: Path, asked: list[bytes]) -> None:
+    old = volume("bad", b"# a comment\n")
+    check(tmp_path, old, b"# one more\n" + old)
+    with pytest.raises(Refused, match="something is wrong with it"):
+        check(tmp_path, b"", old)
+
+
+def test_lines_of_others_are_not_judged(tmp_path: Path, asked: list[bytes]) -> None:
+    theirs = volume("bad", b"").replace(b"X-hostprep.id", b"X-somebodys.id")
+    check(tmp_path, b"", theirs)
+
+
+def test_systemd_is_asked_where_it_is(
+    tmp_path: Path, asked: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
+        if not file.read_bytes():
+            return GeneratedUnits(0, "", (), frozenset(), frozenset())
+        text = f"SourcePath={file}\nWhere={PATH}\nWhat=/dev/sda\nType=ext4\n"
+        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset(), frozenset())
+
+    monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
+    check(tmp_path, b"", volume("1g", b""))
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
+    with pytest.raises(Refused, match=r"makes mnt\.mount mount something else than a tmpfs"):
+        check(tmp_path, b"", volume("1g", b""))
+
+
+def test_of_what_the_edit_leaves_alone_no_unit_is_asked(
+    tmp_path: Path, asked: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "/mnt/hostprep-other"
+    old = set_volume(b"", volume_id=volume_id_for(other), path=other, options=("size=1g",))
+
+    def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
+        text = f"SourcePath={file}\nWhere={PATH}\nWhat=tmpfs\nType=tmpfs\n"
+        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset(), frozenset())
+
+    monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
+    check(tmp_path, old, volume("1g", old))
+    with pytest.raises(Refused, match=f"makes no mount unit for {other}"):
+        check(tmp_path, b"", old)
+
+
+def test_what_a_killed_run_left_goes(tmp_path: Path, asked: list[bytes], own_state: Path) -> None:
+    left = own_state / "state/fstab-check-left/generated"
+    left.mkdir(parents=True)
+    check(tmp_path, b"", volume("1g", b""))
+    assert list((own_state / "state").iterdir()) == []
