@@ -798,17 +798,6 @@ def test_special_entries_are_listed_with_their_kind(source: Path, target: Path) 
     }
 
 
-# -- few descriptors
-
-
-def test_many_readers_of_many_folders_fit_under_a_low_limit(safe_dir: Path, target: Path) -> None:
-    source = make_source(safe_dir / "many", directories=150, files=3)
-    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
-    found = hostprep("stage", source, "--to", target, "--readers", "32", prefix=limited)
-    assert found["published"] is True
-    assert differences(source, target / "many", owners=True) == []
-
-
 # -- what belongs to another data set
 
 

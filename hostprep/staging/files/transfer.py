@@ -16,6 +16,7 @@ import xxhash
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.system.limits import address_space_left
 
 # What is written at once: a huge page, which the kernel would fill with zeros for less than all of
 # it. What is read at once stays in the processor's own cache between the read and the hash.
@@ -24,6 +25,8 @@ _READ_BYTES = 512 * 1024
 # The kernel reads little more than this for one hint, however much it asks for.
 _HINT_BYTES = 1024 * 1024
 _PIECES_AHEAD = 4
+# Of a limited address space a range is mapped where as many of it could be.
+_LEAST_LEFT = 16
 
 
 class Changed(Exception):
@@ -143,11 +146,13 @@ def _copy_piece(
 def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview | None]:
     """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS.
 
-    None where the kernel maps no more, as with a limit on the address space (``ulimit -v``).
+    None where there is little address space (``ulimit -v``), which other threads need too.
     """
     pages = None
+    left = address_space_left()
     with suppress(OSError):
-        pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
+        if left is None or left > _LEAST_LEFT * length:
+            pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
     if pages is None:
         yield None
         return

@@ -28,7 +28,7 @@ def order_files(
     if order == "listed":
         return
     asked = 0
-    with DirCache(source_fd, limit=256) as cache:
+    with DirCache(source_fd) as cache:
 
         def place(directory: str, entry: Entry) -> tuple[int, int]:
             nonlocal asked
