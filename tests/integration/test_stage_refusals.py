@@ -241,10 +241,12 @@ def test_a_target_that_is_mounted_read_only_is_refused(source: Path, target: Pat
     subprocess.run(["umount", target], check=True)
 
 
-def test_a_sparse_file_counts_by_what_it_takes(source: Path, safe_dir: Path) -> None:
+@pytest.mark.parametrize("islands", [1, 2500])
+def test_a_sparse_file_counts_by_what_it_takes(islands: int, source: Path, safe_dir: Path) -> None:
     with (source / "sparse").open("wb") as file:
         file.truncate(3 << 30)
-        file.write(b"x")
+        for number in range(islands):
+            os.pwrite(file.fileno(), b"x", number << 20)
     at = ("--to-tmpfs", "24M", "--at", safe_dir / "v", "--reserve", "0")
     assert hostprep("stage", source, *at)["bytes"] > 3 << 30
     assert differences(source, safe_dir / "v/data", owners=True) == []

@@ -15,6 +15,7 @@ import xxhash
 
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.zeros import add_zeros, hasher_after
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.system.limits import address_space_left
 
@@ -167,12 +168,12 @@ def _copy_sparse_range(
 
     It is not read back: beyond the last island the target has no size yet.
     """
-    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    hasher, hashed = None, style.verify is not Verify.NONE
     position, end = offset, offset + length
     while position < end:
         data_start, data_end = next_data(source, position, end)
-        if hasher is not None:
-            _hash_zeros(hasher, data_start - position)
+        if hashed:
+            hasher = _with_hole(hasher, data_start - position)
         for start, size in _pieces(data_start, data_end - data_start):
             _copy_piece(source, target, start, buffer[:size], hasher)
         if data_start < data_end:
@@ -189,18 +190,18 @@ def hash_range(
 
     Of a sparse one the holes are not read, which would fill the page cache with zeros.
     """
-    hasher = xxhash.xxh3_128()
+    hasher = None
     position, end = offset, offset + length
     while position < end:
         start, data_end = next_data(descriptor, position, end) if sparse else (position, end)
-        _hash_zeros(hasher, start - position)
+        hasher = _with_hole(hasher, start - position)
         position = start
         while position < data_end:
             piece = buffer[: min(len(buffer), data_end - position)]
             _read_fully(descriptor, piece, position)
             hasher.update(piece)
             position += len(piece)
-    return hasher.digest()
+    return _with_hole(hasher, 0).digest()
 
 
 def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
@@ -232,11 +233,9 @@ def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
         done += os.pwrite(descriptor, data[done:], offset + done)
 
 
-_ZEROS = bytes(BUFFER_BYTES)
-
-
-def _hash_zeros(hasher: xxhash.xxh3_128, count: int) -> None:
-    while count > 0:
-        step = min(count, BUFFER_BYTES)
-        hasher.update(_ZEROS if step == BUFFER_BYTES else _ZEROS[:step])
-        count -= step
+def _with_hole(hasher: xxhash.xxh3_128 | None, count: int) -> xxhash.xxh3_128:
+    """Return the hasher of a range with a hole of ``count`` bytes behind what it has, if any."""
+    if hasher is None:
+        return hasher_after(count)
+    add_zeros(hasher, count)
+    return hasher
