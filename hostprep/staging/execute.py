@@ -17,7 +17,7 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
-from hostprep.staging.processes.pool import Pool, TaskFailed
+from hostprep.staging.processes.pool import MEMORY_HINT, MEMORY_RAN_OUT, Pool, TaskFailed
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
@@ -107,6 +107,8 @@ def _explain(error: TaskFailed) -> HostprepError:
             "make room or give the volume a larger size and run the same command again: it goes on"
             " with the copies",
         )
+    if error.errno == errno.ENOMEM:
+        return HostprepError(f"{MEMORY_RAN_OUT}; nothing was published.", MEMORY_HINT)
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return HostprepError(
             "too many open files; nothing was published.",

@@ -16,10 +16,12 @@ from hostprep.host.boot import boot_id
 from hostprep.host.cpu import usable_cpus
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
+from hostprep.staging.processes.descriptors import check_descriptors
 from hostprep.staging.record.records import Record, lock_name
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.target.place import check_apart, check_bare, check_is_storage
+from hostprep.system.limits import keep_to_one_heap
 
 if TYPE_CHECKING:
     from hostprep.staging.plans.copy_plan import CopyPlan
@@ -121,6 +123,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     plan's ``refusal``, so that a dry run can show both.
     """
     began = time.monotonic()
+    check_descriptors()
+    keep_to_one_heap()
     check_is_storage(request.parent)
     check_bare(request.target)
     check_apart(request.source, request.target)

@@ -12,8 +12,14 @@ import stat
 from collections import OrderedDict
 from types import TracebackType
 
-# Directories that are kept open, where nothing says otherwise.
+from hostprep.system.limits import open_files
+
+# Directories that a cache keeps open, where nothing says otherwise, and what it can do with.
 MOST_OPEN = 64
+LEAST_OPEN = 2
+# Under a small limit: up to four caches are in use at once, beside roots, pipes, locks and records.
+_CACHES = 4
+_BESIDE = 40
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -22,13 +28,14 @@ class DirCache:
 
     With ``create`` missing directories are made, with mode 0700 until they get their own, and those
     that are closed to their owner are opened: for trees of ours, whose modes are set last. Not for
-    sharing between threads. The root's descriptor stays the caller's.
+    sharing between threads. The root's descriptor stays the caller's. ``limit`` is how many are
+    kept open: by default ``MOST_OPEN``, or fewer where few open files are allowed (``ulimit -n``).
     """
 
-    def __init__(self, root_fd: int, *, create: bool = False, limit: int = MOST_OPEN) -> None:
+    def __init__(self, root_fd: int, *, create: bool = False, limit: int | None = None) -> None:
         self._root_fd = root_fd
         self._create = create
-        self._limit = limit
+        self._limit = _keep_open() if limit is None else limit
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def __enter__(self) -> DirCache:
@@ -85,6 +92,10 @@ class DirCache:
         except FileExistsError:
             pass  # another worker was faster
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+
+
+def _keep_open() -> int:
+    return max(LEAST_OPEN, min(MOST_OPEN, (open_files() - _BESIDE) // _CACHES))
 
 
 def writable(directory_fd: int) -> int:

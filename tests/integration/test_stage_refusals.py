@@ -241,10 +241,12 @@ def test_a_target_that_is_mounted_read_only_is_refused(source: Path, target: Pat
     subprocess.run(["umount", target], check=True)
 
 
-def test_a_sparse_file_counts_by_what_it_takes(source: Path, safe_dir: Path) -> None:
+@pytest.mark.parametrize("islands", [1, 2500])
+def test_a_sparse_file_counts_by_what_it_takes(islands: int, source: Path, safe_dir: Path) -> None:
     with (source / "sparse").open("wb") as file:
         file.truncate(3 << 30)
-        file.write(b"x")
+        for number in range(islands):
+            os.pwrite(file.fileno(), b"x", number << 20)
     at = ("--to-tmpfs", "24M", "--at", safe_dir / "v", "--reserve", "0")
     assert hostprep("stage", source, *at)["bytes"] > 3 << 30
     assert differences(source, safe_dir / "v/data", owners=True) == []
@@ -807,17 +809,6 @@ def test_special_entries_are_named_before_and_counted_after(source: Path, target
     assert "fifo (a fifo)" in named and "other (a fifo)" in named and "null (a char" in named
     counted = "  left out: 3 entries (a character device, a fifo)\n"
     assert done.stdout.count("left out:") == 1 and counted in done.stdout
-
-
-# -- few descriptors
-
-
-def test_many_readers_of_many_folders_fit_under_a_low_limit(safe_dir: Path, target: Path) -> None:
-    source = make_source(safe_dir / "many", directories=150, files=3)
-    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
-    found = hostprep("stage", source, "--to", target, "--readers", "32", prefix=limited)
-    assert found["published"] is True
-    assert differences(source, target / "many", owners=True) == []
 
 
 # -- what belongs to another data set

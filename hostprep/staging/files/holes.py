@@ -10,12 +10,16 @@ from __future__ import annotations
 import errno
 import os
 
+from hostprep.errors import HostprepError
+from hostprep.host.mounts import mount_of, read_mounts
 from hostprep.staging.files.small import SMALL_BYTES
 from hostprep.staging.tree import Plain
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-# Of more stretches of data than this the rest counts whole, holes or not.
+# Of more stretches of data than this the rest counts whole, as far as its blocks do not say less.
 _MOST_STRETCHES = 1024
+# Where a file has blocks for all of its data, in no other form than it is read.
+_PLAIN_BLOCKS = ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs")
 
 
 def next_data(descriptor: int, position: int, end: int) -> tuple[int, int]:
@@ -39,15 +43,16 @@ def with_data_blocks(directory_fd: int, item: Plain, *, from_server: bool) -> Pl
     """
     name, size = item[0], item[2]
     data_bytes = size
+    block_bytes = 512 * item[6]
     if size > SMALL_BYTES or not from_server:
         try:
-            data_bytes = _data_bytes(directory_fd, name, size)
+            data_bytes = _data_bytes(directory_fd, name, size, block_bytes)
         except OSError:
             pass  # nor can it be copied, then; whoever tries says why
     return (*item[:6], -(-data_bytes // 512), *item[7:])
 
 
-def _data_bytes(directory_fd: int, name: str, size: int) -> int:
+def _data_bytes(directory_fd: int, name: str, size: int, block_bytes: int) -> int:
     descriptor = os.open(name, _FLAGS, dir_fd=directory_fd)
     try:
         position = data_bytes = 0
@@ -56,6 +61,15 @@ def _data_bytes(directory_fd: int, name: str, size: int) -> int:
             data_bytes += position - start
             if position >= size:
                 return data_bytes
-        return data_bytes + size - position
+        most = block_bytes if _has_plain_blocks(descriptor) else size
+        return min(most, data_bytes + size - position)
     finally:
         os.close(descriptor)
+
+
+def _has_plain_blocks(descriptor: int) -> bool:
+    try:
+        mount = mount_of(descriptor, read_mounts())
+    except HostprepError:  # nobody tells what is mounted
+        return False
+    return mount is not None and mount.fstype in _PLAIN_BLOCKS

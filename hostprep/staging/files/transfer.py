@@ -15,7 +15,9 @@ import xxhash
 
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.zeros import add_zeros, hasher_after
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.system.limits import address_space_left
 
 # What is written at once: a huge page, which the kernel would fill with zeros for less than all of
 # it. What is read at once stays in the processor's own cache between the read and the hash.
@@ -24,6 +26,8 @@ _READ_BYTES = 512 * 1024
 # The kernel reads little more than this for one hint, however much it asks for.
 _HINT_BYTES = 1024 * 1024
 _PIECES_AHEAD = 4
+# Of a limited address space a range is mapped where as many of it could be.
+_LEAST_LEFT = 16
 
 
 class Changed(Exception):
@@ -143,11 +147,13 @@ def _copy_piece(
 def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview | None]:
     """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS.
 
-    None where the kernel maps no more, as with a limit on the address space (``ulimit -v``).
+    None where there is little address space (``ulimit -v``), which other threads need too.
     """
     pages = None
+    left = address_space_left()
     with suppress(OSError):
-        pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
+        if left is None or left > _LEAST_LEFT * length:
+            pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
     if pages is None:
         yield None
         return
@@ -162,12 +168,12 @@ def _copy_sparse_range(
 
     It is not read back: beyond the last island the target has no size yet.
     """
-    hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    hasher, hashed = None, style.verify is not Verify.NONE
     position, end = offset, offset + length
     while position < end:
         data_start, data_end = next_data(source, position, end)
-        if hasher is not None:
-            _hash_zeros(hasher, data_start - position)
+        if hashed:
+            hasher = _with_hole(hasher, data_start - position)
         for start, size in _pieces(data_start, data_end - data_start):
             _copy_piece(source, target, start, buffer[:size], hasher)
         if data_start < data_end:
@@ -184,18 +190,18 @@ def hash_range(
 
     Of a sparse one the holes are not read, which would fill the page cache with zeros.
     """
-    hasher = xxhash.xxh3_128()
+    hasher = None
     position, end = offset, offset + length
     while position < end:
         start, data_end = next_data(descriptor, position, end) if sparse else (position, end)
-        _hash_zeros(hasher, start - position)
+        hasher = _with_hole(hasher, start - position)
         position = start
         while position < data_end:
             piece = buffer[: min(len(buffer), data_end - position)]
             _read_fully(descriptor, piece, position)
             hasher.update(piece)
             position += len(piece)
-    return hasher.digest()
+    return _with_hole(hasher, 0).digest()
 
 
 def hash_file(descriptor: int, size: int, buffer: memoryview) -> str:
@@ -227,11 +233,9 @@ def _write_fully(descriptor: int, data: memoryview, offset: int) -> None:
         done += os.pwrite(descriptor, data[done:], offset + done)
 
 
-_ZEROS = bytes(BUFFER_BYTES)
-
-
-def _hash_zeros(hasher: xxhash.xxh3_128, count: int) -> None:
-    while count > 0:
-        step = min(count, BUFFER_BYTES)
-        hasher.update(_ZEROS if step == BUFFER_BYTES else _ZEROS[:step])
-        count -= step
+def _with_hole(hasher: xxhash.xxh3_128 | None, count: int) -> xxhash.xxh3_128:
+    """Return the hasher of a range with a hole of ``count`` bytes behind what it has, if any."""
+    if hasher is None:
+        return hasher_after(count)
+    add_zeros(hasher, count)
+    return hasher

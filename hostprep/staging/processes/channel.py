@@ -17,6 +17,9 @@ from collections.abc import Callable, Sequence
 from hostprep.system.forking import NoProcess, fork
 from hostprep.system.interruption import INTERRUPTIONS
 
+# What a worker ends with that got no memory: the kernel killed nobody, a limit refused it.
+OUT_OF_MEMORY = 12
+
 _LENGTH_BYTES = 8
 _PIECE_BYTES = 1024 * 1024
 _SHORTEST_PAUSE_SECONDS = 0.0002
@@ -180,6 +183,8 @@ def _run(main: Callable[[Channel], None], channel: Channel) -> None:
     try:
         main(channel)
         code = 0
+    except MemoryError:
+        code = OUT_OF_MEMORY
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

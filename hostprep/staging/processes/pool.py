@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.staging.processes.channel import Channel, Child
-from hostprep.staging.processes.descriptors import share_descriptors
+from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel, Child
+from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.serving import serve
 from hostprep.staging.processes.worker import Worker
@@ -28,6 +28,11 @@ from hostprep.system.forking import NoProcess
 
 TICK_SECONDS = 0.1
 _STOP_SECONDS = 3.0
+MEMORY_RAN_OUT = "memory ran out in a worker process"
+MEMORY_HINT = (
+    "free some, or raise the limit (`ulimit -v`), and run the same command again: it goes on with"
+    " the copies"
+)
 
 OnResult = Callable[[Any], None]
 
@@ -47,7 +52,8 @@ def _load(member: Child) -> int:
 class Pool:
     """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
 
-    Fewer of them where a limit on processes allows no more; ``HostprepError`` where it allows none.
+    Fewer of them where a limit on processes or on open files allows no more; ``HostprepError``
+    where it allows none.
     Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
     carried out by ``run``.
     """
@@ -74,7 +80,7 @@ class Pool:
         def main(channel: Channel) -> None:
             serve(channel, self._job, self._threads)
 
-        for _ in range(self._processes):
+        for _ in range(fitting_processes(self._processes)):
             try:
                 self._members.append(Child(main, self._members))
             except NoProcess as error:
@@ -209,6 +215,8 @@ class Pool:
         code = member.exit_code
         how = "" if code is None else f" {how_it_ended(code)}"
         hint = "run the same command again: it goes on with the work"
+        if code == OUT_OF_MEMORY:
+            return HostprepError(f"{MEMORY_RAN_OUT} before all was done.", MEMORY_HINT)
         if code == -signal.SIGKILL:
             hint = (
                 "often that means that memory ran out (see dmesg); the next run takes up the work"

@@ -6,6 +6,7 @@ in, ``(ticket, fine, result)`` out.
 
 from __future__ import annotations
 
+import errno
 import gc
 import marshal
 import os
@@ -14,9 +15,10 @@ import signal
 import threading
 from typing import Any
 
-from hostprep.staging.processes.channel import Channel
+from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
+from hostprep.staging.processes.memory import fitting_threads
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
 from hostprep.system.interruption import INTERRUPTIONS
@@ -37,15 +39,15 @@ def serve(channel: Channel, job: Job, threads: int) -> None:
     if job.gentle:
         be_gentle()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None
-    may_open = share_descriptors(threads)
-    workers = [Worker(job, journal, may_open) for _ in range(threads)]
+    may_open = share_descriptors(fitting_threads(threads))
+    workers = [Worker(job, journal, may_open) for _ in range(may_open.workers)]
 
     def stop(signum: int, frame: object) -> None:
         for worker in workers:
             worker.stop()
 
     signal.signal(signal.SIGUSR1, stop)
-    if threads == 1:
+    if len(workers) == 1:
         _serve_inline(channel, workers[0])
     else:
         _serve_threads(channel, workers)
@@ -77,6 +79,8 @@ def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
                     channel.send(answer)
             except BrokenPipeError:
                 return
+            except MemoryError:
+                os._exit(OUT_OF_MEMORY)  # or else its parent would wait for the answer for ever
 
     def start_another() -> None:
         nonlocal most
@@ -114,6 +118,8 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
         return marshal.dumps((ticket, True, worker.do(kind, payload)))
     except OSError as error:
         return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
+    except MemoryError:
+        return marshal.dumps((ticket, False, (errno.ENOMEM, os.strerror(errno.ENOMEM))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
 

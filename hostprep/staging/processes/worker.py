@@ -34,8 +34,9 @@ from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.trees import DirCache, join
 
 # Errors that concern the whole run, not one file.
-FATAL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE})
-_PLENTY = Descriptors()
+FATAL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
 # What a worker that is killed has done for nothing is about the work of so long.
 _JOURNAL_SECONDS = 0.5
 # Of what is told to people, who see the kind of it by a few.
@@ -64,7 +65,7 @@ class _Tally:
 class Worker:
     """Carries out tasks for one thread; threads of a process share the journal."""
 
-    def __init__(self, job: Job, journal: Journal | None, may_open: Descriptors = _PLENTY) -> None:
+    def __init__(self, job: Job, journal: Journal | None, may_open: Descriptors) -> None:
         self._job = job
         self._journal = journal
         limit = may_open.directories
@@ -72,7 +73,7 @@ class Worker:
         self._target = None
         if job.target_fd is not None:
             self._target = DirCache(job.target_fd, create=not job.looks_only, limit=limit)
-        self._buffer = transfer.new_buffer()
+        self._room: memoryview | None = None
         self._style = CopyStyle(
             verify=job.verify,
             look_ahead=job.look_ahead,
@@ -125,6 +126,13 @@ class Worker:
     def stop(self) -> None:
         """End the batch in hand after the current file, keeping what is done."""
         self._stopping = True
+
+    @property
+    def _buffer(self) -> memoryview:
+        """What files pass through that are not small: of many threads, few may ever need one."""
+        if self._room is None:
+            self._room = transfer.new_buffer()
+        return self._room
 
     # -- scanning
 

@@ -23,6 +23,7 @@ from hostprep.staging.files.holding import (
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Worker
@@ -193,7 +194,7 @@ def finish_directories(
 
     observer.phase("directories", files=len(directories))
     job = Job(source_fd, tree_fd)
-    local, started = Worker(job, None), monotonic()
+    local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:
         while levels and (
             processes * threads == 1

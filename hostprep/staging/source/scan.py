@@ -24,6 +24,7 @@ from hostprep.staging.model import (
     describe_special,
     space_on_target,
 )
+from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Worker
@@ -92,7 +93,7 @@ def scan_tree(
     job = Job(source_fd, by_inode=by_inode, from_server=from_server, gentle=gentle)
     found = _Found(Scan())
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
-    local, started = Worker(job, None), monotonic()
+    local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
     try:
         for _ in range(_INLINE_DIRECTORIES):

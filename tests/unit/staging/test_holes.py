@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hostprep.host.mounts import read_mounts
 from hostprep.staging.files import holes
 from hostprep.staging.files.holes import with_data_blocks
 from hostprep.staging.files.small import SMALL_BYTES
@@ -24,13 +26,15 @@ def folder(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def item(name: str, size: int) -> Plain:
+def item(name: str, size: int, blocks: int = 1) -> Plain:
     """Return a file's entry as of a file system that counts one block, whatever it holds."""
-    return (name, 0o100644, size, 1, 2, 3, 1, 4, 5, 6)
+    return (name, 0o100644, size, 1, 2, 3, blocks, 4, 5, 6)
 
 
-def data_bytes(folder: int, name: str, size: int, *, from_server: bool = False) -> int:
-    before = item(name, size)
+def data_bytes(
+    folder: int, name: str, size: int, *, from_server: bool = False, blocks: int = 1
+) -> int:
+    before = item(name, size, blocks)
     after = with_data_blocks(folder, before, from_server=from_server)
     assert (*after[:6], *after[7:]) == (*before[:6], *before[7:])
     return 512 * Entry._make(after).blocks
@@ -65,8 +69,17 @@ def test_what_cannot_be_asked_counts_whole(folder: int, tmp_path: Path) -> None:
         assert data_bytes(folder, name, MIB) == MIB
 
 
-def test_beyond_many_stretches_the_rest_counts_whole(
-    folder: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("fstype", "blocks", "at_most"),
+    [("ext4", 64, 64 * 512), ("tmpfs", 2000, MIB), ("zfs", 64, MIB), (None, 64, MIB)],
+)
+def test_beyond_many_stretches_the_rest_counts_whole_where_blocks_say_nothing(
+    fstype: str | None,
+    blocks: int,
+    at_most: int,
+    folder: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with open(tmp_path / "islands", "wb") as file:
         os.truncate(file.fileno(), MIB)
@@ -74,4 +87,7 @@ def test_beyond_many_stretches_the_rest_counts_whole(
             os.pwrite(file.fileno(), b"x" * 4096, offset)
     assert data_bytes(folder, "islands", MIB) == 8 * 4096
     monkeypatch.setattr(holes, "_MOST_STRETCHES", 2)
-    assert data_bytes(folder, "islands", MIB) == 2 * 4096 + MIB - MIB // 8 - 4096
+    mount = None if fstype is None else replace(read_mounts()[0], fstype=fstype)
+    monkeypatch.setattr(holes, "mount_of", lambda *_: mount)
+    counted = 2 * 4096 + MIB - MIB // 8 - 4096
+    assert data_bytes(folder, "islands", MIB, blocks=blocks) == min(counted, at_most)

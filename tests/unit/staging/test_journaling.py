@@ -9,6 +9,7 @@ import pytest
 
 from hostprep.staging.batches import pack_batches
 from hostprep.staging.processes import worker as module
+from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
@@ -53,7 +54,7 @@ def test_a_long_task_is_journaled_while_it_lasts(
     monkeypatch.setattr(module, "monotonic", lambda: now)
     monkeypatch.setattr(Journal, "write", count)
     journal = Journal(private)
-    worker = Worker(Job(source, target, private), journal)
+    worker = Worker(Job(source, target, private), journal, Descriptors())
     try:
         files = worker.do("copy", batches)[0]
     finally:

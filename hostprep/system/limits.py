@@ -1,0 +1,57 @@
+"""What the limits of this process (``ulimit``) leave it: open files, address space."""
+
+from __future__ import annotations
+
+import resource
+from contextlib import suppress
+from pathlib import Path
+
+_M_ARENA_MAX = -8  # malloc.h of glibc
+
+
+def open_files() -> int:
+    """Return how many files this process may have open (``ulimit -n``).
+
+    Of these the kernel knows no infinite number: it takes none above ``fs.nr_open``.
+    """
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_open_files(wanted: int) -> int:
+    """Raise that to ``wanted``, as far as the hard limit lets us, and return what it is by then.
+
+    The usual soft limit is 1024, for programs that use select(2); the hard one is far above it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    infinite = hard == resource.RLIM_INFINITY
+    if soft < wanted and (infinite or soft < hard):
+        soft = wanted if infinite else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+def address_space_left() -> int | None:
+    """Return how many bytes this process may map yet (``ulimit -v``), None for no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    used = limit // 2  # where nobody tells
+    with suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        used = pages * resource.getpagesize()
+    return max(0, limit - used)
+
+
+def keep_to_one_heap() -> None:
+    """Where the address space is limited, have all threads share one heap from now on.
+
+    malloc reserves 64 MiB for each that it serves apart from the others, and keeps them once the
+    thread is gone: a few threads would leave nothing for anybody else, nor for forked children.
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # musl has one heap as it is
+        libc.mallopt(_M_ARENA_MAX, 1)
