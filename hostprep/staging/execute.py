@@ -59,11 +59,13 @@ def copy_all(
             def tick() -> None:
                 observer.progress(copied.files, copied.bytes)
                 if governor is not None:
-                    pool.readers = governor.update(monotonic(), copied.files, copied.bytes)
+                    parts, size_bytes = pool.effort()
+                    now = monotonic()
+                    pool.readers = governor.update(now, parts, size_bytes, pool.in_hand)
 
             pool.run(tasks.all(plan, reading), tick)
         if governor is not None:
-            copied.readers = governor.readers
+            copied.readers = governor.settled
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)

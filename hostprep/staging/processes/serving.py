@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from hostprep.staging.processes.channel import Channel
@@ -23,8 +24,11 @@ from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent
 
 
-def serve(channel: Channel, job: Job, threads: int) -> None:
-    """Answer tasks until the pipe closes: the main function of a worker process."""
+def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process.
+
+    It has a thread for each of the ``counters`` (see ``Effort``).
+    """
     die_with_parent()
     # Both reach the whole foreground group; the parent decides what is to happen then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -37,15 +41,15 @@ def serve(channel: Channel, job: Job, threads: int) -> None:
     if job.gentle:
         be_gentle()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None
-    may_open = share_descriptors(threads)
-    workers = [Worker(job, journal, may_open) for _ in range(threads)]
+    may_open = share_descriptors(len(counters))
+    workers = [Worker(job, journal, may_open, own) for own in counters]
 
     def stop(signum: int, frame: object) -> None:
         for worker in workers:
             worker.stop()
 
     signal.signal(signal.SIGUSR1, stop)
-    if threads == 1:
+    if len(workers) == 1:
         _serve_inline(channel, workers[0])
     else:
         _serve_threads(channel, workers)
