@@ -194,6 +194,7 @@ class _Work:
             self.private,
             verify=inline,
             reading=plan.reading,
+            prompt=plan.answers_from_memory,
             gentle=plan.request.gentle,
             observer=self.observer,
         )

@@ -118,6 +118,21 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
 
 
+def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path) -> None:
+    """So few are copied without a worker process where they are in memory, and nowhere else."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "files"
+    source.mkdir()
+    for number in range(64):
+        (source / f"{number}.jpg").write_bytes(bytes(30_000 + number))
+    with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
+        document, _ = stage(slow.mount, safe_dir / "target", "--name", "files")
+        stats = slow.stats()
+    assert document["copied_files"] == 64
+    assert stats.most_at_once >= 16  # the sample asks for 8
+
+
 def test_what_a_listing_brings_is_not_asked_for_again(safe_dir: Path) -> None:
     """The kernel lets a server send it (READDIRPLUS) only while somebody looks at what came."""
     if reason := far.unavailable():
