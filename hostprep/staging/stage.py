@@ -321,6 +321,7 @@ class _Work:
             tree_fd,
             processes=reading.processes,
             threads=reading.lookers,
+            gentle=self.plan.request.gentle,
             observer=self.observer,
         )
         copied.lost_xattrs += lost

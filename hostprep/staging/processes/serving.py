@@ -20,6 +20,7 @@ from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
+from hostprep.system.gentle import step_behind, step_behind_other_sessions
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent
 
@@ -39,7 +40,8 @@ def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
     # Entries come and go by the million and none refers to itself: the collector would only search.
     gc.disable()
     if job.gentle:
-        be_gentle()
+        step_behind()
+        step_behind_other_sessions()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None
     may_open = share_descriptors(len(counters))
     workers = [Worker(job, journal, may_open, own) for own in counters]
@@ -120,11 +122,3 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
         return marshal.dumps((ticket, False, (error.errno or 0, error.strerror or str(error))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
-
-
-def be_gentle() -> None:
-    """Step behind everything else: idle I/O class and the lowest CPU priority."""
-    import psutil
-
-    os.nice(19)
-    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
