@@ -102,6 +102,7 @@ def stage(
     from hostprep.host.answering import wait_for_answers
     from hostprep.staging.model import ORDERS, StageRequest, Verify
     from hostprep.staging.source.opening import check_name
+    from hostprep.system.gentle import step_behind
 
     if (to_tmpfs is None) == (to is None):
         raise UsageError("say where to stage to, and in one way.", _ways())
@@ -125,6 +126,8 @@ def stage(
         raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
+    if gentle:
+        step_behind()
     size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
     declared = _datasets_of_spec() if source is None else ()
     if name is not None and len(declared) > 1:

@@ -112,6 +112,8 @@ def result_fields(
         "changed": result.changed,
         "seconds": round(result.seconds, 4),
         "phases": {name: round(seconds, 4) for name, seconds in result.phases.items()},
+        "readers": result.readers,
+        "planned_readers": result.planned_readers,
         "volume": volume,
         "warnings": list(warnings),
         "bound": None if bound is None else asdict(bound),

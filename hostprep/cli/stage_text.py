@@ -191,6 +191,9 @@ def _summary(result: StageResult) -> list[str]:
         f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",
         f"  {_copied(result)}; {format_seconds(result.seconds)} in all",
     ]
+    if result.readers != result.planned_readers:
+        planned = format_count(result.planned_readers or 0, "reader")
+        lines.append(f"  {planned} planned, {result.readers} in the end, by what the source gave")
     also = [
         f"{format_count(count)} {word}"
         for count, word in (

@@ -30,11 +30,13 @@ def copy_all(
     *,
     verify: Verify,
     reading: Reading,
+    prompt: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
+    A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -50,20 +52,23 @@ def copy_all(
     copied = Copied()
     spent_before = _cpu_seconds()
     few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
-    processes = 0 if few and not gentle else reading.processes
+    here = few and (prompt or reading.readers == 1) and not gentle
+    processes = 0 if here else reading.processes
     try:
         with Pool(job, processes=processes, threads=reading.threads) as pool:
             tasks = Tasks(pool, copied)
-            governor = Governor(reading.readers) if reading.adapts else None
+            governor = Governor(reading.readers) if reading.adapts and not here else None
 
             def tick() -> None:
                 observer.progress(copied.files, copied.bytes)
                 if governor is not None:
-                    pool.readers = governor.update(monotonic(), copied.files, copied.bytes)
+                    parts, size_bytes = pool.effort()
+                    now = monotonic()
+                    pool.readers = governor.update(now, parts, size_bytes, pool.in_hand)
 
             pool.run(tasks.all(plan, reading), tick)
         if governor is not None:
-            copied.readers = governor.readers
+            copied.readers = governor.settled
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)

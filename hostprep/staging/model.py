@@ -260,7 +260,8 @@ class StageResult:
     could not hold, ``outward_links`` the symlinks of the data set, whenever they were copied, that
     lead out of it: what they lead to is not in it. ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
-    found.
+    found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
+    beginning; None where nothing was copied.
     """
 
     dataset: str
@@ -287,6 +288,8 @@ class StageResult:
     outward_links: int = 0
     outward_named: tuple[str, ...] = ()
     cpu_seconds: float | None = None
+    readers: int | None = None
+    planned_readers: int | None = None
     volume: LiveVolume | None = None
     full_check: bool = False
     differing: tuple[Differing, ...] = ()

@@ -134,6 +134,8 @@ def result_of(
         changed=changed,
         seconds=0.0,
         cpu_seconds=copied.cpu_seconds or None,
+        readers=(copied.readers or plan.reading.readers) if copied.files else None,
+        planned_readers=plan.reading.readers if copied.files else None,
         lost_attributes=copied.lost_xattrs,
         outward_links=outward,
         outward_named=outward_named,

@@ -74,6 +74,11 @@ class StagePlan:
     refusal: Refused | None
 
     @property
+    def answers_from_memory(self) -> bool:
+        """Whether reading the source waits for no device and no server."""
+        return self.sample.is_warm or self.storage.storage_class is StorageClass.RAM
+
+    @property
     def nothing_to_do(self) -> bool:
         """Whether the data set is there, whole and fresh, and its volume as asked for."""
         return self.is_fresh and not (self.volume is not None and self.volume.changes)

@@ -196,6 +196,7 @@ class _Work:
             self.private,
             verify=inline,
             reading=plan.reading,
+            prompt=plan.answers_from_memory,
             gentle=plan.request.gentle,
             observer=self.observer,
         )
@@ -322,6 +323,7 @@ class _Work:
             tree_fd,
             processes=reading.processes,
             threads=reading.lookers,
+            gentle=self.plan.request.gentle,
             observer=self.observer,
         )
         copied.lost_xattrs += lost

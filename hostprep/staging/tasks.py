@@ -30,7 +30,7 @@ class Copied:
 
     ``digest_sum`` covers everything that was copied.
 
-    ``readers`` is how many were at work in the end, where their number was adapted; ``cpu_seconds``
+    ``readers`` is how many were best in the end, where their number was adapted; ``cpu_seconds``
     what this process and its workers spent on it. ``linked`` has, by device and inode of the
     source, each file with several names: its entry as it was copied, and its content. ``outward``
     counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from benchmarks.rigs import arm, far
@@ -118,6 +119,21 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
 
 
+def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path) -> None:
+    """So few are copied without a worker process where they are in memory, and nowhere else."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "files"
+    source.mkdir()
+    for number in range(64):
+        (source / f"{number}.jpg").write_bytes(bytes(30_000 + number))
+    with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
+        document, _ = stage(slow.mount, safe_dir / "target", "--name", "files")
+        stats = slow.stats()
+    assert document["copied_files"] == 64
+    assert stats.most_at_once >= 16  # the sample asks for 8
+
+
 def test_what_a_listing_brings_is_not_asked_for_again(safe_dir: Path) -> None:
     """The kernel lets a server send it (READDIRPLUS) only while somebody looks at what came."""
     if reason := far.unavailable():
@@ -200,6 +216,47 @@ def test_one_reader_on_request(safe_dir: Path) -> None:
         stage(slow.mount, safe_dir / "target", "--gentle", "--name", "files")
         assert slow.stats().most_at_once <= 8  # the sample's look, before the one reader
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+def test_all_of_a_gentle_command_steps_behind(safe_dir: Path) -> None:
+    """Not its workers alone: it scans, orders, and finishes directories itself."""
+    source = safe_dir / "files"
+    source.mkdir()
+    (source / "file").write_text("one")
+    program = (
+        "import os, sys; from hostprep.cli.main import run; code = run(sys.argv[1:]);"
+        "import psutil; print(code, os.nice(0), int(psutil.Process().ionice().ioclass))"
+    )
+    args = ["stage", str(source), "--to", str(safe_dir / "target")]
+    for more, said in (([], "0 0 0"), (["--gentle"], "0 19 3")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *args, *more], stdout=-1, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_a_gentle_run_that_is_interrupted_leaves_no_worker(number: int, safe_dir: Path) -> None:
+    """Its workers are in a session of their own, where the signal of a terminal does not come."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = safe_dir / "files"
+    source.mkdir()
+    for each in range(300):
+        (source / f"{each}.bin").write_bytes(bytes(5000 + each))
+    with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
+        args = [sys.executable, "-m", "hostprep", "stage", str(slow.mount), "--gentle"]
+        args += ["--to", str(safe_dir / "target"), "--name", "files"]
+        with subprocess.Popen(args, stdout=-1, stderr=-1, process_group=0) as run:
+            while slow.stats().opens < 40:
+                assert run.poll() is None
+                time.sleep(0.05)
+            workers = psutil.Process(run.pid).children()
+            os.killpg(run.pid, number)  # as a terminal does
+            run.communicate(timeout=60)
+        assert run.returncode == 130
+        assert workers
+        assert not [worker for worker in workers if worker.is_running()]
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))

@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 import struct
+from array import array
+from dataclasses import field
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.files.holding import OWNER, holding
@@ -29,7 +31,7 @@ class CopyStyle:
 
     ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
     from the page cache, for a source with so much data that the cache would take the RAM that the
-    tmpfs needs.
+    tmpfs needs. ``counters`` are those of ``processes.effort``, or nobody's.
     """
 
     verify: Verify
@@ -42,6 +44,7 @@ class CopyStyle:
     source_xattrs: bool = True
     target_xattrs: bool = True
     lost_xattrs: int = 0
+    counters: memoryview = field(default_factory=lambda: memoryview(array("Q", (0, 0))))
 
 
 def is_carried(name: str) -> bool:

@@ -98,13 +98,13 @@ def copy_range(
         pieces = _asked_for(source, pieces)
     if style.verify is not Verify.READBACK:
         for start, size in pieces:
-            _copy_piece(source, target, start, buffer[:size], hasher)
+            _copy_piece(source, target, start, buffer[:size], hasher, style)
         return b"" if hasher is None else hasher.digest()
     assert hasher is not None
     again = xxhash.xxh3_128()
     with _mapped(target, offset, length) as written:
         for start, size in pieces:
-            _copy_piece(source, target, start, buffer[:size], hasher)
+            _copy_piece(source, target, start, buffer[:size], hasher, style)
             if written is not None:
                 with written[start - offset : start - offset + size] as back:
                     again.update(back)
@@ -133,7 +133,12 @@ def _asked_for(source: int, pieces: Iterator[tuple[int, int]]) -> Iterator[tuple
 
 
 def _copy_piece(
-    source: int, target: int, offset: int, piece: memoryview, hasher: xxhash.xxh3_128 | None
+    source: int,
+    target: int,
+    offset: int,
+    piece: memoryview,
+    hasher: xxhash.xxh3_128 | None,
+    style: CopyStyle,
 ) -> None:
     for start in range(0, len(piece), _READ_BYTES):
         part = piece[start : start + _READ_BYTES]
@@ -141,6 +146,8 @@ def _copy_piece(
         if hasher is not None:
             hasher.update(part)
     _write_fully(target, piece, offset)
+    style.counters[0] += 1
+    style.counters[1] += len(piece)
 
 
 @contextmanager
@@ -175,7 +182,7 @@ def _copy_sparse_range(
         if hashed:
             hasher = _with_hole(hasher, data_start - position)
         for start, size in _pieces(data_start, data_end - data_start):
-            _copy_piece(source, target, start, buffer[:size], hasher)
+            _copy_piece(source, target, start, buffer[:size], hasher, style)
         if data_start < data_end:
             # XFS allocates ahead of what is written, and would keep it once the file is longer.
             os.ftruncate(target, data_end)

@@ -13,12 +13,14 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from hostprep.errors import HostprepError
-from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel, Child
+from hostprep.staging.processes.channel import OUT_OF_MEMORY, Child
 from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
+from hostprep.staging.processes.effort import Effort
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.serving import serve
 from hostprep.staging.processes.worker import Worker
@@ -68,6 +70,7 @@ class Pool:
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
+        self._effort = Effort(max(1, processes * threads))
         # How many readers are to be at work; None for all. May be changed while they work.
         self.readers: int | None = None
 
@@ -77,10 +80,10 @@ class Pool:
                 self._journal = Journal(self._job.journal_fd)
             self._local = Worker(self._job, self._journal, share_descriptors(1))
 
-        def main(channel: Channel) -> None:
-            serve(channel, self._job, self._threads)
-
-        for _ in range(fitting_processes(self._processes)):
+        for number in range(fitting_processes(self._processes)):
+            first = number * self._threads
+            counters = [self._effort.of(first + reader) for reader in range(self._threads)]
+            main = partial(serve, job=self._job, counters=counters)
             try:
                 self._members.append(Child(main, self._members))
             except NoProcess as error:
@@ -99,6 +102,15 @@ class Pool:
         traceback: TracebackType | None,
     ) -> None:
         self._close(hurry=kind is not None)
+
+    @property
+    def in_hand(self) -> int:
+        """How many tasks are with the workers."""
+        return len(self._waiting)
+
+    def effort(self) -> tuple[int, int]:
+        """Return what was copied so far, as ``Effort.total``: more than the results tell of yet."""
+        return self._effort.total()
 
     def submit(self, kind: str, payload: Any, on_result: OnResult) -> None:
         """Queue a task; ``on_result`` is called with its result from within ``run``."""

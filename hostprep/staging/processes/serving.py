@@ -13,6 +13,7 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from hostprep.staging.processes.channel import OUT_OF_MEMORY, Channel
@@ -21,12 +22,16 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.memory import fitting_threads
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
+from hostprep.system.gentle import step_behind, step_behind_other_sessions
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent
 
 
-def serve(channel: Channel, job: Job, threads: int) -> None:
-    """Answer tasks until the pipe closes: the main function of a worker process."""
+def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
+    """Answer tasks until the pipe closes: the main function of a worker process.
+
+    It has a thread for each of the ``counters`` (see ``Effort``).
+    """
     die_with_parent()
     # Both reach the whole foreground group; the parent decides what is to happen then.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -37,10 +42,11 @@ def serve(channel: Channel, job: Job, threads: int) -> None:
     # Entries come and go by the million and none refers to itself: the collector would only search.
     gc.disable()
     if job.gentle:
-        be_gentle()
+        step_behind()
+        step_behind_other_sessions()
     journal = Journal(job.journal_fd) if job.journal_fd is not None else None
-    may_open = share_descriptors(fitting_threads(threads))
-    workers = [Worker(job, journal, may_open) for _ in range(may_open.workers)]
+    may_open = share_descriptors(fitting_threads(len(counters)))
+    workers = [Worker(job, journal, may_open, own) for own in counters[: may_open.workers]]
 
     def stop(signum: int, frame: object) -> None:
         for worker in workers:
@@ -122,11 +128,3 @@ def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:
         return marshal.dumps((ticket, False, (errno.ENOMEM, os.strerror(errno.ENOMEM))))
     except Exception as error:
         return marshal.dumps((ticket, False, (0, f"{type(error).__name__}: {error}")))
-
-
-def be_gentle() -> None:
-    """Step behind everything else: idle I/O class and the lowest CPU priority."""
-    import psutil
-
-    os.nice(19)
-    psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)

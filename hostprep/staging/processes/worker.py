@@ -63,9 +63,18 @@ class _Tally:
 
 
 class Worker:
-    """Carries out tasks for one thread; threads of a process share the journal."""
+    """Carries out tasks for one thread; threads of a process share the journal.
 
-    def __init__(self, job: Job, journal: Journal | None, may_open: Descriptors) -> None:
+    What it copies it counts in ``counters``, where they are given (see ``Effort``).
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        journal: Journal | None,
+        may_open: Descriptors,
+        counters: memoryview | None = None,
+    ) -> None:
         self._job = job
         self._journal = journal
         limit = may_open.directories
@@ -82,6 +91,8 @@ class Worker:
             may_chown=os.geteuid() == 0,
             drop_behind=job.drop_behind,
         )
+        if counters is not None:
+            self._style.counters = counters
         self._ahead = None
         if job.look_ahead:
             self._ahead = Lookahead(
@@ -198,6 +209,7 @@ class Worker:
         """
         assert self._target is not None
         ahead, style, term_of = self._ahead, self._style, digest.terms_below(directory)
+        counters = style.counters
         try:
             source_dir = self._source.fd(directory)
         except OSError as error:
@@ -221,6 +233,8 @@ class Worker:
             try:
                 opened = None if ahead is None else ahead.take(directory, item[0])
                 content = copy_small(item, source_dir, target_dir, style, opened)
+                counters[0] += 1
+                counters[1] += item[2]
             except (Unusual, OSError):
                 try:
                     item, content = self._copy_with_care(item, source_dir, target_dir)

@@ -166,13 +166,15 @@ def finish_directories(
     *,
     processes: int,
     threads: int,
+    gentle: bool = False,
     observer: Observer,
 ) -> tuple[int, dict[str, int]]:
     """Give the directories of a tree their modes, owners, ACLs, attributes and times.
 
     Deepest first, because work in a directory changes its time; missing ones are made. Workers do
-    it where a source is slow to tell of its directories. Returns how many had attributes that the
-    target cannot hold, and the modes of those whose mode it made another one.
+    it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
+    they can be. Returns how many had attributes that the target cannot hold, and the modes of those
+    whose mode it made another one.
     """
     lost, done = 0, 0
     other_modes: dict[str, int] = {}
@@ -193,12 +195,16 @@ def finish_directories(
         observer.progress(done, 0)
 
     observer.phase("directories", files=len(directories))
-    job = Job(source_fd, tree_fd)
+    job = Job(source_fd, tree_fd, gentle=gentle)
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:
-        while levels and (
-            processes * threads == 1
-            or monotonic() - started < _GRACE_SECONDS + done * _SLOW_SECONDS
+        while (
+            levels
+            and not gentle
+            and (
+                processes * threads == 1
+                or monotonic() - started < _GRACE_SECONDS + done * _SLOW_SECONDS
+            )
         ):
             if task := next_task():
                 take(local.do("directories", task))

@@ -19,6 +19,8 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Worker
 
+AUTOGROUP = Path("/proc/self/autogroup")
+AUTOGROUP_ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _THREADS, _FOLDERS = 6, 60
 
 
@@ -124,3 +126,37 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
     assert f"was ended {said} before all was done" in ended.value.message
     assert "published" not in ended.value.message
     assert hint in str(ended.value.hint)
+
+
+@pytest.mark.skipif(not AUTOGROUP.is_file(), reason="this kernel does not group by session")
+def test_a_gentle_worker_gives_way_to_other_sessions_too(source: int) -> None:
+    """Where the kernel shares processors out by session, a priority counts within one alone."""
+    before = set(psutil.Process().children())
+    with Pool(Job(source, gentle=True), processes=1) as pool:
+        pool.submit("scan", ["0"], lambda _: None)
+        pool.run()
+        (child,) = set(psutil.Process().children()) - before
+        assert (child.nice(), child.ionice().ioclass) == (19, psutil.IOPRIO_CLASS_IDLE)
+        if AUTOGROUP_ENABLED.read_text().strip() == "1":
+            assert os.getsid(child.pid) == child.pid
+            group = Path(f"/proc/{child.pid}/autogroup").read_text()
+            assert group.split()[-2:] == ["nice", "19"]
+            assert group != AUTOGROUP.read_text()
+
+
+def test_a_gentle_worker_does_not_outlive_a_parent_that_is_killed(source: int) -> None:
+    """No terminal reaches the session that it is in."""
+    reader, writer = os.pipe()
+    if (parent := os.fork()) == 0:
+        with Pool(Job(source, gentle=True), processes=1) as pool:
+            pool.submit("scan", ["0"], lambda _: None)
+            pool.run()
+            os.write(writer, str(pool._members[0].pid).encode())
+            signal.pause()
+    worker = psutil.Process(int(os.read(reader, 20)))
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    psutil.wait_procs([worker], timeout=30)
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
+    os.close(reader)
+    os.close(writer)
