@@ -65,6 +65,29 @@ def test_what_answers_late_and_no_sooner_side_by_side_has_an_arm(storage: Storag
     assert choose(storage, parallel).order == "listed"
 
 
+SERVED = [StorageClass.NETWORK, StorageClass.FUSE]
+
+
+@pytest.mark.parametrize("storage", SERVED)
+def test_an_arm_behind_a_server_gets_one_reader_and_is_asked_little(storage: StorageClass) -> None:
+    """By inodes, for which nothing is opened; without hints, which bring parts of files there."""
+    serial = Sample(24, None, 12e-3, 1.1, open_seconds=1e-3)
+    reading = choose(storage, serial)
+    assert (reading.readers, reading.order, reading.look_ahead) == (1, "inode", False)
+    assert "arm" in reading.reason and "inodes" in reading.reason
+    assert choose(storage, serial, readers=2).order == "inode"
+    assert not choose(storage, serial, readers=2).look_ahead
+    assert choose(storage, serial, order="listed").reason.endswith("as listed")
+    parallel = Sample(24, None, 12e-3, 6.0, open_seconds=1e-3)
+    assert (choose(storage, parallel).readers, choose(storage, parallel).order) == (64, "listed")
+
+
+def test_a_disk_reached_over_a_network_that_opens_at_once_is_asked_where_files_lie() -> None:
+    serial = Sample(24, 0.0, 12e-3, 1.1, open_seconds=15e-6)
+    assert choose(StorageClass.NETWORK, serial).order == "physical"
+    assert choose(StorageClass.FUSE, serial).order == "inode"
+
+
 def test_a_late_source_gets_readers_by_littles_law() -> None:
     assert choose(StorageClass.NETWORK, COLD_FAR).readers == 64
     middle = choose(StorageClass.NETWORK, Sample(24, None, 400e-6)).readers
