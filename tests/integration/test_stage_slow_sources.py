@@ -71,6 +71,22 @@ def test_an_arm_sweeps_once(slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: 
     assert not differences(root, safe_dir / "chosen" / root.name, owners=True)
 
 
+@pytest.mark.parametrize("cached", ["the heads of all files", "every other file"])
+def test_an_arm_that_is_cached_in_part_sweeps_once_over_the_rest(
+    cached: str, slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: Path
+) -> None:
+    disk, root, _ = slow_disk
+    heads = "heads" in cached
+    with disk.unmetered():
+        for path in sorted(root.rglob("*.jpg"))[:: 1 if heads else 2]:
+            with path.open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked
+                file.read(1 if heads else path.stat().st_size)
+    disk.reset()
+    stage(root, safe_dir / "target")
+    assert disk.stats().seeks < FILES // 8
+
+
 @pytest.mark.timed
 def test_an_arm_behind_a_server_sweeps_once(safe_dir: Path) -> None:
     """The data lie in the order of inodes, as they were written; ext4 lists them in another."""

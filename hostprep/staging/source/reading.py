@@ -102,13 +102,14 @@ def choose_reading(
     ``cpus`` are the cores that may be used, ``files`` and ``size_bytes`` what is to be read,
     ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override.
     """
+    arm = _moves_an_arm(storage_class, sample)
+    warm = sample.is_warm and not arm
     drop = (
-        not sample.is_warm
+        not warm
         and storage_class is not StorageClass.RAM
         and available_bytes is not None
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
-    arm = _moves_an_arm(storage_class, sample)
     # A server reads a file's beginning for a hint, and the rest as its turn comes: two seeks.
     hints = arm and storage_class not in _SERVED
     order = order or (_sweep(storage_class, sample) if arm else "listed")
@@ -120,7 +121,7 @@ def choose_reading(
         return Reading(
             processes, threads, order, drop, hints, _task_files(count, hints), f"as {asked}"
         )
-    if sample.is_warm or storage_class is StorageClass.RAM:
+    if warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
         reason = f"the source is {where}: one process a core"
         return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason)
@@ -130,6 +131,8 @@ def choose_reading(
             what = "several files at once come no sooner than one by one, as if by one arm"
         elif storage_class is not StorageClass.ARM:
             what = "a disk with an arm, as it answers like one"
+        if sample.cached_share:
+            what += ", and a part only is in the page cache"
         reason = f"{what}: one reader, {_ORDER_WORDS[order]}"
         return Reading(1, 1, order, drop or hints, hints, _task_files(1, hints), reason)
     wait_seconds = sample.seconds or 0.0
@@ -159,10 +162,12 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
     and side by side no sooner than one after the other, does; or it is a server that does one thing
     at a time, which one reader keeps as busy as many.
     """
-    if sample.is_warm or sample.seconds is None:
-        return storage_class is StorageClass.ARM and not sample.is_warm
     if storage_class is StorageClass.ARM:
-        return sample.seconds >= _ARM_SECONDS
+        # A few files that have to be sought take longer than all the others that are cached.
+        late = sample.seconds is None or sample.seconds >= _ARM_SECONDS
+        return late and not sample.is_all_cached
+    if sample.is_warm or sample.seconds is None:
+        return False
     if storage_class in _HIDES_ITS_DISK:
         gain = sample.parallel_gain
         return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN

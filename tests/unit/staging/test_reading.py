@@ -52,6 +52,16 @@ def test_an_arm_gets_one_reader_in_the_order_of_the_disk() -> None:
     assert reading.look_ahead and reading.drop_behind
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
+def test_an_arm_of_which_not_all_is_cached_is_read_as_one(share: float) -> None:
+    """What is not would be sought by several readers, each in a place of its own."""
+    reading = choose(StorageClass.ARM, Sample(64, share, 9e-3), size_bytes=8 * GIB)
+    assert (reading.readers, reading.order, reading.drop_behind) == (1, "physical", True)
+    assert ("a part only is in the page cache" in reading.reason) is (share > 0)
+    flash = choose(StorageClass.ARM, Sample(64, share, 200e-6))
+    assert flash.readers > 1 and flash.order == "listed"
+
+
 def test_what_claims_an_arm_and_answers_at_once_has_none() -> None:
     reading = choose(StorageClass.ARM, COLD_FLASH)
     assert reading.order == "listed" and reading.readers >= 16
