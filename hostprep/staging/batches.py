@@ -70,7 +70,7 @@ def pack_batches(
     return batches
 
 
-def list_batches(source: DirCache, directory: str, *, by_inode: bool, from_server: bool) -> Listed:
+def list_batches(source: DirCache, directory: str, *, from_server: bool) -> Listed:
     """List a directory of the source in batches: (directory, what is there, names).
 
     Of one with many entries there are ``names`` for ``look_up_batches``, see ``list_if_few``.
@@ -78,9 +78,7 @@ def list_batches(source: DirCache, directory: str, *, by_inode: bool, from_serve
     """
     try:
         descriptor = source.fd(directory)
-        entries, names = list_if_few(
-            descriptor, LARGE_DIRECTORY, by_inode=by_inode, from_server=from_server
-        )
+        entries, names = list_if_few(descriptor, LARGE_DIRECTORY, from_server=from_server)
     except OSError as error:
         return directory, _unreadable(error), []
     return directory, _batches(descriptor, entries, from_server=from_server), names

@@ -177,7 +177,6 @@ def scan_source(
         source_fd,
         processes=processes,
         threads=1 if one_a_process else max(_LEAST_THREADS, math.ceil(_LOOKERS / processes)),
-        by_inode=arm,
         from_server=storage_class in (StorageClass.NETWORK, StorageClass.FUSE),
         gentle=gentle,
         on_tick=on_tick,

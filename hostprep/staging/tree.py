@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from operator import itemgetter
 from time import monotonic
 
 from hostprep.staging.model import Entry
@@ -28,6 +28,7 @@ def staged_mode(mode: int) -> int:
 
 # The fields of an ``Entry`` as they travel between processes.
 Plain = tuple[str, int, int, int, int, int, int, int, int, int]
+_INODE = itemgetter(8)
 
 
 def says_absent(error: OSError) -> bool:
@@ -47,27 +48,25 @@ def list_directory(descriptor: int) -> list[Plain]:
         return _look_at(listing)
 
 
-def list_if_few(
-    descriptor: int, most: int, *, by_inode: bool, from_server: bool
-) -> tuple[list[Plain], list[str]]:
+def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[Plain], list[str]]:
     """Return the entries of a directory, but the names alone where there are more than ``most``.
 
-    ``by_inode`` has them in the order of their inodes, which is that of the disk; ext4 lists names
-    in the order of their hashes. A listing that comes ``from_server`` may bring what the entries
-    are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long as somebody looks at
-    them meanwhile: then they are looked at as they come, however many there are, until a look has
-    taken long, and names are what is left by then.
+    Both in the order of inodes, which mostly is that of the disk, where ext4 lists names in the
+    order of their hashes: it costs 0.2 us an entry and makes one sweep of a directory for one
+    reader, also where nobody knows that there is an arm. A listing that comes ``from_server`` may
+    bring what the entries are (READDIRPLUS of NFS and FUSE), which the kernel asks for only as long
+    as somebody looks at them meanwhile: then they are looked at as they come, however many there
+    are, until a look has taken long, and names are what is left by then.
     """
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
-        items: Iterator[os.DirEntry[str]] = listing
-        if by_inode:
-            items = iter(sorted(listing, key=os.DirEntry.inode))
-        entries = _look_while_prompt(items) if from_server else []
-        rest = list(islice(items, max(0, most - len(entries)) + 1))
-        if not rest or len(entries) + len(rest) <= most:
-            return entries + _look_at(rest), []
-        return entries, [item.name for item in chain(rest, items)]
+        entries = _look_while_prompt(listing) if from_server else []
+        rest = sorted(listing, key=os.DirEntry.inode)
+    if len(entries) + len(rest) <= most:
+        entries, rest = entries + _look_at(rest), []
+    if from_server:
+        entries.sort(key=_INODE)
+    return entries, [item.name for item in rest]
 
 
 def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:

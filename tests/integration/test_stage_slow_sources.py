@@ -72,6 +72,52 @@ def test_an_arm_sweeps_once(slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: 
     assert not differences(root, safe_dir / "chosen" / root.name, owners=True)
 
 
+@pytest.mark.parametrize("cached", ["the heads of all files", "every other file"])
+def test_an_arm_that_is_cached_in_part_sweeps_once_over_the_rest(
+    cached: str, slow_disk: tuple[arm.ArmDisk, Path, int], safe_dir: Path
+) -> None:
+    disk, root, _ = slow_disk
+    heads = "heads" in cached
+    with disk.unmetered():
+        for path in sorted(root.rglob("*.jpg"))[:: 1 if heads else 2]:
+            with path.open("rb", buffering=0) as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # no more than is asked
+                file.read(1 if heads else path.stat().st_size)
+    disk.reset()
+    stage(root, safe_dir / "target")
+    assert disk.stats().seeks < FILES // 8
+
+
+@pytest.mark.timed
+def test_an_arm_behind_a_server_sweeps_once(safe_dir: Path) -> None:
+    """The data lie in the order of inodes, as they were written; ext4 lists them in another."""
+    if reason := arm.unavailable():
+        pytest.skip(reason)
+    with arm.arm_disk(1 << 30, safe_dir) as disk:
+        root = disk.mount / "data"
+        with disk.unmetered():
+            for number in range(FILES):
+                folder = root / f"{number * 8 // FILES}"
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f"{number:04}.jpg").write_bytes(bytes([number % 251]) * 200_000)
+        seeks = []
+        for options in ((), ("--order", "listed", "--readers", "1"), ("--readers", "16")):
+            disk.remount()
+            with far.far_source(root, safe_dir, request_seconds=0, readahead_bytes=1 << 17) as slow:
+                if not options:
+                    plan, _ = stage(slow.mount, safe_dir / "plan", "--dry-run")
+                    assert (plan["readers"], plan["order"]) == (1, "inode")
+                disk.reset()
+                stage(slow.mount, safe_dir / f"target{len(seeks)}", "--name", "data", *options)
+                seeks.append(disk.stats().seeks)
+        chosen, listed, many = seeks
+        assert chosen < FILES // 8
+        assert listed < FILES // 8  # in the order of inodes too, in each folder
+        assert many > FILES // 2
+        with disk.unmetered():
+            assert not differences(root, safe_dir / "target0/data", owners=True, holes=False)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("target", ["disk", "tmpfs"])
 def test_a_cold_local_disk_is_asked_for_its_files_ahead(

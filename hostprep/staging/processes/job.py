@@ -15,9 +15,8 @@ class Job:
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
     which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
-    files before their turn; ``by_inode`` has directories lstat-ed in the order of their inodes,
-    and ``from_server`` as they are listed (both see ``tree.list_if_few``), where each question
-    takes its time.
+    files before their turn; ``from_server`` has directories lstat-ed as they are listed (see
+    ``tree.list_if_few``), where each question takes its time.
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
     ``large`` are directories of which each worker is asked for a part (``standing.stands``): they
     all have them by the fork, where sent to each of them they would be in memory as often.
@@ -29,7 +28,6 @@ class Job:
     verify: Verify = Verify.READBACK
     drop_behind: bool = False
     look_ahead: bool = False
-    by_inode: bool = False
     from_server: bool = False
     gentle: bool = False
     looks_only: bool = False

@@ -149,9 +149,9 @@ class Worker:
 
     def _scan(self, directories: list[str]) -> list[Listed]:
         """Return of each directory what ``list_batches`` does."""
-        by_inode, from_server = self._job.by_inode, self._job.from_server
+        from_server = self._job.from_server
         return [
-            list_batches(self._source, directory, by_inode=by_inode, from_server=from_server)
+            list_batches(self._source, directory, from_server=from_server)
             for directory in directories
         ]
 

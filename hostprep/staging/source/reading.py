@@ -1,8 +1,9 @@
 """How a source is best read: by how many readers at once and in which order, and why.
 
-Facts: one arm wants one reader in the order of the disk; RAM wants as many processes as cores and
-no more; everything that answers late wants more requests in flight than cores (Little's law): by
-hints to the kernel where it takes them, which cost the least, else by more readers.
+Facts: one arm wants one reader in the order of the disk, behind a server too; RAM wants as many
+processes as cores and no more; everything that answers late wants more requests in flight than
+cores (Little's law): by hints to the kernel where it takes them, which cost the least, else by more
+readers.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ _BLOCK = (
 _HINT_BYTES = 1024 * 1024
 # A file that was just listed is opened from memory in a few microseconds.
 _PROMPT_SECONDS = 200e-6
+# A server or a program stands before the disk, and tells as little of it as these others do.
+_SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
+_HIDES_ITS_DISK = (
+    StorageClass.VIRTUAL,
+    StorageClass.UNKNOWN,
+    StorageClass.OVERLAY,
+    *_SERVED,
+)
+_ORDER_WORDS = {
+    "listed": "as listed",
+    "inode": "in the order of inodes",
+    "physical": "in the order of the disk",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,28 +102,39 @@ def choose_reading(
     ``cpus`` are the cores that may be used, ``files`` and ``size_bytes`` what is to be read,
     ``available_bytes`` the machine's free memory. ``readers`` and ``order`` override.
     """
+    arm = _moves_an_arm(storage_class, sample)
+    warm = sample.is_warm and not arm
     drop = (
-        not sample.is_warm
+        not warm
         and storage_class is not StorageClass.RAM
         and available_bytes is not None
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
-    arm = _moves_an_arm(storage_class, sample)
-    order = order or ("physical" if arm else "listed")
+    # A server reads a file's beginning for a hint, and the rest as its turn comes: two seeks.
+    hints = arm and storage_class not in _SERVED
+    order = order or (_sweep(storage_class, sample) if arm else "listed")
     if gentle or readers is not None:
         count = 1 if gentle else readers or 1
         processes = min(count, cpus)
         threads = math.ceil(count / processes)
         asked = "--gentle asks" if gentle else "--readers asks"
-        return Reading(processes, threads, order, drop, arm, _task_files(count, arm), f"as {asked}")
-    if sample.is_warm or storage_class is StorageClass.RAM:
+        return Reading(
+            processes, threads, order, drop, hints, _task_files(count, hints), f"as {asked}"
+        )
+    if warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
         reason = f"the source is {where}: one process a core"
         return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason)
     if arm:
-        said = "" if storage_class is StorageClass.ARM else ", as it answers like one"
-        reason = f"a disk with an arm{said}: one reader, in the order of the disk"
-        return Reading(1, 1, order, True, True, _task_files(1, True), reason)
+        what = "a disk with an arm"
+        if storage_class in _SERVED:
+            what = "several files at once come no sooner than one by one, as if by one arm"
+        elif storage_class is not StorageClass.ARM:
+            what = "a disk with an arm, as it answers like one"
+        if sample.cached_share:
+            what += ", and a part only is in the page cache"
+        reason = f"{what}: one reader, {_ORDER_WORDS[order]}"
+        return Reading(1, 1, order, drop or hints, hints, _task_files(1, hints), reason)
     wait_seconds = sample.seconds or 0.0
     if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
         reason = (
@@ -133,17 +158,34 @@ def choose_reading(
 def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
     """Whether cold reads move an arm, by what the kernel says and by how the source answered.
 
-    A disk that claims to rotate and answers at once does not. One of unknown or virtual kind that
-    answers late, and side by side no sooner than one after the other, does.
+    A disk that claims to rotate and answers at once does not. What hides its disk and answers late,
+    and side by side no sooner than one after the other, does; or it is a server that does one thing
+    at a time, which one reader keeps as busy as many.
     """
-    if sample.is_warm or sample.seconds is None:
-        return storage_class is StorageClass.ARM and not sample.is_warm
     if storage_class is StorageClass.ARM:
-        return sample.seconds >= _ARM_SECONDS
-    if storage_class in (StorageClass.VIRTUAL, StorageClass.UNKNOWN, StorageClass.OVERLAY):
+        # A few files that have to be sought take longer than all the others that are cached.
+        late = sample.seconds is None or sample.seconds >= _ARM_SECONDS
+        return late and not sample.is_all_cached
+    if sample.is_warm or sample.seconds is None:
+        return False
+    if storage_class in _HIDES_ITS_DISK:
         gain = sample.parallel_gain
         return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN
     return False
+
+
+def _sweep(storage_class: StorageClass, sample: Sample) -> str:
+    """Return the order in which an arm is moved least, as far as it can be known.
+
+    For ``physical`` each file is opened and asked. FUSE and file systems of servers do not tell (so
+    that it would end as ``inode``), and an open may be a request there; a block device that is
+    reached over a network has a file system of this host on it, which opens at once and tells.
+    """
+    opening = sample.open_seconds
+    at_once = opening is not None and opening < _PROMPT_SECONDS
+    if storage_class is StorageClass.FUSE or (storage_class in _SERVED and not at_once):
+        return "inode"
+    return "physical"
 
 
 def _takes_hints(storage_class: StorageClass, sample: Sample) -> bool:

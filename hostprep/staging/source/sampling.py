@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
 import time
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.model import Entry
 from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import DirCache
 
 _FILES = 24
-_ARM_FILES = 4
+# Of a disk that claims an arm as many as show whether all is cached, but of what is not only a few:
+# each of those costs a seek.
+_ARM_FILES, _ARM_MISSES = 64, 5
 _SECONDS = 0.25
-_SIDE_BY_SIDE = 8
+_SIDE_BY_SIDE, _MOST_SIDE_BY_SIDE = 8, 24
 _SLOW_SECONDS = 0.003
+# Where nobody tells what is cached, memory does not take so long.
+_LATE_SECONDS = 0.001
+_WARM_SHARE = 0.9
 SAMPLED_BYTES = 128 * 1024
-
-_T = TypeVar("_T")
+_PAGE_BYTES = 4096
+_FEW_BYTES = _PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """How a source answered.
 
-    ``cached_share`` is the share of sampled files whose first page was in the page cache, None
-    where the file system does not tell; ``seconds`` the median time of opening a file and reading
-    its first ``SAMPLED_BYTES``, None where nothing could be read. ``parallel_gain`` is how many
-    times sooner 8 files were read side by side than one after the other, None where that was not
-    tried. ``open_seconds`` is what opening alone took of ``seconds``.
+    ``cached_share`` is the share of sampled files that were in the page cache, by their first,
+    middle and last page, None where the file system does not tell. ``seconds`` is the median time
+    of opening a file and reading ``SAMPLED_BYTES`` of it, and ``open_seconds`` what opening alone
+    took, both of files that were not cached if there were such; None where nothing could be read.
+    ``parallel_gain`` is how many times sooner several files answered side by side than one after
+    the other, None where that was not tried.
     """
 
     files: int
@@ -41,10 +52,28 @@ class Sample:
 
     @property
     def is_warm(self) -> bool:
-        """Whether reads are answered from memory."""
+        """Whether reads are answered from memory, but for a few at most."""
         if self.cached_share is not None:
-            return self.cached_share > 0.9
+            return self.cached_share > _WARM_SHARE
         return self.seconds is not None and self.seconds < 100e-6
+
+    @property
+    def is_all_cached(self) -> bool:
+        """Whether nothing was found that is not in memory."""
+        return self.is_warm if self.cached_share is None else self.cached_share == 1
+
+
+class Answer(NamedTuple):
+    """How a file answered: whether it was cached, None where nobody tells, and how soon."""
+
+    cached: bool | None
+    open_seconds: float
+    seconds: float
+
+    @property
+    def missed(self) -> bool:
+        """Whether it did not come from memory."""
+        return self.seconds >= _LATE_SECONDS if self.cached is None else not self.cached
 
 
 def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
@@ -56,56 +85,86 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     # Others each time: an earlier run has brought those that it looked at into memory.
     phase = time.monotonic() % 1
     chosen = _choose(scan, _ARM_FILES if arm else _FILES, phase)
-    cached: list[bool] = []
-    seconds: list[float] = []
-    opening: list[float] = []
+    most = _ARM_MISSES if arm else _FILES
+    answers: list[Answer] = []
     deadline = time.monotonic() + _SECONDS
     with DirCache(source_fd) as cache:
-        while chosen and time.monotonic() < deadline:
-            directory, name = chosen.pop()
-            answer = _read(cache, directory, name)
-            if answer is None:
-                continue
-            hit, opened, spent = answer
-            seconds.append(spent)
-            opening.append(opened)
-            if hit is not None:
-                cached.append(hit)
-    if not seconds:
+        while chosen and sum(each.missed for each in answers) < most:
+            answer = _read(cache, *chosen.pop())
+            if answer is not None:
+                answers.append(answer)
+            if time.monotonic() >= deadline:
+                break
+    sample = sum_up(answers)
+    if arm or sample.is_warm or sample.seconds is None or sample.seconds <= _SLOW_SECONDS:
+        return sample
+    # So many that among them are enough that are not cached.
+    cold_share = sum(each.missed for each in answers) / len(answers)
+    count = min(math.ceil(_SIDE_BY_SIDE / cold_share), _MOST_SIDE_BY_SIDE)
+    files = _choose(scan, count, (phase + 0.5) % 1)
+    return replace(sample, parallel_gain=_parallel_gain(source_fd, files, sample.seconds))
+
+
+def sum_up(answers: Sequence[Answer]) -> Sample:
+    """Return what the answers say together; pure.
+
+    The files that are not cached say how soon the device answers, be they ever so few: the median
+    over all would be memory's where more than half is cached.
+    """
+    if not answers:
         return Sample(0, None, None)
-    share = sum(cached) / len(cached) if cached else None
-    median = sorted(seconds)[len(seconds) // 2]
-    gain = None
-    if not arm and median > _SLOW_SECONDS:
-        gain = _parallel_gain(source_fd, scan, median, (phase + 0.5) % 1)
-    return Sample(len(seconds), share, median, gain, sorted(opening)[len(opening) // 2])
+    told = [each.cached for each in answers if each.cached is not None]
+    share = sum(told) / len(told) if told else None
+    missed = [each for each in answers if each.missed]
+    if share is None and len(missed) <= len(answers) * (1 - _WARM_SHARE):
+        missed = []  # nobody tells, and a few may be late for another reason
+    by = missed or answers
+    return Sample(
+        len(answers),
+        share,
+        _median([each.seconds for each in by]),
+        open_seconds=_median([each.open_seconds for each in by]),
+    )
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]
 
 
 def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
-    """Return (directory, name) of files, spread over the directories and in them.
+    """Return (directory, name) of at most ``count`` files, at equal distances among all.
 
-    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance.
+    ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance. Entries
+    without content, whose turn it would be, have a neighbour stand for them.
     """
-    listings = [listing for listing in scan.listings if listing.batches or listing.singles]
-    chosen: list[tuple[str, str]] = []
-    share = -(-count // max(1, len(listings)))
-    for number, listing in enumerate(_spread(listings, count, phase)):
-        entries = [*listing.singles]
-        if listing.batches:
-            entries += listing.batches[number % len(listing.batches)].entries()
-        entries = [entry for entry in entries if entry.size and stat.S_ISREG(entry.mode)]
-        chosen += [(listing.directory, entry.name) for entry in _spread(entries, share, phase)]
-    return _spread(chosen, count, phase)
+    count = min(count, scan.totals.files)
+    wanted = iter([int((number + phase) / count * scan.totals.files) for number in range(count)])
+    chosen: dict[tuple[str, str], None] = {}
+    place, seen = next(wanted, None), 0
+    for directory, files, entries in _parts(scan):
+        names: list[str] | None = None
+        while place is not None and place < seen + files:
+            if names is None:
+                names = [e.name for e in entries() if e.size and stat.S_ISREG(e.mode)]
+            if names:
+                chosen[directory, names[(place - seen) * len(names) // files]] = None
+            place = next(wanted, None)
+        seen += files
+    return list(chosen)
 
 
-def _spread(items: list[_T], count: int, phase: float) -> list[_T]:
-    """Return at most ``count`` of the items at equal distances."""
-    step = len(items) / count
-    return items if step <= 1 else [items[int((number + phase) * step)] for number in range(count)]
+def _parts(scan: Scan) -> Iterator[tuple[str, int, Callable[[], Sequence[Entry]]]]:
+    """Yield (directory, how many, what gives the entries), so that few need to be unpacked."""
+    for listing in scan.listings:
+        for batch in listing.batches:
+            yield listing.directory, batch.files, batch.entries
+        yield listing.directory, len(listing.singles), partial(list, listing.singles)
 
 
-def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, float, float] | None:
-    """Read a file's beginning: (was it cached, seconds to open it, seconds in all), None if not."""
+def _read(
+    cache: DirCache, directory: str, name: str, size_bytes: int = SAMPLED_BYTES
+) -> Answer | None:
+    """Read of a file what is not cached, if anything, else its beginning; None if not possible."""
     started = time.monotonic()
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -114,46 +173,68 @@ def _read(cache: DirCache, directory: str, name: str) -> tuple[bool | None, floa
         return None  # the copy will meet it again and say so
     opened = time.monotonic() - started
     try:
-        hit = _is_cached(descriptor)
-        os.preadv(descriptor, [bytearray(SAMPLED_BYTES)], 0)
-        return hit, opened, time.monotonic() - started
+        cached, offset = _is_cached(descriptor)
+        os.preadv(descriptor, [bytearray(size_bytes)], offset)
+        return Answer(cached, opened, time.monotonic() - started)
     except OSError:
         return None
     finally:
         os.close(descriptor)
 
 
-def _is_cached(descriptor: int) -> bool | None:
-    """Return whether the file's first page is in the page cache; None where one cannot tell."""
-    try:
-        os.preadv(descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
-            return None
-        raise
-    return True
+def _is_cached(descriptor: int) -> tuple[bool | None, int]:
+    """Return whether a file is in the page cache, None where one cannot tell, and where it is not.
+
+    By its first, middle and last page: of files that something looked into the first is cached, and
+    the rest is not. No page is asked for after one that is not there, since asking begins to read.
+    """
+    last = max(0, os.fstat(descriptor).st_size - 1)
+    for offset in sorted({0, last // 2 // _PAGE_BYTES * _PAGE_BYTES, last}):
+        try:
+            os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False, offset
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):
+                return None, 0
+            raise
+    return True, 0
 
 
-def _parallel_gain(source_fd: int, scan: Scan, median_seconds: float, phase: float) -> float | None:
-    """Read other files side by side and compare with what they take one after the other."""
+def _parallel_gain(
+    source_fd: int, files: list[tuple[str, str]], median_seconds: float
+) -> float | None:
+    """Read other files side by side and compare with what they take one after the other.
+
+    Little of each: an arm takes as long for that, while a slow line, which is full with one file as
+    with many but takes several at once all the same, does not.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
-    chosen = _choose(scan, _SIDE_BY_SIDE, phase)
-    if len(chosen) < _SIDE_BY_SIDE:
+    if len(files) < _SIDE_BY_SIDE:
         return None
 
-    def read(item: tuple[str, str]) -> bool:
+    def read(item: tuple[str, str]) -> float | None:
         with DirCache(source_fd) as cache:
-            answer = _read(cache, *item)
-            return answer is not None and answer[0] is not True
+            answer = _read(cache, *item, _FEW_BYTES)
+            return time.monotonic() - started if answer is not None and answer.missed else None
 
     started = time.monotonic()
     try:
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            cold = sum(pool.map(read, chosen))
+        with ThreadPoolExecutor(len(files)) as pool:
+            answered = [seconds for seconds in pool.map(read, files) if seconds is not None]
     except RuntimeError:  # a limit on processes, which counts threads too
         return None
-    spent = time.monotonic() - started
-    return cold * median_seconds / spent if cold >= _SIDE_BY_SIDE // 2 else None
+    return gain_of(median_seconds, answered)
+
+
+def gain_of(median_seconds: float, answered: list[float]) -> float | None:
+    """Return how many times sooner files came side by side, by when each came; pure.
+
+    None for less than 4. The last quarter is left out: of many that are far away one or two may be
+    late for a reason of their own, and then it is not that they wait for each other.
+    """
+    if len(answered) < _SIDE_BY_SIDE // 2:
+        return None
+    most = len(answered) * 3 // 4
+    return most * median_seconds / sorted(answered)[most - 1]

@@ -78,7 +78,6 @@ def scan_tree(
     *,
     processes: int,
     threads: int = 1,
-    by_inode: bool = False,
     from_server: bool = False,
     gentle: bool = False,
     on_tick: Callable[[int], None] | None = None,
@@ -90,7 +89,7 @@ def scan_tree(
     process one is at work as long as memory answers: more would only wait for each other there.
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
-    job = Job(source_fd, by_inode=by_inode, from_server=from_server, gentle=gentle)
+    job = Job(source_fd, from_server=from_server, gentle=gentle)
     found = _Found(Scan())
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     local, started = Worker(job, None, share_descriptors(1)), monotonic()

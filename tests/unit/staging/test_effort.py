@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from hostprep.staging.files import transfer
+from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.effort import Effort
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.worker import Worker
@@ -33,7 +34,7 @@ def test_each_small_file_counts_and_each_piece_of_a_large_one(tmp_path: Path) ->
     (source / "medium").write_bytes(b"y" * (transfer.BUFFER_BYTES + 1))
     effort = Effort(1)
     roots = [os.open(path, os.O_RDONLY) for path in (source, target)]
-    worker = Worker(Job(roots[0], roots[1]), None, counters=effort.of(0))
+    worker = Worker(Job(roots[0], roots[1]), None, Descriptors(), counters=effort.of(0))
     for name, total in (("small", (1, 1000)), ("medium", (3, 1000 + transfer.BUFFER_BYTES + 1))):
         entry = entry_of(name, os.lstat(source / name))
         worker.do("copy", [("", marshal.dumps([tuple(entry)]))])

@@ -52,6 +52,16 @@ def test_an_arm_gets_one_reader_in_the_order_of_the_disk() -> None:
     assert reading.look_ahead and reading.drop_behind
 
 
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.98])
+def test_an_arm_of_which_not_all_is_cached_is_read_as_one(share: float) -> None:
+    """What is not would be sought by several readers, each in a place of its own."""
+    reading = choose(StorageClass.ARM, Sample(64, share, 9e-3), size_bytes=8 * GIB)
+    assert (reading.readers, reading.order, reading.drop_behind) == (1, "physical", True)
+    assert ("a part only is in the page cache" in reading.reason) is (share > 0)
+    flash = choose(StorageClass.ARM, Sample(64, share, 200e-6))
+    assert flash.readers > 1 and flash.order == "listed"
+
+
 def test_what_claims_an_arm_and_answers_at_once_has_none() -> None:
     reading = choose(StorageClass.ARM, COLD_FLASH)
     assert reading.order == "listed" and reading.readers >= 16
@@ -63,6 +73,29 @@ def test_what_answers_late_and_no_sooner_side_by_side_has_an_arm(storage: Storag
     assert choose(storage, serial).order == "physical"
     parallel = Sample(24, 0.0, 12e-3, 7.0)
     assert choose(storage, parallel).order == "listed"
+
+
+SERVED = [StorageClass.NETWORK, StorageClass.FUSE]
+
+
+@pytest.mark.parametrize("storage", SERVED)
+def test_an_arm_behind_a_server_gets_one_reader_and_is_asked_little(storage: StorageClass) -> None:
+    """By inodes, for which nothing is opened; without hints, which bring parts of files there."""
+    serial = Sample(24, None, 12e-3, 1.1, open_seconds=1e-3)
+    reading = choose(storage, serial)
+    assert (reading.readers, reading.order, reading.look_ahead) == (1, "inode", False)
+    assert "arm" in reading.reason and "inodes" in reading.reason
+    assert choose(storage, serial, readers=2).order == "inode"
+    assert not choose(storage, serial, readers=2).look_ahead
+    assert choose(storage, serial, order="listed").reason.endswith("as listed")
+    parallel = Sample(24, None, 12e-3, 6.0, open_seconds=1e-3)
+    assert (choose(storage, parallel).readers, choose(storage, parallel).order) == (64, "listed")
+
+
+def test_a_disk_reached_over_a_network_that_opens_at_once_is_asked_where_files_lie() -> None:
+    serial = Sample(24, 0.0, 12e-3, 1.1, open_seconds=15e-6)
+    assert choose(StorageClass.NETWORK, serial).order == "physical"
+    assert choose(StorageClass.FUSE, serial).order == "inode"
 
 
 def test_a_late_source_gets_readers_by_littles_law() -> None:

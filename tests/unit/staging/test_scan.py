@@ -56,16 +56,12 @@ def there(root: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-@pytest.mark.parametrize(
-    ("processes", "threads", "by_inode"), [(0, 1, False), (1, 1, True), (2, 1, False), (2, 8, True)]
-)
+@pytest.mark.parametrize(("processes", "threads"), [(0, 1), (1, 1), (2, 1), (2, 8)])
 def test_a_large_directory_is_found_as_it_is(
-    source: int, tmp_path: Path, processes: int, threads: int, by_inode: bool
+    source: int, tmp_path: Path, processes: int, threads: int
 ) -> None:
     told: list[int] = []
-    scan = scan_tree(
-        source, processes=processes, threads=threads, by_inode=by_inode, on_tick=told.append
-    )
+    scan = scan_tree(source, processes=processes, threads=threads, on_tick=told.append)
     assert found(scan) == there(tmp_path)
     assert [item.path for item in scan.skipped] == ["fifo"] and not scan.unreadable
     assert set(scan.directories) == {"", *(f"below-{number}" for number in range(20))}
@@ -73,10 +69,9 @@ def test_a_large_directory_is_found_as_it_is(
     assert scan.totals.files == len(there(tmp_path))
     assert scan.totals.entries == scan.totals.files + 20
     assert told == sorted(told) and max(told, default=0) <= scan.totals.entries + 1
-    if by_inode:
-        (root,) = (listing for listing in scan.listings if not listing.directory)
-        inodes = [entry.ino for batch in root.batches for entry in batch.entries()]
-        assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
+    (root,) = (listing for listing in scan.listings if not listing.directory)
+    inodes = [entry.ino for batch in root.batches for entry in batch.entries()]
+    assert len(inodes) > _MANY - 20 and inodes == sorted(inodes)
 
 
 @pytest.mark.parametrize("prompt", [0, 500, LARGE_DIRECTORY + 1, 2 * _MANY])

@@ -28,8 +28,21 @@ def test_listings_are_of_now(root: int, tmp_path: Path) -> None:
         assert name in names_in(root)
         assert name in [entry[0] for entry in list_directory(root)]
     assert [e[0] for e in list_directory(root)] == names_in(root)
-    by_inode, _ = list_if_few(root, 2, by_inode=True, from_server=False)
-    assert [entry[8] for entry in by_inode] == sorted(entry[8] for entry in by_inode)
+
+
+@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("most", [2, 64])
+def test_a_source_is_listed_in_the_order_of_inodes(
+    root: int, tmp_path: Path, most: int, from_server: bool
+) -> None:
+    for number in range(64):
+        (tmp_path / "root" / f"{number * 7919 % 64:x}").write_bytes(b"x")
+    entries, names = list_if_few(root, most, from_server=from_server)
+    found = [entry[0] for entry in entries] + names
+    assert sorted(found) == sorted(names_in(root))
+    assert bool(names) is (most < 64 and not from_server)
+    by_inode = sorted(found, key=lambda name: (tmp_path / "root" / name).stat().st_ino)
+    assert found == by_inode
 
 
 def test_a_walk_follows_nothing(root: int, tmp_path: Path) -> None:

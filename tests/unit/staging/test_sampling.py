@@ -1,0 +1,103 @@
+"""What is made of how a source answered a look."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.source import sampling
+from hostprep.staging.source.sampling import Answer, gain_of, sum_up, take_sample
+from hostprep.staging.source.scan import scan_tree
+
+HIT, SEEK = Answer(True, 10e-6, 50e-6), Answer(False, 15e-6, 9e-3)
+MIB = 1 << 20
+
+
+def test_files_that_wait_for_each_other_gain_nothing() -> None:
+    one_by_one = [0.012 * number for number in range(1, 9)]
+    assert gain_of(0.012, one_by_one) == 1.0
+
+
+def test_one_that_is_late_by_itself_does_not_make_a_far_source_an_arm() -> None:
+    gain = gain_of(0.020, [0.021] * 7 + [0.400])
+    assert gain is not None and gain > 5
+    assert gain_of(0.020, [0.021] * 3) is None
+
+
+@pytest.mark.parametrize("hits", [0, 1, 12, 20, 23])
+def test_what_is_not_cached_says_how_soon_the_device_answers(hits: int) -> None:
+    sample = sum_up([HIT] * hits + [SEEK] * (24 - hits))
+    assert (sample.files, sample.cached_share) == (24, hits / 24)
+    assert (sample.seconds, sample.open_seconds) == (SEEK.seconds, SEEK.open_seconds)
+    assert sample.is_warm is (hits == 23) and not sample.is_all_cached
+
+
+def test_all_in_memory_is_that() -> None:
+    sample = sum_up([HIT] * 24)
+    assert sample.is_warm and sample.is_all_cached and sample.seconds == HIT.seconds
+    assert not sum_up([]).is_warm and not sum_up([]).is_all_cached
+
+
+def test_where_nobody_tells_what_is_cached_the_late_ones_were_not() -> None:
+    quick, late = Answer(None, 100e-6, 300e-6), Answer(None, 150e-6, 12e-3)
+    for quicks in (0, 12, 20):
+        sample = sum_up([quick] * quicks + [late] * (24 - quicks))
+        assert (sample.cached_share, sample.seconds) == (None, late.seconds)
+    assert sum_up([quick] * 23 + [late]).seconds == quick.seconds
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for number in range(200):
+        (tmp_path / f"{number:03}").write_bytes(bytes(MIB // 4))
+    return tmp_path
+
+
+def sampled(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, cold: Callable[[str, int], bool]
+) -> sampling.Sample:
+    """Take a sample of a disk that claims an arm and has what ``cold`` says not in memory.
+
+    It is told the name and the offset of what is asked for.
+    """
+    real = os.preadv
+
+    def preadv(descriptor: int, buffers: list[bytearray], offset: int, flags: int = 0) -> int:
+        name = os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if flags and cold(name, offset):
+            raise BlockingIOError(errno.EAGAIN, "not in memory")
+        asked.append((name, offset))
+        return real(descriptor, buffers, offset)
+
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(sampling, "_SECONDS", 60)
+    descriptor = os.open(tree, os.O_RDONLY)
+    try:
+        return take_sample(descriptor, scan_tree(descriptor, processes=0), arm=True)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("part", [range(4096), range(4096, 252 * 1024), range(252 * 1024, MIB)])
+def test_a_file_is_cached_from_first_to_last(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, part: range
+) -> None:
+    """Heads alone are what a look at the kinds of files, or a first look of ours, leaves."""
+    sample = sampled(tree, monkeypatch, lambda name, offset: offset in part)
+    assert sample.cached_share == 0
+
+
+def test_an_arm_is_asked_for_few_files_that_are_not_cached_and_many_that_are(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sampled(tree, monkeypatch, lambda name, offset: True).files == 5
+    assert sampled(tree, monkeypatch, lambda name, offset: False).files == 64
+    half = sampled(tree, monkeypatch, lambda name, offset: int(name) % 2 == 0)
+    assert half.cached_share is not None and round((1 - half.cached_share) * half.files) == 5
+    tail = sampled(tree, monkeypatch, lambda name, offset: int(name) >= 190)
+    assert tail.is_warm and not tail.is_all_cached
