@@ -88,6 +88,22 @@ def test_an_arm_that_is_cached_in_part_sweeps_once_over_the_rest(
     assert disk.stats().seeks < FILES // 8
 
 
+def test_an_arm_reads_files_larger_than_its_readahead_in_one_go(safe_dir: Path) -> None:
+    """A hint brings no more than that of a file: it takes several to bring the file."""
+    if reason := arm.unavailable():
+        pytest.skip(reason)
+    with arm.arm_disk(1 << 30, safe_dir) as disk:
+        root = disk.mount / "data"
+        root.mkdir()
+        with disk.unmetered():
+            for number in range(40):
+                (root / f"{number:02}").write_bytes(bytes([number + 1]) * 3_000_000)
+        disk.remount()
+        disk.reset()
+        stage(root, safe_dir / "target")
+        assert disk.stats().seeks < 40
+
+
 @pytest.mark.timed
 def test_an_arm_behind_a_server_sweeps_once(safe_dir: Path) -> None:
     """The data lie in the order of inodes, as they were written; ext4 lists them in another."""

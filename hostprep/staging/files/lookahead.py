@@ -16,14 +16,18 @@ from hostprep.system.trees import DirCache
 # written, little enough that nothing is evicted before it is used.
 WINDOW_BYTES = 8 * 1024 * 1024
 WINDOW_FILES = 128
+# For one hint the kernel reads no more than the larger of its readahead (128 KiB by default) and
+# what the device takes in a request, which on USB is less.
+_HINT_BYTES = 128 * 1024
 
 
 class Lookahead:
     """Opens the files of a task before their turn and asks the kernel to read them (WILLNEED).
 
-    The kernel reads at most about its readahead size for a hint, so a hint serves a small file; a
-    larger one is streamed by ordinary readahead once its turn comes. ``files`` and ``directories``
-    are the most that it may have open.
+    A file is asked for by as many hints as it takes, up to the window; what is beyond is streamed
+    by ordinary readahead once its turn comes. Were only its beginning asked for, an arm would go on
+    to the next file and come back. ``files`` and ``directories`` are the most that it may have
+    open.
     """
 
     def __init__(self, source_fd: int, style: CopyStyle, *, files: int, directories: int) -> None:
@@ -78,7 +82,8 @@ class Lookahead:
             if stat.S_ISREG(mode):
                 try:
                     descriptor = copying.open_source(name, self._cache.fd(directory), self._style)
-                    os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_WILLNEED)
+                    for offset in range(0, min(size, WINDOW_BYTES), _HINT_BYTES):
+                        os.posix_fadvise(descriptor, offset, _HINT_BYTES, os.POSIX_FADV_WILLNEED)
                 except OSError:
                     pass  # the copy opens it again and says what is wrong
             self._open.append((directory, name, descriptor, size))

@@ -110,7 +110,7 @@ def choose_reading(
         and available_bytes is not None
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
-    # A server reads a file's beginning for a hint, and the rest as its turn comes: two seeks.
+    # A server of several threads would not answer hints in their order, and moves the arm for it.
     hints = arm and storage_class not in _SERVED
     order = order or (_sweep(storage_class, sample) if arm else "listed")
     if gentle or readers is not None:

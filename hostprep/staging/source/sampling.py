@@ -84,16 +84,19 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     """
     # Others each time: an earlier run has brought those that it looked at into memory.
     phase = time.monotonic() % 1
-    chosen = _choose(scan, _ARM_FILES if arm else _FILES, phase)
-    most = _ARM_MISSES if arm else _FILES
+    count, most = (_ARM_FILES, _ARM_MISSES) if arm else (_FILES, _FILES)
+    if not arm:  # of few files half is left to be asked for side by side
+        count = min(count, max(_SIDE_BY_SIDE, scan.totals.files // 2))
+    chosen = _choose(scan, count, phase)
     answers: list[Answer] = []
     deadline = time.monotonic() + _SECONDS
     with DirCache(source_fd) as cache:
-        while chosen and sum(each.missed for each in answers) < most:
-            answer = _read(cache, *chosen.pop())
+        for item in reversed(chosen):
+            answer = _read(cache, *item)
             if answer is not None:
                 answers.append(answer)
-            if time.monotonic() >= deadline:
+            enough = sum(each.missed for each in answers) >= most
+            if enough or time.monotonic() >= deadline:
                 break
     sample = sum_up(answers)
     if arm or sample.is_warm or sample.seconds is None or sample.seconds <= _SLOW_SECONDS:
@@ -101,7 +104,8 @@ def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:
     # So many that among them are enough that are not cached.
     cold_share = sum(each.missed for each in answers) / len(answers)
     count = min(math.ceil(_SIDE_BY_SIDE / cold_share), _MOST_SIDE_BY_SIDE)
-    files = _choose(scan, count, (phase + 0.5) % 1)
+    others = [item for item in _choose(scan, 4 * count, phase) if item not in chosen]
+    files = others[:: max(1, len(others) // count)][:count]
     return replace(sample, parallel_gain=_parallel_gain(source_fd, files, sample.seconds))
 
 
@@ -217,7 +221,9 @@ def _parallel_gain(
     def read(item: tuple[str, str]) -> float | None:
         with DirCache(source_fd) as cache:
             answer = _read(cache, *item, _FEW_BYTES)
-            return time.monotonic() - started if answer is not None and answer.missed else None
+            if answer is None or answer.cached or answer.seconds < median_seconds / 2:
+                return None  # from memory, here or at a server that does not tell
+            return time.monotonic() - started
 
     started = time.monotonic()
     try:

@@ -80,7 +80,7 @@ SERVED = [StorageClass.NETWORK, StorageClass.FUSE]
 
 @pytest.mark.parametrize("storage", SERVED)
 def test_an_arm_behind_a_server_gets_one_reader_and_is_asked_little(storage: StorageClass) -> None:
-    """By inodes, for which nothing is opened; without hints, which bring parts of files there."""
+    """By inodes, for which nothing is opened; without hints, which are answered in any order."""
     serial = Sample(24, None, 12e-3, 1.1, open_seconds=1e-3)
     reading = choose(storage, serial)
     assert (reading.readers, reading.order, reading.look_ahead) == (1, "inode", False)

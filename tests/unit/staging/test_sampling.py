@@ -50,6 +50,35 @@ def test_where_nobody_tells_what_is_cached_the_late_ones_were_not() -> None:
     assert sum_up([quick] * 23 + [late]).seconds == quick.seconds
 
 
+@pytest.mark.parametrize(("files", "looked_at"), [(16, 8), (40, 20), (400, 24)])
+@pytest.mark.parametrize("now", [0.0, 0.25, 0.5, 0.75])
+def test_none_is_asked_for_side_by_side_that_was_just_read(
+    files: int, looked_at: int, now: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those come from memory, as a server's does not tell, and so all at once."""
+    for number in range(files):
+        (tmp_path / f"{number:03}").write_bytes(b"x")
+    asked: list[tuple[str, str]] = []
+
+    def read(cache: object, directory: str, name: str) -> Answer:
+        asked.append((directory, name))
+        return Answer(None, 1e-3, 10e-3)
+
+    def together(descriptor: int, files: list[tuple[str, str]], seconds: float) -> float:
+        assert seconds == 10e-3 and len(set(files)) == 8
+        assert not set(files) & set(asked)
+        return 1.0
+
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    scan = scan_tree(descriptor, processes=0)
+    monkeypatch.setattr(sampling, "_read", read)
+    monkeypatch.setattr(sampling, "_parallel_gain", together)
+    monkeypatch.setattr(sampling.time, "monotonic", lambda: now)
+    assert take_sample(descriptor, scan, arm=False).parallel_gain == 1.0
+    assert len(asked) == looked_at
+    os.close(descriptor)
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     for number in range(200):
