@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hostprep.host.block import PathStorage, StorageClass
-from hostprep.host.cgroups import read_cpu_throttling
+from hostprep.host.cgroups import read_cpu_throttling, throttled_share
 from hostprep.probing.model import Load
 
 _SECTOR_BYTES = (
@@ -24,7 +24,7 @@ class Meter:
         self._disks = tuple(disks)
         self._root = root
         self._cpu = _cpu_ticks(root)
-        self._periods = _periods(root)
+        self._throttling = read_cpu_throttling(root)
         self._read = delivered_bytes(self._disks, root)
 
     def load(self) -> Load:
@@ -37,7 +37,7 @@ class Meter:
         return Load(
             cpu_busy=busy / total if total > 0 else None,
             device_bytes=read - self._read if known else None,  # type: ignore[operator]
-            throttled=_throttled(self._periods, _periods(self._root)),
+            throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
         )
 
 
@@ -102,18 +102,3 @@ def _cpu_ticks(root: Path) -> tuple[int, int]:
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
     return busy, total
-
-
-def _periods(root: Path) -> dict[str, tuple[int, int]]:
-    """Return the periods of our cgroups' quotas, all and those that were ended early."""
-    return {one.group: (one.periods, one.throttled) for one in read_cpu_throttling(root)}
-
-
-def _throttled(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) -> float | None:
-    """Return the share of periods that a quota ended early: of the cgroup that it hit hardest."""
-    shares = [
-        (now[group][1] - throttled) / max(1, now[group][0] - periods)
-        for group, (periods, throttled) in before.items()
-        if group in now
-    ]
-    return max(shares, default=None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import resource
 from time import monotonic
 
 from hostprep.errors import HostprepError
@@ -18,6 +17,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
+from hostprep.staging.processor_time import ProcessorMeter
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
@@ -50,7 +50,7 @@ def copy_all(
         gentle=gentle,
     )
     copied = Copied()
-    spent_before = _cpu_seconds()
+    meter = ProcessorMeter()
     few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
     here = few and (prompt or reading.readers == 1) and not gentle
     processes = 0 if here else reading.processes
@@ -67,21 +67,14 @@ def copy_all(
                     pool.readers = governor.update(now, parts, size_bytes, pool.in_hand)
 
             pool.run(tasks.all(plan, reading), tick)
+            meter.workers_wait(pool.pids)
         if governor is not None:
             copied.readers = governor.settled
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)
-    copied.cpu_seconds = _cpu_seconds() - spent_before
+    copied.processors = meter.time()
     return copied
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its workers that have ended."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def sync_file_system(descriptor: int, so_far: str) -> None:

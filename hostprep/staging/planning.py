@@ -190,8 +190,11 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def cores() -> int:
-    """Return how many worker processes may be busy at once: affinity and cgroup quota."""
-    return max(1, int(usable_cpus() + 0.5))
+    """Return how many worker processes it takes to use what affinity and cgroup quota allow.
+
+    A fraction takes one more: a quota is of time, which two share, and one would leave some of it.
+    """
+    return math.ceil(usable_cpus())
 
 
 def purpose_of(request: StageRequest) -> dict[str, str]:

@@ -98,6 +98,11 @@ class Pool:
         self._close(hurry=kind is not None)
 
     @property
+    def pids(self) -> list[int]:
+        """The worker processes."""
+        return [member.pid for member in self._members]
+
+    @property
     def in_hand(self) -> int:
         """How many tasks are with the workers."""
         return len(self._waiting)
