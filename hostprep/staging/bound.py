@@ -126,7 +126,9 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
     too_few = readers < own_readers
     if busy >= _BUSY * usable:
         return found("readers" if too_few and readers < cores else "processors")
-    if waiting is not None and busy + waiting >= _BUSY * usable:
+    # Threads that wake together wait for each other as well, and then leave processors idle.
+    taken = (processors.busy_share or 0) >= _BUSY
+    if taken and waiting is not None and busy + waiting >= _BUSY * usable:
         return found("other programs")
     if too_few and not plan.sample.is_warm:
         return found("readers")

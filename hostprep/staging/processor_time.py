@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from hostprep.dataclass import dataclass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
-from hostprep.host.run_delay import run_delay_seconds
+from hostprep.host.cpu_time import cpu_ticks, run_delay_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +16,13 @@ class ProcessorTime:
 
     ``waited_seconds`` is the sum over all threads, None where the kernel does not tell;
     ``throttled_share`` of the periods of a cgroup's quota were ended early, None without one.
+    ``busy_share`` is that of the processors that may be used, whoever used them.
     """
 
     spent_seconds: float = 0.0
     waited_seconds: float | None = None
     throttled_share: float | None = None
+    busy_share: float | None = None
 
 
 class ProcessorMeter:
@@ -29,6 +31,7 @@ class ProcessorMeter:
     def __init__(self) -> None:
         self._spent = _spent_seconds()
         self._throttling = read_cpu_throttling()
+        self._ticks = cpu_ticks()
         self._waited = run_delay_seconds("self")
         self._of_workers: float | None = None
 
@@ -46,6 +49,7 @@ class ProcessorMeter:
             _spent_seconds() - self._spent,
             waited,
             throttled_share(self._throttling, read_cpu_throttling()),
+            cpu_ticks().busy_share_since(self._ticks),
         )
 
 

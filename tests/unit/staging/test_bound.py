@@ -27,6 +27,7 @@ def run_of(
     cpu: float = 0.5,
     waiting: float | None = 0.0,
     throttled: float | None = None,
+    machine: float | None = 0.3,
     sample: Sample = COLD,
     in_ram: bool = True,
     readers: int | None = None,
@@ -39,7 +40,9 @@ def run_of(
         phases={"copy": 10.0},
         copied_bytes=copied,
         copied_files=copied // 32_000,
-        processors=ProcessorTime(10 * cpu, None if waiting is None else 10 * waiting, throttled),
+        processors=ProcessorTime(
+            10 * cpu, None if waiting is None else 10 * waiting, throttled, machine
+        ),
         readers=None,
     )
     plan = SimpleNamespace(
@@ -129,11 +132,16 @@ def test_all_of_a_fractional_quota_is_all_that_there_is(probed: Path) -> None:
 
 
 def test_programs_that_have_the_processors_bind_a_run(probed: Path) -> None:
-    assert judged(bytes_per_s=10 * MB, cpu=1.5, waiting=2.5) == "other programs"
-    assert judged(bytes_per_s=10 * MB, cpu=1.5, waiting=2.5, sample=WARM) == "other programs"
-    assert judged(bytes_per_s=10 * MB, cpu=1.5, waiting=0.5) == "source"
-    assert judged(bytes_per_s=10 * MB, cpu=1.5, waiting=None) == "source"  # it cannot be told
-    assert judged(bytes_per_s=4 * MB, cpu=0.1, waiting=0.9, gentle=True) == "other programs"
+    def beside(share: float, **run: Any) -> str | None:
+        return judged(bytes_per_s=10 * MB, machine=share, **run)
+
+    assert beside(1.0, cpu=1.5, waiting=2.5) == "other programs"
+    assert beside(1.0, cpu=1.5, waiting=2.5, sample=WARM) == "other programs"
+    assert beside(1.0, cpu=0.1, waiting=0.9, gentle=True) == "other programs"
+    assert beside(1.0, cpu=1.5, waiting=0.5) == "source"
+    assert beside(1.0, cpu=1.5, waiting=None) == "source"  # it cannot be told
+    # Its own readers wake together, wait for each other, and leave the processors again.
+    assert beside(0.4, cpu=1.5, waiting=2.5) == "source"
 
 
 def test_too_few_readers_bind_a_run_where_the_source_has_more_to_give(probed: Path) -> None:
@@ -170,7 +178,7 @@ def test_a_probe_that_says_not_of_which_file_system_it_is_is_no_ceiling(probed: 
 def test_the_words_name_what_held_a_run_up(probed: Path) -> None:
     runs: list[tuple[str, dict[str, Any]]] = [
         ("quota of processor time: read 10.0 MB/s with 0.5 of 1.5 cores", {"throttled": 0.9}),
-        ("waited for 2.0 more", {"waiting": 2.0}),
+        ("waited for 2.0 more", {"waiting": 2.0, "machine": 1.0}),
         ("bound by the request for 1 reader: read", {"cpu": 0.1, "gentle": True}),
     ]
     for words, run in runs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hostprep.host.cgroups import CpuThrottling
+from hostprep.host.cpu_time import CpuTicks
 from hostprep.staging import planning, processor_time
 from hostprep.staging.processor_time import ProcessorMeter
 
@@ -14,6 +15,8 @@ def test_this_process_counts_from_the_beginning_and_workers_from_their_start(
 ) -> None:
     waited: dict[int | str, float | None] = {"self": 1.0, 7: 2.0, 8: None, 9: 0.5}
     held_up = [CpuThrottling("job", 100, 50), CpuThrottling("job", 110, 59)]
+    ticks = [CpuTicks(100, 1000), CpuTicks(190, 1100)]
+    monkeypatch.setattr(processor_time, "cpu_ticks", lambda: ticks.pop(0))
     monkeypatch.setattr(processor_time, "run_delay_seconds", waited.get)
     monkeypatch.setattr(processor_time, "read_cpu_throttling", lambda: (held_up.pop(0),))
     meter = ProcessorMeter()
@@ -22,6 +25,7 @@ def test_this_process_counts_from_the_beginning_and_workers_from_their_start(
     found = meter.time()
     assert found.waited_seconds == pytest.approx(2.75)
     assert found.throttled_share == pytest.approx(0.9)
+    assert found.busy_share == pytest.approx(0.9)
     assert found.spent_seconds >= 0
 
 

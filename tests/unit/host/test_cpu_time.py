@@ -1,4 +1,4 @@
-"""How long processes waited for a processor, from captured files and of ourselves."""
+"""How long processes waited for a processor, from captured files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.host.run_delay import run_delay_seconds
+from hostprep.host.cpu_time import cpu_ticks, run_delay_seconds
 
 
 def threads(root: Path, *lines: str) -> None:
@@ -29,3 +29,8 @@ def test_a_kernel_that_does_not_count_says_nothing(tmp_path: Path, line: str) ->
 
 def test_of_a_process_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
     assert run_delay_seconds(42, tmp_path) is None
+
+
+def test_without_the_kernels_figures_no_share_is_known(tmp_path: Path) -> None:
+    ticks = cpu_ticks(tmp_path)
+    assert ticks.busy_share_since(ticks) is None
