@@ -122,6 +122,8 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
 
     if (processors.throttled_share or 0) >= _THROTTLED and busy >= _OWN_SHARE * cores:
         return found("quota")
+    # Where more readers helped, it was not the page cache that answered.
+    cached = plan.sample.is_warm and readers <= plan.reading.readers
     usable = min(cores, readers)
     too_few = readers < own_readers
     if busy >= _BUSY * usable:
@@ -130,9 +132,9 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
     taken = (processors.busy_share or 0) >= _BUSY
     if taken and waiting is not None and busy + waiting >= _BUSY * usable:
         return found("other programs")
-    if too_few and not plan.sample.is_warm:
+    if too_few and not cached:
         return found("readers")
-    if plan.sample.is_warm:
+    if cached:
         # Memory to memory it is neither.
         return None if plan.in_ram else found("target")
     mean_bytes = result.copied_bytes / max(1, result.copied_files)

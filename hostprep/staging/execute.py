@@ -22,6 +22,9 @@ from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 
+# For a source that was taken for memory and answers late after all.
+_MOST_PROCESSES = 16
+
 
 def copy_all(
     plan: CopyPlan,
@@ -31,12 +34,14 @@ def copy_all(
     verify: Verify,
     reading: Reading,
     prompt: bool,
+    doubtful: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
     A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
+    Where that is ``doubtful``, as only a few of its files were looked at, more readers are tried.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -55,16 +60,21 @@ def copy_all(
     here = few and (prompt or reading.readers == 1) and not gentle
     processes = 0 if here else reading.processes
     try:
-        with Pool(job, processes=processes, threads=reading.threads) as pool:
+        most = max(reading.processes, _MOST_PROCESSES) if doubtful and not here else None
+        with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
             tasks = Tasks(pool, copied)
-            governor = Governor(reading.readers) if reading.adapts and not here else None
+            governor = None
+            if most is not None:
+                governor = Governor(reading.readers, most * reading.threads)
+            elif reading.adapts and not here:
+                governor = Governor(reading.readers)
 
             def tick() -> None:
                 observer.progress(copied.files, copied.bytes)
                 if governor is not None:
                     parts, size_bytes = pool.effort()
                     now = monotonic()
-                    pool.readers = governor.update(now, parts, size_bytes, pool.in_hand)
+                    pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 
             pool.run(tasks.all(plan, reading), tick)
             meter.workers_wait(pool.pids)

@@ -31,6 +31,7 @@ def run_of(
     sample: Sample = COLD,
     in_ram: bool = True,
     readers: int | None = None,
+    in_the_end: int | None = None,
     gentle: bool = False,
     storage_class: StorageClass = StorageClass.NETWORK,
 ) -> tuple[StageResult, StagePlan]:
@@ -43,7 +44,7 @@ def run_of(
         processors=ProcessorTime(
             10 * cpu, None if waiting is None else 10 * waiting, throttled, machine
         ),
-        readers=None,
+        readers=in_the_end,
     )
     plan = SimpleNamespace(
         request=SimpleNamespace(readers=readers, gentle=gentle),
@@ -93,6 +94,10 @@ def test_busy_processors_bind_whatever_the_target(probed: Path) -> None:
 def test_into_ram_it_is_the_source_or_other_programs(probed: Path) -> None:
     assert judged(bytes_per_s=10 * MB) == "source"
     assert judged(bytes_per_s=10 * MB, sample=WARM) is None
+
+
+def test_a_source_that_more_readers_got_more_of_was_not_in_memory(probed: Path) -> None:
+    assert judged(bytes_per_s=10 * MB, sample=WARM, in_the_end=16) == "source"
 
 
 def test_a_disk_or_network_target_may_be_the_slower_side(probed: Path) -> None:
