@@ -137,7 +137,8 @@ def _stage_one(
     request: StageRequest, *, dry_run: bool, as_json: bool, no_wait: bool, several: bool
 ) -> _Outcome:
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.planning import check_ends, cores, plan_stage, stage_lock
+    from hostprep.host.cpu import usable_cpus
+    from hostprep.staging.planning import check_ends, plan_stage, stage_lock
     from hostprep.system.locks import lock
 
     with ExitStack() as stack:
@@ -178,7 +179,7 @@ def _stage_one(
             if not plan.published:  # else unstage would remove what is published as well
                 hint += f"; to remove that: hostprep unstage {shlex.quote(request.target)}"
             raise Interrupted("interrupted.", hint) from None
-        bound = bound_of(result, plan, cores())
+        bound = bound_of(result, plan, usable_cpus())
     shortfall = shortfall_of(result, partial=request.partial)
     conclude(result, bound, shortfall, as_json=as_json)
     return _Outcome(result_fields(result, warnings_of(plan), bound, shortfall), shortfall)

@@ -14,11 +14,12 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
 from hostprep.host.boot import boot_id
+from hostprep.host.cpu import usable_cpus
 from hostprep.spec import DatasetSpec
 from hostprep.staging.bound import bound_of
 from hostprep.staging.model import StageRequest, cure_of
 from hostprep.staging.observer import Observer
-from hostprep.staging.planning import StagePlan, cores, plan_stage, stage_lock
+from hostprep.staging.planning import StagePlan, plan_stage, stage_lock
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.space import check_space
 from hostprep.staging.plans.update import who_changed
@@ -52,7 +53,7 @@ class DatasetTask:
             plan_stage(self.request, observer) as plan,
         ):
             result = carry_out(plan, observer)
-            bound = bound_of(result, plan, cores())
+            bound = bound_of(result, plan, usable_cpus())
         if shortfall := shortfall_of(result, partial=False):
             raise shortfall
         return Staged(

@@ -6,7 +6,7 @@ admin-guide/cgroup-v2, admin-guide/cgroup-v1/memory and admin-guide/cgroup-v1/pi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -109,6 +109,21 @@ def read_cpu_throttling(root: Path = Path("/")) -> tuple[CpuThrottling, ...]:
             counts = stat["nr_periods"], stat["nr_throttled"]
             found.append(CpuThrottling(_shown(folder, root), *counts))
     return tuple(found)
+
+
+def throttled_share(before: Iterable[CpuThrottling], now: Iterable[CpuThrottling]) -> float | None:
+    """Return the share of periods in between that a quota ended early, None without any quota.
+
+    Of several cgroups it is that of the one which was hit hardest.
+    """
+    earlier = {one.group: one for one in before}
+    shares = [
+        (one.throttled - earlier[one.group].throttled)
+        / max(1, one.periods - earlier[one.group].periods)
+        for one in now
+        if one.group in earlier
+    ]
+    return max(shares, default=None)
 
 
 def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:

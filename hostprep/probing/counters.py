@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 from hostprep.host.block import PathStorage, StorageClass
-from hostprep.host.cgroups import read_cpu_throttling
+from hostprep.host.cgroups import read_cpu_throttling, throttled_share
+from hostprep.host.cpu_time import cpu_ticks
 from hostprep.probing.model import Load
 
 _SECTOR_BYTES = (
@@ -23,21 +23,18 @@ class Meter:
     def __init__(self, disks: Iterable[str], root: Path = Path("/")) -> None:
         self._disks = tuple(disks)
         self._root = root
-        self._cpu = _cpu_ticks(root)
-        self._periods = _periods(root)
+        self._cpu = cpu_ticks(root)
+        self._throttling = read_cpu_throttling(root)
         self._read = delivered_bytes(self._disks, root)
 
     def load(self) -> Load:
         """Return what happened since."""
-        busy, total = (
-            now - then for now, then in zip(_cpu_ticks(self._root), self._cpu, strict=True)
-        )
         read = delivered_bytes(self._disks, self._root)
         known = read is not None and self._read is not None
         return Load(
-            cpu_busy=busy / total if total > 0 else None,
+            cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
             device_bytes=read - self._read if known else None,  # type: ignore[operator]
-            throttled=_throttled(self._periods, _periods(self._root)),
+            throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
         )
 
 
@@ -89,31 +86,3 @@ def counting_devices(disk: str, root: Path = Path("/")) -> tuple[str, ...]:
         return (disk,)
     paths = (root / "sys/class/block").glob(f"nvme{namespace[1]}c*n{namespace[2]}")
     return tuple(sorted(path.name for path in paths)) or (disk,)
-
-
-def _cpu_ticks(root: Path) -> tuple[int, int]:
-    """Return the busy and all ticks of the processors that this process may use."""
-    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    busy = total = 0
-    for line in (root / "proc/stat").read_text().splitlines():
-        name, *fields = line.split()
-        if name in allowed:
-            ticks = [int(field) for field in fields[:8]]  # guest time is part of user time
-            total += sum(ticks)
-            busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
-    return busy, total
-
-
-def _periods(root: Path) -> dict[str, tuple[int, int]]:
-    """Return the periods of our cgroups' quotas, all and those that were ended early."""
-    return {one.group: (one.periods, one.throttled) for one in read_cpu_throttling(root)}
-
-
-def _throttled(before: dict[str, tuple[int, int]], now: dict[str, tuple[int, int]]) -> float | None:
-    """Return the share of periods that a quota ended early: of the cgroup that it hit hardest."""
-    shares = [
-        (now[group][1] - throttled) / max(1, now[group][0] - periods)
-        for group, (periods, throttled) in before.items()
-        if group in now
-    ]
-    return max(shares, default=None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.file_system_id import file_system_id
 from hostprep.probing.model import (
     DEPTHS,
     ENGINE,
@@ -63,6 +64,7 @@ def chosen_settings(to: Target, settings: Settings) -> dict[str, Any]:
         "path": to.storage.path,
         "fstype": to.storage.fstype,
         "mounted": to.storage.mount.source,
+        "file_system": file_system_id(to.storage),
         "engine": ENGINE,
         "fio_version": to.fio_version,
         "sequential_block_bytes": SEQUENTIAL_BLOCK_BYTES,

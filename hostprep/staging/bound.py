@@ -1,17 +1,17 @@
-"""What bound a run of ``stage``: the processors, the source as far as is known, or the target."""
+"""What bound a run of ``stage``: the processors, who else has them, the source or the target."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.ceiling import ceiling_of
+from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import SAMPLED_BYTES
-from hostprep.system.state import readable_state_dirs
-from hostprep.units import format_rate
+from hostprep.units import format_count, format_rate
 
 if TYPE_CHECKING:
-    from hostprep.host.block import PathStorage
     from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 _LEAST_SECONDS = 0.2
 _LEAST_BYTES = 32 * 1024 * 1024
 _BUSY = 0.8
-# Up to this mean size the probe's rate of whole small files is the ceiling, above it the
-# sequential one: the size at which seeking and streaming take an arm about the same time.
-_SMALL_FILE_BYTES = 1024 * 1024
+# A quota that ended so many of its periods early is what a run waited for, if it took so much of
+# what the quota gives itself: in a container it is the quota of other programs too.
+_THROTTLED, _OWN_SHARE = 0.5, 0.25
 # Of what the source gave in a probe: from the first on it was the source that bound, and below the
 # second it was not.
 _REACHED, _FAR_OFF = 0.8, 0.5
@@ -29,28 +29,57 @@ _REACHED, _FAR_OFF = 0.8, 0.5
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """``by`` is ``processors``, ``source``, ``target`` or, where it may be either, ``storage``.
+    """What a run was bound ``by``, and what shows it.
 
-    The ceiling is the source's, None where none is known.
+    That is ``processors`` (it had all that it may have), ``quota`` (its control group's, of
+    processor time), ``other programs`` (which had the processors), ``readers`` (fewer were asked
+    for than it would take), ``source``, ``target`` or, where it may be either, ``storage``.
+
+    ``cores`` is how many may be used, a fraction under a quota; ``busy_cores`` of them were, and
+    ``waiting_cores`` more would have been, had they been free (None where the kernel does not
+    tell). ``throttled_share`` of the quota's periods were ended early. ``readers`` were at work,
+    and ``own_readers`` would have been chosen. The ceiling is the source's, None where none is
+    known.
     """
 
     by: str
     bytes_per_s: float
     busy_cores: float
-    cores: int
-    ceiling_bytes_per_s: float | None
-    ceiling_from: str | None
+    cores: float
+    ceiling_bytes_per_s: float | None = None
+    ceiling_from: str | None = None
+    waiting_cores: float | None = None
+    throttled_share: float | None = None
+    readers: int | None = None
+    own_readers: int | None = None
 
     def words(self) -> str:
         """Return it as a sentence for people; a ceiling is only named where it was measured."""
         rate = format_rate(self.bytes_per_s)
-        busy = f"{self.busy_cores:.1f} of {self.cores} cores busy"
-        if self.by == "processors":
-            return f"bound by the processors: read {rate} with {busy}"
-        if self.by == "target":
-            return f"bound by the target: it took {rate}, and the source can give more; {busy}"
-        if self.by == "storage":
-            return f"bound by the source or the target: {rate} with {busy}"
+        busy = f"{self.busy_cores:.1f} of {self.cores:g} cores busy"
+        match self.by:
+            case "processors":
+                return f"bound by the processors: read {rate} with {busy}"
+            case "quota":
+                return (
+                    f"bound by the control group's quota of processor time: read {rate} with {busy}"
+                    f", held up in {self.throttled_share or 0:.0%} of the quota's periods"
+                )
+            case "other programs":
+                return (
+                    f"bound by other programs, which had the processors: read {rate} with {busy},"
+                    f" and waited for {self.waiting_cores or 0:.1f} more"
+                )
+            case "readers":
+                readers = format_count(self.readers or 0, "reader")
+                return (
+                    f"bound by the request for {readers}: read {rate} with {busy}; on its"
+                    f" own it would take {self.own_readers}"
+                )
+            case "target":
+                return f"bound by the target: it took {rate}, and the source can give more; {busy}"
+            case "storage":
+                return f"bound by the source or the target: {rate} with {busy}"
         if self.ceiling_bytes_per_s is not None:
             ceiling = format_rate(self.ceiling_bytes_per_s)
             return (
@@ -63,28 +92,69 @@ class Bound:
         )
 
 
-def bound_of(result: StageResult, plan: StagePlan, cores: int) -> Bound | None:
-    """Judge a finished run; None where too little was copied or memory answered."""
-    seconds = result.phases.get("copy", 0.0)
-    if seconds < _LEAST_SECONDS or result.copied_bytes < _LEAST_BYTES or result.cpu_seconds is None:
+def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None:
+    """Judge a finished run; None where too little was copied or memory answered.
+
+    ``cores`` is how many may be used (see ``host.cpu.usable_cpus``).
+    """
+    seconds, processors = result.phases.get("copy", 0.0), result.processors
+    if seconds < _LEAST_SECONDS or result.copied_bytes < _LEAST_BYTES or processors is None:
         return None
-    rate, busy = result.copied_bytes / seconds, result.cpu_seconds / seconds
-    if busy >= _BUSY * min(cores, plan.reading.readers):
-        return Bound("processors", rate, busy, cores, None, None)
-    if plan.sample.is_warm:
-        # Memory to memory it is neither: other programs took the processors.
-        return None if plan.in_ram else Bound("target", rate, busy, cores, None, None)
-    ceiling, name = None, None
-    found = _latest_probe(plan.storage)
-    if found is not None:
-        small = result.copied_bytes / max(1, result.copied_files) < _SMALL_FILE_BYTES
-        figures = found.get("small_files" if small else "sequential") or {}
-        measured = figures.get("bytes_per_s")
-        # Faster than the probe's cold reads: then memory answered, and it was no ceiling.
-        if measured is not None and measured >= rate:
-            ceiling, name = float(measured), str(found.get("id"))
+    rate, busy = result.copied_bytes / seconds, processors.spent_seconds / seconds
+    waited = processors.waited_seconds
+    waiting = None if waited is None else waited / seconds
+    readers = result.readers or plan.reading.readers
+    own_readers = _own_readers(plan, cores)
+
+    def found(by: str, ceiling: float | None = None, name: str | None = None) -> Bound:
+        return Bound(
+            by=by,
+            bytes_per_s=rate,
+            busy_cores=busy,
+            cores=int(cores) if cores == int(cores) else cores,
+            ceiling_bytes_per_s=ceiling,
+            ceiling_from=name,
+            waiting_cores=waiting,
+            throttled_share=processors.throttled_share,
+            readers=readers,
+            own_readers=own_readers,
+        )
+
+    if (processors.throttled_share or 0) >= _THROTTLED and busy >= _OWN_SHARE * cores:
+        return found("quota")
+    # Where more readers helped, it was not the page cache that answered.
+    cached = plan.sample.is_warm and readers <= plan.reading.readers
+    usable = min(cores, readers)
+    too_few = readers < own_readers
+    if busy >= _BUSY * usable:
+        return found("readers" if too_few and readers < cores else "processors")
+    # Threads that wake together wait for each other as well, and then leave processors idle.
+    taken = (processors.busy_share or 0) >= _BUSY
+    if taken and waiting is not None and busy + waiting >= _BUSY * usable:
+        return found("other programs")
+    if too_few and not cached:
+        return found("readers")
+    if cached:
+        # Memory to memory it is neither.
+        return None if plan.in_ram else found("target")
+    mean_bytes = result.copied_bytes / max(1, result.copied_files)
+    ceiling, name = ceiling_of(plan.storage, mean_bytes, rate)
     by = "source" if plan.in_ram else _slower_side(rate, ceiling, result, plan)
-    return Bound(by, rate, busy, cores, ceiling, name)
+    return found(by, ceiling, name)
+
+
+def _own_readers(plan: StagePlan, cores: float) -> int:
+    """Return how many readers are chosen for the source where none are asked for."""
+    if plan.request.readers is None and not plan.request.gentle:
+        return plan.reading.readers
+    return choose_reading(
+        plan.storage.storage_class,
+        plan.sample,
+        cpus=math.ceil(cores),
+        files=plan.files.copied.files,
+        size_bytes=plan.files.copied.bytes,
+        available_bytes=None,
+    ).readers
 
 
 def _slower_side(rate: float, ceiling: float | None, result: StageResult, plan: StagePlan) -> str:
@@ -97,22 +167,3 @@ def _slower_side(rate: float, ceiling: float | None, result: StageResult, plan: 
     if small and plan.sample.seconds is not None and files_per_s * plan.sample.seconds < 1:
         return "target"
     return "target" if ceiling is not None and rate < _FAR_OFF * ceiling else "storage"
-
-
-def _latest_probe(storage: PathStorage) -> dict[str, Any] | None:
-    """Return the last valid probe of the same mounted file system."""
-    found = []
-    for state in readable_state_dirs():
-        for path in (state / "probes").glob("*.json"):
-            try:
-                document = json.loads(path.read_bytes())
-                settings = document["settings"]
-                same = (settings["mounted"], settings["fstype"]) == (
-                    storage.mount.source,
-                    storage.fstype,
-                )
-                if same and document["valid"]:
-                    found.append((document["time"], document))
-            except (OSError, ValueError, KeyError, TypeError):
-                continue  # not a probe that one could rely on
-    return max(found, key=lambda item: str(item[0]))[1] if found else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import resource
 from time import monotonic
 
 from hostprep.errors import HostprepError
@@ -18,9 +17,13 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.governor import Governor
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import MEMORY_HINT, MEMORY_RAN_OUT, Pool, TaskFailed
+from hostprep.staging.processor_time import ProcessorMeter
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
+
+# For a source that was taken for memory and answers late after all.
+_MOST_PROCESSES = 16
 
 
 def copy_all(
@@ -31,12 +34,14 @@ def copy_all(
     verify: Verify,
     reading: Reading,
     prompt: bool,
+    doubtful: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
     A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
+    Where that is ``doubtful``, as only a few of its files were looked at, more readers are tried.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -50,38 +55,36 @@ def copy_all(
         gentle=gentle,
     )
     copied = Copied()
-    spent_before = _cpu_seconds()
+    meter = ProcessorMeter()
     few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
     here = few and (prompt or reading.readers == 1) and not gentle
     processes = 0 if here else reading.processes
     try:
-        with Pool(job, processes=processes, threads=reading.threads) as pool:
+        most = max(reading.processes, _MOST_PROCESSES) if doubtful and not here else None
+        with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
             tasks = Tasks(pool, copied)
-            governor = Governor(reading.readers) if reading.adapts and not here else None
+            governor = None
+            if most is not None:
+                governor = Governor(reading.readers, most * reading.threads)
+            elif reading.adapts and not here:
+                governor = Governor(reading.readers)
 
             def tick() -> None:
                 observer.progress(copied.files, copied.bytes)
                 if governor is not None:
                     parts, size_bytes = pool.effort()
                     now = monotonic()
-                    pool.readers = governor.update(now, parts, size_bytes, pool.in_hand)
+                    pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 
             pool.run(tasks.all(plan, reading), tick)
+            meter.workers_wait(pool.pids)
         if governor is not None:
             copied.readers = governor.settled
     except TaskFailed as error:
         raise _explain(error) from error
     observer.progress(copied.files, copied.bytes)
-    copied.cpu_seconds = _cpu_seconds() - spent_before
+    copied.processors = meter.time()
     return copied
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its workers that have ended."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
 
 
 def sync_file_system(descriptor: int, so_far: str) -> None:

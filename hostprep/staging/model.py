@@ -17,6 +17,7 @@ from hostprep.dataclass import dataclass
 from hostprep.units import PAGE_BYTES
 
 if TYPE_CHECKING:
+    from hostprep.staging.processor_time import ProcessorTime
     from hostprep.volumes.model import LiveVolume
 
 # Files above this are copied in ranges by several workers and hashed range by range. It is part of
@@ -287,7 +288,7 @@ class StageResult:
     lost_attributes: int = 0
     outward_links: int = 0
     outward_named: tuple[str, ...] = ()
-    cpu_seconds: float | None = None
+    processors: ProcessorTime | None = None
     readers: int | None = None
     planned_readers: int | None = None
     volume: LiveVolume | None = None

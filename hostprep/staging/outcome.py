@@ -133,7 +133,7 @@ def result_of(
         published=published,
         changed=changed,
         seconds=0.0,
-        cpu_seconds=copied.cpu_seconds or None,
+        processors=copied.processors,
         readers=(copied.readers or plan.reading.readers) if copied.files else None,
         planned_readers=plan.reading.readers if copied.files else None,
         lost_attributes=copied.lost_xattrs,

@@ -79,6 +79,13 @@ class StagePlan:
         return self.sample.is_warm or self.storage.storage_class is StorageClass.RAM
 
     @property
+    def seems_cached(self) -> bool:
+        """Whether the readers are as many as suit the page cache, by a look at a few files."""
+        if self.request.gentle or self.request.readers is not None:
+            return False
+        return self.sample.is_warm and self.storage.storage_class is not StorageClass.RAM
+
+    @property
     def nothing_to_do(self) -> bool:
         """Whether the data set is there, whole and fresh, and its volume as asked for."""
         return self.is_fresh and not (self.volume is not None and self.volume.changes)
@@ -204,8 +211,11 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def cores() -> int:
-    """Return how many worker processes may be busy at once: affinity and cgroup quota."""
-    return max(1, int(usable_cpus() + 0.5))
+    """Return how many worker processes it takes to use what affinity and cgroup quota allow.
+
+    A fraction takes one more: a quota is of time, which two share, and one would leave some of it.
+    """
+    return math.ceil(usable_cpus())
 
 
 def purpose_of(request: StageRequest) -> dict[str, str]:

@@ -14,6 +14,7 @@ from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.processes.worker import MOST_NAMED
+from hostprep.staging.processor_time import ProcessorTime
 from hostprep.staging.record import digest
 from hostprep.staging.source.reading import Reading
 from hostprep.system.trees import join
@@ -30,8 +31,8 @@ class Copied:
 
     ``digest_sum`` covers everything that was copied.
 
-    ``readers`` is how many were best in the end, where their number was adapted; ``cpu_seconds``
-    what this process and its workers spent on it. ``linked`` has, by device and inode of the
+    ``readers`` is how many were best in the end, where their number was adapted; ``processors``
+    what this process and its workers had of them. ``linked`` has, by device and inode of the
     source, each file with several names: its entry as it was copied, and its content. ``outward``
     counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.
     """
@@ -43,7 +44,7 @@ class Copied:
     problems: list[Skipped] = field(default_factory=list)
     lost_xattrs: int = 0
     readers: int | None = None
-    cpu_seconds: float = 0.0
+    processors: ProcessorTime | None = None
     linked: dict[tuple[int, int], tuple[Entry, str | None]] = field(default_factory=dict)
     outward: int = 0
     outward_named: list[str] = field(default_factory=list)

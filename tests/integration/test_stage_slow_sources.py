@@ -174,6 +174,7 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
         document, words = stage(slow.mount, safe_dir / "target", "--name", "files")
         stats = slow.stats()
     assert "Little's law" in words or document["copied_files"] == 300
+    assert document["planned_readers"] == 64
     assert stats.most_at_once >= 16
     # Each file is opened and read once, beside the sample's few.
     assert 300 <= stats.opens <= 300 + 40

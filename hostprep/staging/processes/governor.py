@@ -35,16 +35,20 @@ class Governor:
     gains nothing after ever longer: a source may have been slow only because others used it.
     Where the rate changes by half they are tried at once.
 
+    With ``most`` it tries more first, up to that, and never fewer than it began with: so a source
+    that was taken for memory and is not gets the readers that it lacks.
+
     ``readers`` are to be at work now, ``settled`` is how many were found best so far. After the
     first try, no more than a twentieth of the time is lost to them.
     """
 
-    def __init__(self, readers: int) -> None:
-        self.readers = self.settled = self._most = readers
+    def __init__(self, readers: int, most: int | None = None) -> None:
+        self.readers = self.settled = readers
+        self._least, self._most = (1, readers) if most is None else (readers, most)
         # -1 while fewer are tried, 1 while more are, 0 while nothing is tried.
         self._direction = 0
         # What is to be tried as soon as the present rate is known.
-        self._wanted: tuple[int, ...] = (-1,)
+        self._wanted: tuple[int, ...] = (-1, 1)
         # Where the present window began: time, parts and work; None until a change has settled.
         self._window: tuple[float, int, float] | None = None
         self._changed: float | None = None
@@ -61,18 +65,18 @@ class Governor:
         # When others are tried next, and before when they are not, whatever happens.
         self._due = self._earliest = 0.0
 
-    def update(self, now: float, parts: int, size_bytes: int, in_hand: int) -> int:
+    def update(self, now: float, parts: int, size_bytes: int, at_work: int) -> int:
         """Return how many readers there should be from now on.
 
         ``now`` is the time (s), ``parts`` the files and pieces of large files that were copied so
-        far, and ``size_bytes`` their bytes. ``in_hand`` tasks are with the readers: those that
+        far, and ``size_bytes`` their bytes. ``at_work`` readers have a task: those that
         should rest first end what they have.
         """
-        if self._most <= 1:
+        if self._least == self._most:
             return self.readers
         work = float(size_bytes + parts * _BYTES_A_PART)
         if self._window is None:
-            if self._is_settled(now, in_hand):
+            if self._is_settled(now, at_work):
                 self._account(now, work)
                 self._window = (now, parts, work)
             return self.readers
@@ -87,11 +91,11 @@ class Governor:
             self._judge((work - work_before) / seconds, now, work)
         return self.readers
 
-    def _is_settled(self, now: float, in_hand: int) -> bool:
+    def _is_settled(self, now: float, at_work: int) -> bool:
         if self._changed is None:
             self._changed = now + _START_SECONDS - _SETTLE_SECONDS
         seconds = now - self._changed
-        if seconds < _SETTLE_SECONDS or (self.readers < self._most and in_hand > self.readers):
+        if seconds < _SETTLE_SECONDS or (self.readers < self._most and at_work > self.readers):
             return False
         self._ending = seconds - _SETTLE_SECONDS
         return True
@@ -144,7 +148,8 @@ class Governor:
 
     def _try(self, direction: int, now: float, work: float) -> bool:
         """Have half or twice as many at work; False where there are no other numbers."""
-        fewer, more = max(1, self.readers // 2), min(2 * self.readers, self._most)
+        fewer = max(self.readers // 2, self._least)
+        more = min(2 * self.readers, self._most)
         count = fewer if direction < 0 else more
         if count == self.readers:
             return False

@@ -7,6 +7,7 @@ caller look up for progress. A worker that dies is an error with its signal name
 from __future__ import annotations
 
 import marshal
+import math
 import os
 import select
 import signal
@@ -54,15 +55,18 @@ def _load(member: Child) -> int:
 class Pool:
     """``processes`` workers of ``threads`` threads; 0 processes do the tasks in this one.
 
-    Fewer of them where a limit on processes or on open files allows no more; ``HostprepError``
-    where it allows none.
-    Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
+    Up to ``most_processes`` where more ``readers`` are asked for later than that has. Fewer of them
+    where a limit on processes or on open files allows no more; ``HostprepError`` where it allows
+    none. Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
     carried out by ``run``.
     """
 
-    def __init__(self, job: Job, *, processes: int, threads: int = 1) -> None:
+    def __init__(
+        self, job: Job, *, processes: int, threads: int = 1, most_processes: int | None = None
+    ) -> None:
         self._job = job
         self._processes = processes
+        self._most_processes = max(processes, most_processes or 0)
         self._threads = threads
         self._members: list[Child] = []
         self._local: Worker | None = None
@@ -70,8 +74,9 @@ class Pool:
         self._queue: deque[tuple[str, Any, OnResult]] = deque()
         self._waiting: dict[int, OnResult] = {}
         self._ticket = 0
-        self._effort = Effort(max(1, processes * threads))
-        # How many readers are to be at work; None for all. May be changed while they work.
+        self._effort = Effort(max(1, self._most_processes * threads))
+        # How many readers are to be at work; None for all. May be changed while they work, and
+        # processes are started where there are fewer.
         self.readers: int | None = None
 
     def __enter__(self) -> Pool:
@@ -80,20 +85,23 @@ class Pool:
                 self._journal = Journal(self._job.journal_fd)
             self._local = Worker(self._job, self._journal, share_descriptors(1))
 
-        for number in range(fitting_processes(self._processes)):
-            first = number * self._threads
-            counters = [self._effort.of(first + reader) for reader in range(self._threads)]
-            main = partial(serve, job=self._job, counters=counters)
-            try:
-                self._members.append(Child(main, self._members))
-            except NoProcess as error:
-                if self._members:
-                    break  # fewer of them do it too
+        try:
+            self._start(self._processes)
+        except NoProcess as error:
+            if not self._members:  # else fewer of them do it too
                 raise HostprepError(
                     f"no worker process could be started: {error.reason}.",
                     error.hint,
                 ) from None
         return self
+
+    def _start(self, processes: int) -> None:
+        """Have that many worker processes; raises ``NoProcess`` where there may be no more."""
+        for number in range(len(self._members), fitting_processes(processes)):
+            first = number * self._threads
+            counters = [self._effort.of(first + reader) for reader in range(self._threads)]
+            main = partial(serve, job=self._job, counters=counters)
+            self._members.append(Child(main, self._members))
 
     def __exit__(
         self,
@@ -104,9 +112,14 @@ class Pool:
         self._close(hurry=kind is not None)
 
     @property
-    def in_hand(self) -> int:
-        """How many tasks are with the workers."""
-        return len(self._waiting)
+    def pids(self) -> list[int]:
+        """The worker processes."""
+        return [member.pid for member in self._members]
+
+    @property
+    def at_work(self) -> int:
+        """How many readers have a task."""
+        return sum(min(member.in_flight, self._threads) for member in self._members)
 
     def effort(self) -> tuple[int, int]:
         """Return what was copied so far, as ``Effort.total``: more than the results tell of yet."""
@@ -158,10 +171,18 @@ class Pool:
 
     def _working(self) -> tuple[list[Child], int]:
         """Return the members that get tasks, and how many each may have in hand."""
+        if self.readers is not None:
+            wanted = min(math.ceil(self.readers / self._threads), self._most_processes)
+            try:
+                self._start(wanted)
+            except NoProcess:
+                self._most_processes = len(self._members)
         everything = len(self._members) * self._threads
         if self.readers is None or self.readers >= everything:
             return self._members, self._threads + 1  # one more, so that none waits for the next
         members = self._members[: self.readers]
+        if self._threads == 1:
+            return members, 2
         return members, self.readers // len(members)
 
     def _run_here(

@@ -29,12 +29,13 @@ class Run:
     task_files: int = 16
     noise: float = 0.0
     seed: int = 1
+    most: int | None = None
     files: float = 0.0
     at: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         chance = random.Random(self.seed)
-        self.governor = Governor(self.readers)
+        self.governor = Governor(self.readers, self.most)
         # Of each task in hand, what is left of it: not all end at once.
         left = [chance.random() * self.task_files for _ in range(self.readers)]
         wanted, luck = self.readers, 1.0
@@ -158,6 +159,29 @@ def test_small_losses_do_not_add_up() -> None:
 
     run = Run(gently, 64, seconds=1800)
     assert gently(run.settled, 0) > 0.95 * gently(64, 0)
+
+
+def test_a_source_that_was_taken_for_memory_gets_the_readers_that_it_lacks() -> None:
+    run = Run(late, 2, seconds=60, most=16)
+    assert run.settled == 16
+    assert run.at.index(16) < 12 / _STEP
+
+
+def test_a_source_that_is_in_memory_loses_nothing_and_keeps_a_process_a_core() -> None:
+    def memory(readers: int, now: float) -> float:
+        return 20_000 if readers == 2 else 18_000 if readers > 2 else 10_000
+
+    run = Run(memory, 2, most=16, task_files=64)
+    assert (run.settled, min(run.at)) == (2, 2)
+    assert run.files > 0.99 * memory(2, 0) * 600
+
+
+def test_what_is_in_memory_at_first_gets_more_readers_once_it_is_not() -> None:
+    def cached_in_part(readers: int, now: float) -> float:
+        return 20_000 if now < 30 else late(readers, now)
+
+    run = Run(cached_in_part, 2, seconds=60, most=16)
+    assert run.settled == 16
 
 
 def test_while_nothing_comes_nothing_is_concluded() -> None:

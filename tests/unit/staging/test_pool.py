@@ -128,6 +128,23 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
     assert hint in str(ended.value.hint)
 
 
+def test_processes_are_started_where_more_readers_are_asked_for(source: int) -> None:
+    before = set(psutil.Process().children())
+    answered: list[str] = []
+
+    with Pool(Job(source), processes=1, most_processes=2) as pool:
+        pool.readers = 1
+        for _ in range(2):
+            for number in range(_FOLDERS):
+                pool.submit("scan", [f"{number}"], lambda result: answered.append(result[0][0]))
+            pool.run()
+            if pool.readers == 1:
+                assert len(set(psutil.Process().children()) - before) == 1
+            pool.readers = 3
+        assert len(set(psutil.Process().children()) - before) == 2 == len(pool.pids)
+    assert len(answered) == 2 * _FOLDERS
+
+
 @pytest.mark.skipif(not AUTOGROUP.is_file(), reason="this kernel does not group by session")
 def test_a_gentle_worker_gives_way_to_other_sessions_too(source: int) -> None:
     """Where the kernel shares processors out by session, a priority counts within one alone."""

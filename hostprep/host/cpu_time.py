@@ -1,0 +1,54 @@
+"""What the kernel counts of processors' time: in use, and waited for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hostprep.dataclass import dataclass
+from hostprep.host.reading import read_lines, read_text
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTicks:
+    """Ticks since the boot of the processors that this process may use: ``busy`` ones, and all."""
+
+    busy: int
+    total: int
+
+    def busy_share_since(self, before: CpuTicks) -> float | None:
+        """Return the share of the time since then that they were busy, whoever used them.
+
+        None where no time has passed, or nothing counts it.
+        """
+        total = self.total - before.total
+        return (self.busy - before.busy) / total if total > 0 else None
+
+
+def cpu_ticks(root: Path = Path("/")) -> CpuTicks:
+    """Read ``/proc/stat``; no ticks at all where it cannot be read."""
+    allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    busy = total = 0
+    for line in read_lines(root / "proc/stat"):
+        name, *fields = line.split()
+        if name in allowed:
+            ticks = [int(field) for field in fields[:8]]  # guest time is part of user time
+            total += sum(ticks)
+            busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
+    return CpuTicks(busy, total)
+
+
+def run_delay_seconds(process: int | str, root: Path = Path("/")) -> float | None:
+    """Return for how long the threads that ``process`` (its number, or ``self``) has now waited.
+
+    That is, were ready to run and had no processor (the kernel's scheduler/sched-stats): the sum of
+    them all since their start. None where the kernel does not count it.
+    """
+    delays = []
+    for task in (root / f"proc/{process}/task").glob("*/schedstat"):
+        numbers = (read_text(task) or "").split()
+        if len(numbers) >= 2:
+            delays.append((int(numbers[0]), int(numbers[1])))
+    if not any(ran for ran, _ in delays):  # without the accounting all of it is zero
+        return None
+    return sum(waited for _, waited in delays) / 1e9

@@ -1,0 +1,56 @@
+"""What a file system is known by, beside where it is mounted: another may be there tomorrow."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from hostprep.host.block import PathStorage, is_remote
+from hostprep.host.boot import boot_id
+
+# _IOR(0x15, 0, struct fsuuid2), since Linux 6.9: a length in one byte, and up to 16 of a UUID.
+_FS_IOC_GETFSUUID = 0x80111500
+_ANSWER = struct.Struct("B16s")
+# Of what is on no device of its own, and numbered anew with each mount.
+_NO_DEVICE = "0:"
+
+
+def file_system_id(storage: PathStorage, root: Path = Path("/")) -> str | None:
+    """Return what tells the file system of a path from others, None where nothing does.
+
+    That is its UUID. Where the kernel does not tell of one, it is a disk's number in this boot
+    together with what statfs(2) has as its identity, and the name of a server's directory.
+    """
+    mount = storage.mount
+    if is_remote(mount):
+        # A program that serves files may be started anew, for others, with the same name.
+        return None if mount.fstype.startswith("fuse") else f"{mount.fstype} {mount.source}"
+    uuid = _uuid(storage.path)
+    if uuid is not None:
+        return f"uuid {uuid}"
+    boot = boot_id(root)
+    if not boot or mount.device.startswith(_NO_DEVICE):
+        return None
+    try:
+        identity = os.statvfs(storage.path).f_fsid
+    except OSError:
+        return None
+    return f"boot {boot} device {mount.device} {identity:x}"
+
+
+def _uuid(path: str) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        answer = fcntl.ioctl(descriptor, _FS_IOC_GETFSUUID, bytes(_ANSWER.size))
+    except OSError:  # an older kernel, or a file system without one
+        return None
+    finally:
+        os.close(descriptor)
+    length, uuid = _ANSWER.unpack(answer)
+    known: bytes = uuid[:length]
+    return known.hex() if any(known) else None
