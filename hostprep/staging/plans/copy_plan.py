@@ -19,7 +19,7 @@ from hostprep.staging.model import (
 from hostprep.staging.plans.standing import Standing
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
-from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import join
 
 # What the journal takes on the target for an entry, beside its name.
@@ -123,7 +123,8 @@ def plan_fresh(scan: Scan) -> CopyPlan:
         plan.batches.extend(listing.batches)
         for entry in listing.singles:
             plan_single(plan, listing.directory, entry)
-        plan.copied += _totals(listing)
+        if listing.totals.files:
+            plan.copied += listing.totals
     group_links(plan, {})
     return plan
 
@@ -187,15 +188,3 @@ def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]
         else:
             plan.batches.extend(pack_batches(directory, [entry]))
     plan.linked.clear()
-
-
-def _totals(listing: Listing) -> Totals:
-    entries = listing.singles
-    files = sum(batch.files for batch in listing.batches) + len(entries)
-    return Totals(
-        files=files,
-        bytes=sum(batch.size_bytes for batch in listing.batches) + sum(e.size for e in entries),
-        space_bytes=sum(batch.space_bytes for batch in listing.batches)
-        + sum(space_on_target(entry) for entry in entries),
-        entries=files,
-    )
