@@ -169,22 +169,24 @@ def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
 def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
     """Choose of each group of hard links the one that is copied; the others link to it."""
     primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
+    small: dict[str, list[Entry]] = {}
+    size_bytes = space_bytes = links = 0
     for directory, entry in plan.linked:
         key = (entry.dev, entry.ino)
         path = join(directory, entry.name)
         if key in primaries:
             plan.links.append(HardLink(directory, entry, *primaries[key]))
-            space = Totals(1, entry.size, space_on_target(entry), 1)
-            plan.copied = Totals(
-                plan.copied.files - space.files,
-                plan.copied.bytes - space.bytes,
-                plan.copied.space_bytes - space.space_bytes,
-                plan.copied.entries - space.entries,
-            )
+            links += 1
+            size_bytes += entry.size
+            space_bytes += space_on_target(entry)
             continue
         primaries[key] = path, None
         if entry.size > RANGE_BYTES and not entry.is_sparse:
             plan.large.append((directory, entry))
         else:
-            plan.batches.extend(pack_batches(directory, [entry]))
+            small.setdefault(directory, []).append(entry)
+    for directory, entries in small.items():
+        plan.batches.extend(pack_batches(directory, entries))
+    # Of a group only one is copied.
+    plan.copied += Totals(-links, -size_bytes, -space_bytes, -links)
     plan.linked.clear()
