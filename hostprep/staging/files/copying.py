@@ -118,6 +118,8 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
 
 def leads_out(directory: str, content: str) -> bool:
     """Whether a symlink in ``directory`` leads out of the data set, by the names alone."""
+    if ".." not in content and not content.startswith("/"):
+        return False
     path = os.path.normpath(f"{directory}/{content}" if directory else content)
     return content.startswith("/") or path == ".." or path.startswith("../")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from hostprep.staging.model import TARGET_CANNOT
 
@@ -28,20 +27,35 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None
 
 
-@contextmanager
-def holding(what: str, path: str = "") -> Iterator[None]:
+class holding:
     """Say of an error of making an entry that it is the target that cannot hold ``what``.
 
-    ``path`` is of what is made, by its name: exFAT calls one that it cannot hold not found.
+    ``path`` is of what is made, by its name: exFAT calls one that it cannot hold not found. A class
+    in the place of a generator, which would cost as much as the system call that it is about.
     """
-    try:
-        yield
-    except OSError as error:
-        links = _LINKS if what in (SYMLINKS, HARD_LINKS, OWNER) else ()
-        nameless = error.errno == errno.ENOENT and not all(map(is_plain, path.split("/")))
-        if error.errno not in (*NAME_REFUSALS, *links) and not (path and nameless):
-            raise
-        raise OSError(error.errno, f"{TARGET_CANNOT}{what}: {error.strerror}") from error
+
+    __slots__ = ("_path", "_what")
+
+    def __init__(self, what: str, path: str = "") -> None:
+        self._what = what
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not isinstance(error, OSError):
+            return
+        links = _LINKS if self._what in (SYMLINKS, HARD_LINKS, OWNER) else ()
+        nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
+        if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
+            said = f"{TARGET_CANNOT}{self._what}: {error.strerror}"
+            raise OSError(error.errno, said) from error
 
 
 def is_unholdable(error: OSError) -> bool:

@@ -13,7 +13,7 @@ from stat import S_IFREG
 
 import xxhash
 
-from hostprep.staging.files.metadata import CopyStyle, is_carried
+from hostprep.staging.files.metadata import ACCESS_ACL, CopyStyle, is_carried
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import Plain
 
@@ -44,16 +44,15 @@ def copy_small(
         raise Unusual
     source = os.open(name, style.source_flags, dir_fd=source_dir) if opened is None else opened
     try:
+        names = os.listxattr(source) if style.source_xattrs else None
+        xattrs = _values(source, names) if names else None
         data = os.read(source, size)
         st = os.fstat(source)
-        xattrs = os.listxattr(source) if style.source_xattrs else None
         if style.drop_behind:
             os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(source)
     if len(data) != size or st.st_mtime_ns != mtime_ns or st.st_size != size or st.st_mode != mode:
-        raise Unusual
-    if xattrs and any(map(is_carried, xattrs)):
         raise Unusual
     target = os.open(name, TARGET_FLAGS, mode & 0o777, dir_fd=target_dir)
     try:
@@ -63,6 +62,8 @@ def copy_small(
             raise Unusual
         if style.may_chown and (st.st_uid != style.own_uid or st.st_gid != style.own_gid):
             os.fchown(target, st.st_uid, st.st_gid)
+        if xattrs:
+            _give(xattrs, target, style)
         os.utime(target, ns=(st.st_atime_ns, mtime_ns))
     except BaseException:
         os.unlink(name, dir_fd=target_dir)
@@ -70,3 +71,22 @@ def copy_small(
     finally:
         os.close(target)
     return None if style.verify is _NONE else xxhash.xxh3_128_hexdigest(data)
+
+
+def _values(source: int, names: list[str]) -> list[tuple[str, bytes]]:
+    """Return the ``user.*`` attributes of a file; ``Unusual`` where it has an ACL, before a read.
+
+    An ACL has a say in the mode, and wants more care.
+    """
+    if ACCESS_ACL in names:
+        raise Unusual
+    return [(name, os.getxattr(source, name)) for name in names if is_carried(name)]
+
+
+def _give(xattrs: list[tuple[str, bytes]], target: int, style: CopyStyle) -> None:
+    """Give a copy its attributes, or count what they are lost to: a target known to have none."""
+    if not style.target_xattrs:
+        style.lost_xattrs += 1
+        return
+    for name, value in xattrs:
+        os.setxattr(target, name, value)

@@ -19,7 +19,7 @@ from hostprep.staging.model import (
 from hostprep.staging.plans.standing import Standing
 from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
-from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import join
 
 # What the journal takes on the target for an entry, beside its name.
@@ -127,7 +127,8 @@ def plan_fresh(scan: Scan) -> CopyPlan:
         plan.batches.extend(listing.batches)
         for entry in listing.singles:
             plan_single(plan, listing.directory, entry)
-        plan.copied += _totals(listing)
+        if listing.totals.files:
+            plan.copied += listing.totals
     group_links(plan, {})
     return plan
 
@@ -186,34 +187,24 @@ def plan_single(plan: CopyPlan, directory: str, entry: Entry) -> None:
 def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]]) -> None:
     """Choose of each group of hard links the one that is copied; the others link to it."""
     primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
+    small: dict[str, list[Entry]] = {}
+    size_bytes = space_bytes = links = 0
     for directory, entry in plan.linked:
         key = (entry.dev, entry.ino)
         path = join(directory, entry.name)
         if key in primaries:
             plan.links.append(HardLink(directory, entry, *primaries[key]))
-            space = Totals(1, entry.size, space_on_target(entry), 1)
-            plan.copied = Totals(
-                plan.copied.files - space.files,
-                plan.copied.bytes - space.bytes,
-                plan.copied.space_bytes - space.space_bytes,
-                plan.copied.entries - space.entries,
-            )
+            links += 1
+            size_bytes += entry.size
+            space_bytes += space_on_target(entry)
             continue
         primaries[key] = path, None
         if entry.size > RANGE_BYTES and not entry.is_sparse:
             plan.large.append((directory, entry))
         else:
-            plan.batches.extend(pack_batches(directory, [entry]))
+            small.setdefault(directory, []).append(entry)
+    for directory, entries in small.items():
+        plan.batches.extend(pack_batches(directory, entries))
+    # Of a group only one is copied.
+    plan.copied += Totals(-links, -size_bytes, -space_bytes, -links)
     plan.linked.clear()
-
-
-def _totals(listing: Listing) -> Totals:
-    entries = listing.singles
-    files = sum(batch.files for batch in listing.batches) + len(entries)
-    return Totals(
-        files=files,
-        bytes=sum(batch.size_bytes for batch in listing.batches) + sum(e.size for e in entries),
-        space_bytes=sum(batch.space_bytes for batch in listing.batches)
-        + sum(space_on_target(entry) for entry in entries),
-        entries=files,
-    )

@@ -29,7 +29,7 @@ from hostprep.staging.processes.pool import Pool, TaskFailed
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record import digest
 from hostprep.staging.record.journal import record
-from hostprep.staging.record.manifest import encode_line
+from hostprep.staging.record.manifest import encode_line, encode_record, join_line
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied
 from hostprep.system.trees import DirCache, join
@@ -38,6 +38,9 @@ from hostprep.system.trees import DirCache, join
 _SLOW_SECONDS = 1e-3
 _GRACE_SECONDS = 50e-3
 _A_TASK = 4
+# Where memory answers, a task of more costs less, and is done before anybody misses the progress.
+_PROMPT_SECONDS = 100e-6
+_A_PROMPT_TASK = 64
 
 
 def make_links(
@@ -47,13 +50,18 @@ def make_links(
     published_fd: int | None,
 ) -> list[bytes]:
     """Make the hard links of the plan in the private tree and return their manifest lines."""
-    lines = []
-    with DirCache(private.tree_fd, create=True) as tree:
-        published = DirCache(published_fd) if published_fd is not None else None
+    records: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        tree = stack.enter_context(DirCache(private.tree_fd, create=True))
+        # Where the first of a group is: in caches of their own, whose descriptors stay valid
+        # while the other one is asked.
+        places = [stack.enter_context(DirCache(private.tree_fd, create=True))]
+        if published_fd is not None:
+            places.append(stack.enter_context(DirCache(published_fd)))
         for link in plan.links:
             path = join(link.directory, link.entry.name)
             try:
-                entry, content = _link(link, path, copied, tree, published)
+                entry, content = _link(link, path, copied, tree, places)
             except OSError as error:
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 if is_unholdable(error):
@@ -65,10 +73,9 @@ def make_links(
                 copied.digest_sum = digest.add(copied.digest_sum, term)
             copied.files += 1
             copied.linked_bytes += entry.size
-            lines.append(encode_line(link.directory, [record(entry, "f", content, link.primary)]))
-        if published is not None:
-            published.close()
-    return lines
+            made = encode_record(*record(entry, "f", content, link.primary))
+            records.setdefault(link.directory, []).append(made)
+    return [join_line(directory, made) for directory, made in records.items()]
 
 
 def _link(
@@ -76,9 +83,12 @@ def _link(
     path: str,
     copied: Copied,
     tree: DirCache,
-    published: DirCache | None,
+    places: list[DirCache],
 ) -> tuple[Entry, str | None]:
-    """Make one link; return the entry that it now has, as it was copied, and its content."""
+    """Make one link in ``tree``, to what is in the first of the ``places`` that has it.
+
+    Return the entry that it now has, as it was copied, and its content.
+    """
     parent, _, name = wanted.primary.rpartition("/")
     directory, _, link = path.rpartition("/")
     # The first of the group was copied in this run, or it is in place from an earlier one. Where
@@ -86,32 +96,34 @@ def _link(
     kept, inode = wanted.kept, (wanted.entry.dev, wanted.entry.ino)
     if kept is None and inode not in copied.linked:
         raise OSError(errno.ENOENT, "it was not copied, or is another file by now")
-    candidates = [tree, published] if kept is not None and published is not None else [tree]
+    candidates = places if kept is not None else places[:1]
     for place in candidates:
-        # Descriptors of a cache live until its next call, and the primary may be in the same one.
-        source_dir = os.dup(place.fd(parent))
         try:
+            source_dir = place.fd(parent)
             with holding(FOLDER_NAME, directory):
                 target_dir = tree.fd(directory)
-            try:
-                os.unlink(link, dir_fd=target_dir)
-            except FileNotFoundError:
-                pass
-            with holding(HARD_LINKS):
-                os.link(
-                    name, link, src_dir_fd=source_dir, dst_dir_fd=target_dir, follow_symlinks=False
-                )
+            _link_at(name, source_dir, link, target_dir)
         except FileNotFoundError:
             if place is candidates[-1]:
                 raise
             continue
-        finally:
-            os.close(source_dir)
         break
     if kept is not None:
         return wanted.entry, kept.content
     entry, content = copied.linked[inode]
     return entry._replace(name=link), content
+
+
+def _link_at(name: str, source_dir: int, link: str, target_dir: int) -> None:
+    """Make a hard link, in the place of what an earlier run may have left there."""
+    descriptors = {"src_dir_fd": source_dir, "dst_dir_fd": target_dir}
+    try:
+        with holding(HARD_LINKS):
+            os.link(name, link, follow_symlinks=False, **descriptors)
+    except FileExistsError:
+        os.unlink(link, dir_fd=target_dir)
+        with holding(HARD_LINKS):
+            os.link(name, link, follow_symlinks=False, **descriptors)
 
 
 def leave_out_unholdable(
@@ -189,7 +201,9 @@ def finish_directories(
 
     def next_task() -> list[tuple[str, tuple[Any, ...]]]:
         """Return some directories of the deepest level that is left, none at its end."""
-        return [(path, tuple(directories[path])) for path in itertools.islice(levels[0], _A_TASK)]
+        prompt = monotonic() - started < done * _PROMPT_SECONDS
+        most = _A_PROMPT_TASK if prompt else _A_TASK
+        return [(path, tuple(directories[path])) for path in itertools.islice(levels[0], most)]
 
     def tick() -> None:
         observer.progress(done, 0)

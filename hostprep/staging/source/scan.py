@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from functools import partial
 from itertools import chain
@@ -44,11 +44,15 @@ _LEAST_WAIT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One directory: its batches, and apart from them what is copied or linked one by one."""
+    """One directory: its batches, and apart from them what is copied or linked one by one.
+
+    ``totals`` are of both.
+    """
 
     directory: str
     batches: tuple[Batch, ...]
     singles: tuple[Entry, ...]
+    totals: Totals
 
     def entries(self) -> Iterator[Entry]:
         """Yield all files and symlinks of the directory."""
@@ -262,19 +266,28 @@ def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
         path = join(directory, entry.name)
         scan.directories[path] = entry
         found.append(path)
-    listing = Listing(
-        directory,
-        tuple(Batch(directory, *batch) for batch in batches),
-        tuple(Entry._make(item) for item in singles),
-    )
-    scan.listings.append(listing)
-    files = sum(batch.files for batch in listing.batches) + len(listing.singles)
-    scan.totals += Totals(
-        files=files,
-        bytes=sum(batch.size_bytes for batch in listing.batches)
-        + sum(entry.size for entry in listing.singles),
-        space_bytes=sum(batch.space_bytes for batch in listing.batches)
-        + sum(space_on_target(entry) for entry in listing.singles),
-        entries=files + len(found),
-    )
+    packed = tuple([Batch(directory, *batch) for batch in batches])
+    alone = tuple([Entry._make(item) for item in singles])
+    totals = _totals(packed, alone) if packed or alone else _NOTHING
+    scan.listings.append(Listing(directory, packed, alone, totals))
+    if totals.files:
+        scan.totals += totals
+    if found:
+        scan.totals += Totals(entries=len(found))
     return found
+
+
+_NOTHING = Totals()
+
+
+def _totals(batches: Iterable[Batch], singles: Iterable[Entry]) -> Totals:
+    files = size_bytes = space_bytes = 0
+    for batch in batches:
+        files += batch.files
+        size_bytes += batch.size_bytes
+        space_bytes += batch.space_bytes
+    for entry in singles:
+        files += 1
+        size_bytes += entry.size
+        space_bytes += space_on_target(entry)
+    return Totals(files, size_bytes, space_bytes, files)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -80,16 +81,64 @@ def set_acl(path: Path) -> None:
         lambda path: path.symlink_to("elsewhere"),
         lambda path: (path.touch(), os.truncate(path, 100_000)),
         lambda path: (path.write_bytes(b"x"), path.chmod(0o4755)),
-        lambda path: (path.write_bytes(b"x"), set_attribute(path)),
         lambda path: (path.write_bytes(b"x"), set_acl(path)),
     ],
-    ids=["large", "symlink", "sparse", "setuid", "attribute", "ACL"],
+    ids=["large", "symlink", "sparse", "setuid", "ACL"],
 )
 def test_what_is_not_ordinary_is_left_to_others(make: Callable[[Path], object], pair: Pair) -> None:
     make(pair.file)
     with pytest.raises(Unusual):
         pair.copy()
     assert list(pair.target.iterdir()) == []
+
+
+def test_attributes_arrive_with_one_look_at_the_content(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.file.write_bytes(b"x")
+    set_attribute(pair.file)
+    set_attribute(pair.file, "user.large", bytes(1000))
+    reads = []
+    read = os.read
+    monkeypatch.setattr(
+        small.os, "read", lambda source, size: reads.append(source) or read(source, size)
+    )
+    pair.copy()
+    copy = pair.target / "file"
+    assert len(reads) == 1
+    assert sorted(os.listxattr(copy)) == ["user.large", "user.mine"]
+    assert os.getxattr(copy, "user.mine") == b"kept"
+    assert os.getxattr(copy, "user.large") == bytes(1000)
+    assert pair.style.lost_xattrs == 0
+
+
+def test_a_target_without_attributes_is_learnt_of_with_care(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    pair.file.write_bytes(b"x")
+    set_attribute(pair.file)
+    monkeypatch.setattr(small.os, "setxattr", refuse)
+    with pytest.raises(OSError, match="not supported"):
+        pair.copy()
+    assert list(pair.target.iterdir()) == []
+    assert pair.style.lost_xattrs == 0
+    pair.style.target_xattrs = False  # as the way with care knows by now
+    pair.copy()
+    assert (pair.target / "file").read_bytes() == b"x"
+    assert pair.style.lost_xattrs == 1
+
+
+def test_a_file_with_an_acl_is_not_read_for_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.file.write_bytes(b"x")
+    set_acl(pair.file)
+    monkeypatch.setattr(small.os, "read", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(Unusual):
+        pair.copy()
 
 
 @pytest.mark.parametrize(

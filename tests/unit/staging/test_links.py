@@ -1,0 +1,101 @@
+"""Hard links: to what this run copied or an earlier one, in the place of what one left."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hostprep.staging.files.holding import TARGET_CANNOT
+from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.publishing.structure import make_links
+from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.tasks import Copied
+
+LINKS = [("c", "x"), ("a/b", "z"), ("c", "y"), ("", "w")]
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[Any]:
+    (tmp_path / "tree/a/b").mkdir(parents=True)
+    (tmp_path / "published/a/b").mkdir(parents=True)
+    descriptor = os.open(tmp_path / "tree", os.O_RDONLY)
+    yield SimpleNamespace(tree_fd=descriptor)
+    os.close(descriptor)
+
+
+def entry(name: str, ino: int) -> Entry:
+    return Entry(name, 0o100644, 3, 5, 0, 0, 8, 2, ino, 1)
+
+
+def copied(*names: tuple[str, int]) -> Copied:
+    found = Copied()
+    for name, ino in names:
+        found.linked[1, ino] = entry(name, ino), "hash"
+    return found
+
+
+def test_links_of_a_directory_make_one_line(private: Any, tmp_path: Path) -> None:
+    (tmp_path / "tree/a/b/first").write_text("one")
+    (tmp_path / "tree/c").mkdir()
+    (tmp_path / "tree/c/y").write_text("left by a run that was killed")
+    plan, done = CopyPlan(), copied(("first", 7))
+    plan.links = [HardLink(path, entry(name, 7), "a/b/first", None) for path, name in LINKS]
+    lines = make_links(plan, done, private, None)
+    assert done.problems == [] and done.files == len(LINKS)
+    for path, name in LINKS:
+        assert os.path.samefile(tmp_path / "tree" / path / name, tmp_path / "tree/a/b/first")
+    known = {path: [each.name for each in records] for path, records in map(decode_line, lines)}
+    assert known == {"c": ["x", "y"], "a/b": ["z"], "": ["w"]}
+    assert {each.group for line in lines for each in decode_line(line)[1]} == {"a/b/first"}
+
+
+@pytest.mark.parametrize("left_over", [False, True])
+def test_the_first_of_a_group_may_be_published_already(
+    left_over: bool, private: Any, tmp_path: Path
+) -> None:
+    published = tmp_path / "published"
+    (published / "a/b/first").write_text("one")
+    if left_over:
+        (tmp_path / "tree/a/new").write_text("other")
+    kept = Recorded("first", "f", 3, 5, 0o644, 0, 0, "hash", "a/b/first")
+    plan, done = CopyPlan(), Copied()
+    plan.links = [HardLink("a", entry("new", 7), "a/b/first", kept)]
+    descriptor = os.open(published, os.O_RDONLY)
+    try:
+        make_links(plan, done, private, descriptor)
+    finally:
+        os.close(descriptor)
+    assert done.problems == []
+    assert os.path.samefile(tmp_path / "tree/a/new", published / "a/b/first")
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
+def test_who_cannot_hold_links_is_told_from_who_fails(
+    number: int, private: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", fail)
+    plan, done = CopyPlan(), copied(("first", 7))
+    plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
+    assert make_links(plan, done, private, None) == []
+    (problem,) = done.problems
+    assert problem.failed and problem.path == "a/new"
+    assert problem.reason.startswith(TARGET_CANNOT) is (number == errno.EPERM)
+
+
+def test_what_was_not_copied_is_linked_to_nothing(private: Any, tmp_path: Path) -> None:
+    (tmp_path / "tree/a/b/first").write_text("one")
+    plan, done = CopyPlan(), copied(("first", 8))
+    plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
+    make_links(plan, done, private, None)
+    assert "it was not copied" in done.problems[0].reason
+    assert not (tmp_path / "tree/a/new").exists()
