@@ -29,14 +29,26 @@ class Staged:
         self.copy = base / "to/data"
         self.manifest = manifest_path(folder("data", str(self.copy)))
 
-    def plan(self, private: Path | None = None) -> CopyPlan:
-        """Plan an update, over what an interrupted run left in ``private`` too."""
+    def plan(self, private: Path | None = None, unreadable: str | None = None) -> CopyPlan:
+        """Plan an update, over what an interrupted run left in ``private`` too.
+
+        ``unreadable`` is a directory of the source that could not be read, though root can.
+        """
         paths = [self.source, self.copy, *([] if private is None else [private])]
         descriptors = [os.open(path, DIRECTORY_FLAGS) for path in paths]
         manifest, journal = ManifestIndex([self.manifest]), ManifestIndex([])
         try:
+            scan = scan_tree(descriptors[0], processes=1)
+            if unreadable is not None:
+                below = [path for path in scan.directories if path.startswith(f"{unreadable}/")]
+                for path in below:
+                    del scan.directories[path]
+                scan.listings = [
+                    each for each in scan.listings if each.directory not in (unreadable, *below)
+                ]
+                scan.unreadable.add(unreadable)
             return plan_update(
-                scan_tree(descriptors[0], processes=1),
+                scan,
                 manifest=manifest,
                 journal=journal,
                 published_fd=descriptors[1],
@@ -131,3 +143,17 @@ def test_of_an_interrupted_run_what_the_source_has_not_is_discarded(
     (private / "class-2").write_bytes(b"a file, before it was a directory")
     (private / "class-1/images/torn").write_bytes(b"on no record")
     assert set(staged.plan(private).discard) == {"gone", "class-2", "class-1/images/torn"}
+
+
+def test_below_what_cannot_be_read_nothing_is_gone_or_forgotten(staged: Staged) -> None:
+    images = staged.copy / "class-1/images"
+    rewrite(images / "001.bin", b"somebody changed it")
+    (images / "002.bin").unlink()
+    (images / "notes").write_bytes(b"somebody's")
+    whole = staged.plan().kept.files
+    plan = staged.plan(unreadable="class-1")
+    assert not plan.delete and not plan.delete_directories and not plan.foreign
+    assert plan.kept.files == whole  # what stands
+    kept = {path for path in plan.kept_paths() if path.startswith("class-1/images/")}
+    assert kept == {"class-1/images/000.bin", "class-1/images/001.bin"}  # known, though changed
+    assert plan.copied.files == 0
