@@ -110,6 +110,7 @@ def test_even_an_empty_directory_of_that_name_is_left(target: Target) -> None:
 def test_files_are_replaced_added_and_deleted(target: Target) -> None:
     fill(target.data, {"old": "1", "sub/old": "1", "gone": "1", "away/deep/x": "1"})
     manifest = target.manifest("old", "sub/old", "gone", "away/deep/x")
+    fill(target.data, {"sub/old": "what somebody made of a copy"})  # it is to be replaced
     fill(target.tree, {"old": "2", "sub/old": "2", "sub/new": "2", "fresh/new": "2"})
     plan = CopyPlan(
         delete=["gone", "away/deep/x", "never/there", "nothing"],

@@ -13,7 +13,7 @@ from hostprep.staging.publishing import removing
 from hostprep.staging.record.manifest import decode_line, manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.target.private import private_name
-from hostprep.system.trees import DIRECTORY_FLAGS
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
 
 
@@ -89,6 +89,13 @@ def test_what_is_as_staged_is_told_from_what_is_not(staged: Staged) -> None:
     assert set(foreign) == theirs
     # Two files less, and the four directories around what stays.
     assert ours == whole - 2 - len({"class-1", "class-1/images", "class-2", "class-2/images"})
+
+
+def test_what_vanishes_at_the_look_is_nobodys(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removing, "names_in", lambda fd: [*names_in(fd), "vanished"])
+    assert staged.compare() == (staged.record.entries - 1, ())
 
 
 def test_all_of_it_goes_and_nothing_beside_it(staged: Staged) -> None:
