@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Recorded
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.publishing import publish
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -23,9 +25,9 @@ from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.target.private import PrivateDir, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_of
-from hostprep.system.trees import DIRECTORY_FLAGS
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 
-KEEPS_NAMES = Spelling(sure=True)
+KEEPS = Spelling(sure=True)
 
 
 def recorded(path: Path) -> Recorded:
@@ -61,12 +63,14 @@ class Target:
         path.write_bytes(b"".join(lines))
         return path
 
-    def update(self, manifest: Path, plan: CopyPlan, *, check: bool = False) -> list[str]:
+    def update(
+        self, manifest: Path, plan: CopyPlan, *, check: bool = False, spelling: Spelling = KEEPS
+    ) -> list[str]:
         """Publish what is prepared, or only check the places for it."""
         index, published_fd = ManifestIndex([manifest]), os.open(self.data, DIRECTORY_FLAGS)
         try:
             if check:
-                check_places(plan, self.private, published_fd, index, KEEPS_NAMES)
+                check_places(plan, self.private, published_fd, index, spelling)
                 return []
             return publish_update(plan, self.private, published_fd, index)
         finally:
@@ -143,6 +147,67 @@ def test_a_place_that_somebody_took_is_left(name: str, target: Target) -> None:
             target.update(manifest, CopyPlan(), check=check)
     assert target.contents() == {"sub/old": "1", name: "somebody's"}
     assert (target.tree / name).read_text() == "2"
+
+
+def test_a_directory_that_is_yet_to_be_made_has_room_for_all(target: Target) -> None:
+    fill(target.data, {"old": "1", "other": "somebody's"})
+    manifest = target.manifest("old")
+    fill(target.tree, {"old": "2", "fresh/other": "2"})
+    target.update(manifest, CopyPlan(), check=True)
+
+
+def test_what_took_a_place_and_is_gone_again_is_told_of(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(old: str, new: str, **_: int) -> None:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), old, None, new)
+
+    fill(target.data, {"old": "1"})
+    fill(target.tree, {"new": "2"})
+    monkeypatch.setattr(publish, "rename_new", taken)
+    with pytest.raises(HostprepError, match="new appeared on the target"):
+        target.update(target.manifest("old"), CopyPlan())
+
+
+# The listing tells in which spelling a name is kept; here it is made to say another one than was
+# given, as where names fold.
+
+
+def test_where_names_fold_what_stays_keeps_its_place(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(target.data, {"sub/old": "1", "file": "somebody's"})
+    manifest = target.manifest("sub/old")
+    monkeypatch.setattr(publish, "names_in", lambda fd: [name.upper() for name in names_in(fd)])
+
+    def check(**going: list[str]) -> None:
+        target.update(manifest, CopyPlan(**going), check=True, spelling=Spelling(case=True))
+
+    fill(target.tree, {"sub/new": "2"})
+    told = "sub of the source and SUB on the target are one and the same name"
+    with pytest.raises(HostprepError, match=told):
+        check()
+    check(delete_directories=["SUB"])
+    with pytest.raises(HostprepError, match=told):
+        check(delete_directories=["SUB"], foreign=["SUB/theirs"])
+    with pytest.raises(HostprepError, match=told):
+        check(delete_directories=["SUB"], foreign=["SUB/deeper/theirs/"])
+    check(delete_directories=["SUB"], foreign=["OTHER/theirs"])
+    (target.tree / "sub/new").unlink()
+    fill(target.tree, {"file": "2"})
+    with pytest.raises(HostprepError, match="file of the source and FILE on the target are one"):
+        check(delete_directories=["SUB"])
+    check(delete_directories=["SUB"], delete=["FILE"])
+
+
+def test_where_names_fold_their_own_spelling_is_no_other(target: Target) -> None:
+    fill(target.data, {"sub/old": "1"})
+    fill(target.tree, {"sub/old": "2", "sub/new": "2", "fresh/new": "2"})
+    manifest = target.manifest("sub/old")
+    target.update(manifest, CopyPlan(), check=True, spelling=Spelling(case=True))
+    fill(target.data, {"sub/new": "somebody's"})
+    with pytest.raises(HostprepError, match="sub/new appeared on the target"):
+        target.update(manifest, CopyPlan(), check=True, spelling=Spelling(case=True))
 
 
 def test_what_a_killed_run_had_put_there_is_replaced(target: Target) -> None:
