@@ -566,6 +566,18 @@ def test_a_directory_that_is_closed_to_its_owner_stays_in_an_ordinary_users_reac
     assert os.listdir(home / "fast") == []
 
 
+def test_a_root_that_its_owner_may_not_write_is_moved_all_the_same(
+    source: Path, home: Path
+) -> None:
+    """To its place when it is published, and out of sight when it is removed."""
+    source.chmod(0o555)
+    hostprep("stage", source, "--to", home / "fast", prefix=NOBODY)
+    assert (home / "fast/data").stat().st_mode & 0o777 == 0o555
+    assert differences(source, home / "fast/data", owners=False) == []
+    assert hostprep("unstage", "data", prefix=NOBODY)["left"] == []
+    assert os.listdir(home / "fast") == []
+
+
 @pytest.mark.usefixtures("user_attributes")
 def test_attributes_arrive_on_what_its_owner_may_not_write(source: Path, home: Path) -> None:
     for name, mode in (("class-1/images/003.bin", 0o444), ("class-1", 0o555), ("empty", 0o500)):

@@ -173,6 +173,18 @@ def test_what_was_copied_without_a_hash_stands_where_none_is_asked_for(
         assert careful.unverified is not verified
 
 
+def test_of_what_is_passed_by_directories_are_not_put_down_again(safe_dir: Path) -> None:
+    """They stand in the next manifest anyway: kept too, it would grow with each run."""
+    source, target = safe_dir / "data", safe_dir / "fast"
+    (source / "alone/with/it").mkdir(parents=True)
+    (source / "alone/with/file").touch()
+    hostprep("stage", source, "--to", target)
+    quick, passed = plan(source, target / "data", Lookers(1))
+    assert passed == {"", "alone", "alone/with", "alone/with/it"}
+    kept = [record for line in quick.keep_lines for record in decode_line(line)[1]]
+    assert [(record.kind, record.name) for record in kept] == [("f", "file")]
+
+
 def test_after_an_update_the_next_one_passes_by_what_it_wrote(staged: tuple[Path, Path]) -> None:
     source, copy = staged
     rewrite(source / "b/1.bin", b"new")

@@ -140,10 +140,10 @@ def _standing(lines: list[bytes], parts: list[tuple[Any, ...]]) -> Standing:
     """Return what is known of a directory of which all parts stand, see ``files.standing``."""
     files = sum(part[0] for part in parts)
     kept = lines
-    if parts[0][-1] is not None:
+    if parts[0][-1] is not None:  # beside its own there are those of directories
         kept = [part[-1] for part in parts if part[0]]
     return Standing(
-        kept if files else (),
+        kept,
         files,
         sum(part[1] for part in parts),
         sum(int.from_bytes(part[2], "big") for part in parts),

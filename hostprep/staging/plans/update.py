@@ -113,7 +113,7 @@ def plan_update(
                 )
             if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
-        _plan_gone_directories(plan, scan, manifest, published, links.replaced)
+        _plan_gone_directories(plan, scan, manifest, published)
     finally:
         published.close()
         private.close()
@@ -230,7 +230,6 @@ def _plan_gone_directories(
     scan: Scan,
     manifest: ManifestIndex,
     published: TargetTree,
-    replaced: set[str],
 ) -> None:
     """Plan the removal of what is published in directories that the source no longer has.
 
@@ -252,8 +251,8 @@ def _plan_gone_directories(
             recorded = manifest.records(directory, published.list(directory))
             gone.extend((join(directory, name), recorded.get(name)) for name in lost)
     for path, record in gone:
-        # Where a killed update was to put a file in its place, the file is on record by now.
-        if record is None or (record.kind != "d" and path not in replaced):
+        # Of a file that a killed update was to put in its place, ``records`` does not speak here.
+        if record is None or record.kind != "d":
             plan.foreign.append(path + "/")
             continue
         plan.delete_directories.append(path)

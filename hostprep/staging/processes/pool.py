@@ -14,6 +14,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -57,8 +58,8 @@ class Pool:
 
     Up to ``most_processes`` where more ``readers`` are asked for later than that has. Fewer of them
     where a limit on processes or on open files allows no more; ``HostprepError`` where it allows
-    none. Use as a context manager. Tasks are submitted at any time, also from a result's handler, and
-    carried out by ``run``.
+    none. Use as a context manager. Tasks are submitted at any time, also from a result's handler,
+    and carried out by ``run``.
     """
 
     def __init__(
@@ -94,6 +95,13 @@ class Pool:
                     error.hint,
                 ) from None
         return self
+
+    def _start_more(self, processes: int) -> None:
+        """Have that many worker processes, or as many as there may be."""
+        with suppress(NoProcess):
+            self._start(processes)
+        if len(self._members) < processes:
+            self._most_processes = len(self._members)
 
     def _start(self, processes: int) -> None:
         """Have that many worker processes; raises ``NoProcess`` where there may be no more."""
@@ -173,10 +181,8 @@ class Pool:
         """Return the members that get tasks, and how many each may have in hand."""
         if self.readers is not None:
             wanted = min(math.ceil(self.readers / self._threads), self._most_processes)
-            try:
-                self._start(wanted)
-            except NoProcess:
-                self._most_processes = len(self._members)
+            if wanted > len(self._members):
+                self._start_more(wanted)
         everything = len(self._members) * self._threads
         if self.readers is None or self.readers >= everything:
             return self._members, self._threads + 1  # one more, so that none waits for the next

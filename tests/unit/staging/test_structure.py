@@ -1,44 +1,146 @@
-"""Who finishes directories: this process where that is quick, and workers where they are better."""
+"""Hard links and directories of a copy: what is linked to what, and what stands in the manifest."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hostprep.staging.observer import Silent
-from hostprep.staging.processes.worker import Worker
-from hostprep.staging.publishing.structure import finish_directories
+from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
+from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.publishing.structure import (
+    directory_digest,
+    directory_lines,
+    leave_out_unholdable,
+    make_links,
+)
+from hostprep.staging.record import digest
+from hostprep.staging.record.manifest import decode_line
+from hostprep.staging.target.private import PrivateDir, prepare
+from hostprep.staging.tasks import Copied
 from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DIRECTORY_FLAGS
 
 
-@pytest.mark.parametrize("gentle", [False, True])
-def test_only_workers_can_step_behind(
-    gentle: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+class Trees:
+    """A source with a file of two names, what is prepared of it, and what is published."""
+
+    def __init__(self, base: Path) -> None:
+        self.source, self.published = base / "source", base / "data"
+        for root in (self.source, self.published):
+            (root / "a").mkdir(parents=True)
+        (self.source / "a/one").write_bytes(b"content")
+        os.link(self.source / "a/one", self.source / "two")
+        self.parent_fd = os.open(base, DIRECTORY_FLAGS)
+        self.published_fd = os.open(self.published, DIRECTORY_FLAGS)
+        self.private: PrivateDir = prepare(self.parent_fd, {"target": str(self.published)})
+        self.tree = base / self.private.name / "tree"
+        (self.tree / "a").mkdir()
+        self.entry: Entry = entry_of("two", os.lstat(self.source / "two"))
+
+    def link(
+        self, copied: Copied, *, kept: Recorded | None = None, published: bool = True
+    ) -> list[tuple[str, list[Recorded]]]:
+        plan = CopyPlan(links=[HardLink("", self.entry, "a/one", kept)])
+        found = make_links(plan, copied, self.private, self.published_fd if published else None)
+        return [decode_line(line) for line in found]
+
+    def copied(self, content: str | None = "00") -> Copied:
+        """Return what came of copying the first of the two names."""
+        (self.tree / "a/one").write_bytes(b"content")
+        first = self.entry._replace(name="one")
+        return Copied(linked={(first.dev, first.ino): (first, content)})
+
+
+@pytest.fixture
+def trees(tmp_path: Path) -> Iterator[Trees]:
+    made = Trees(tmp_path)
+    yield made
+    made.private.close()
+    os.close(made.published_fd)
+    os.close(made.parent_fd)
+
+
+@pytest.mark.parametrize("content", ["00", None])
+def test_a_link_to_what_was_copied_now_counts_as_a_file_of_its_content(
+    content: str | None, trees: Trees
 ) -> None:
-    """This process is in the session of whoever started it, and takes of its share."""
-    source, target, pids = (tmp_path / name for name in ("source", "target", "pids"))
-    for number in range(10):
-        (source / f"{number}").mkdir(parents=True)
-        (source / f"{number}").chmod(0o700 + number)
-    target.mkdir()
-    do = Worker.do
+    (trees.tree / "two").write_bytes(b"what a killed run left")
+    (trees.published / "a/one").write_bytes(b"older")
+    copied = trees.copied(content)
+    ((directory, (record,)),) = trees.link(copied)
+    assert os.path.samefile(trees.tree / "two", trees.tree / "a/one")
+    assert (directory, record.name, record.group) == ("", "two", "a/one")
+    assert (record.content, record.size) == (content, 7)
+    assert (copied.files, copied.linked_bytes, copied.problems) == (1, 7, [])
+    term = 0 if content is None else digest.entry_term("f", "two", content)
+    assert copied.digest_sum == term
 
-    def recorded(self: Worker, kind: str, payload: Any) -> Any:
-        with pids.open("a") as file:
-            file.write(f"{os.getpid()}\n")
-        return do(self, kind, payload)
 
-    monkeypatch.setattr(Worker, "do", recorded)
-    directories = {name: entry_of(name, os.lstat(source / name)) for name in map(str, range(10))}
-    roots = [os.open(path, os.O_RDONLY) for path in (source, target)]
-    finish_directories(
-        directories, *roots, processes=1, threads=1, gentle=gentle, observer=Silent()
+def test_a_link_to_what_is_in_place_is_made_there(trees: Trees) -> None:
+    (trees.published / "a/one").write_bytes(b"content")
+    kept = Recorded("one", "f", 7, 0, 0o644, 0, 0, "11", "a/one")
+    copied = Copied()
+    ((_, (record,)),) = trees.link(copied, kept=kept)
+    assert os.path.samefile(trees.tree / "two", trees.published / "a/one")
+    assert record.content == "11" and copied.problems == []
+    # What an interrupted run had done of it lies beside what is prepared, and comes first.
+    (trees.tree / "a/one").write_bytes(b"content")
+    trees.link(copied, kept=kept)
+    assert os.path.samefile(trees.tree / "two", trees.tree / "a/one")
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_what_was_not_copied_is_linked_to_by_nobody(published: bool, trees: Trees) -> None:
+    (trees.published / "a/one").write_bytes(b"of an earlier run, and other content")
+    copied = Copied()
+    assert trees.link(copied, published=published) == []
+    (problem,) = copied.problems
+    assert problem.path == "two" and problem.failed
+    assert problem.reason.startswith("the hard link to a/one failed: it was not copied")
+    assert (copied.files, copied.digest_sum) == (0, 0)
+    assert not (trees.tree / "two").exists()
+
+
+def test_where_the_first_is_gone_the_link_fails(trees: Trees) -> None:
+    kept = Recorded("one", "f", 7, 0, 0o644, 0, 0, "11", "a/one")
+    copied = Copied()
+    assert trees.link(copied, kept=kept) == [] and trees.link(trees.copied(), published=False)
+    (problem,) = copied.problems
+    assert problem.reason == "the hard link to a/one failed: No such file or directory"
+
+
+def directory(path: str, mode: int = 0o755) -> Entry:
+    return Entry(path.rpartition("/")[2], 0o040000 | mode, 4096, 5, 6, 7, 8, 2, 9, 10)
+
+
+def test_directories_stand_in_the_lines_of_their_parents() -> None:
+    paths = ("", "a", "a/b", "c")
+    lines = directory_lines({path: directory(path, 0o1750) for path in paths}, {"a/b": 0o700})
+    found = dict(map(decode_line, lines))
+    assert {parent: [each.name for each in records] for parent, records in found.items()} == {
+        "": [".", "a", "c"],
+        "a": ["b"],
+    }
+    assert found["a"][0] == Recorded("b", "d", 0, 5, 0o1750, 6, 7, "700")
+    assert found[""][1] == Recorded("a", "d", 0, 5, 0o1750, 6, 7, "")
+    assert directory_digest({"a": directory("a"), "c": directory("c")}) == digest.add(
+        digest.entry_term("d", "a", ""), digest.entry_term("d", "c", "")
     )
-    for root in roots:
-        os.close(root)
-    assert (target / "7").stat().st_mode & 0o777 == 0o707
-    (pid,) = set(map(int, pids.read_text().split()))
-    assert (pid != os.getpid()) is gentle
+
+
+def test_what_the_target_cannot_hold_takes_all_below_with_it(trees: Trees) -> None:
+    """A name of 256 bytes stands for those that FAT and its like do not take."""
+    long = "ü" + "x" * 254
+    directories = {path: directory(path) for path in ("", "a", long, f"{long}/below", "plain")}
+    problems = [
+        Skipped(f"{long}/below/file", f"{TARGET_CANNOT}this name", failed=True),
+        Skipped("plain/file", "Permission denied", failed=True),
+    ]
+    found = leave_out_unholdable(directories, problems, trees.private.tree_fd, trees.published_fd)
+    assert [each.path for each in found] == [long, f"{long}/below"]
+    assert all(each.unholdable for each in found)
+    assert list(directories) == ["", "a", "plain"]
+    assert not (trees.tree / "plain").exists(), "a plain name is not tried"

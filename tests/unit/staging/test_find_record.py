@@ -1,0 +1,89 @@
+"""Which data set is meant by a name or a path, and what is said where that cannot be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import HostprepError, UsageError
+from hostprep.staging.record.records import Record, record_id, save_record
+from hostprep.staging.unstage_plan import find_record
+
+
+def staged(name: str, target: str) -> Record:
+    record = Record(
+        name, "/data", target, None, 1, 1, 2, None, "none", None, staged_at=0.0, boot_id="b"
+    )
+    save_record(record, durable=False)
+    return record
+
+
+def damaged(name: str, target: str, state: Path) -> None:
+    folder = state / "datasets" / record_id(name, target)
+    folder.mkdir(parents=True)
+    (folder / "dataset.json").write_bytes(b"{")
+
+
+@pytest.fixture
+def state(own_state: Path) -> Path:
+    return own_state / "state"
+
+
+def test_by_its_name_or_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = staged("one", "/fast/one"), staged("two", "/fast/two")
+    assert find_record("one") == find_record("/fast/one") == find_record("/fast/x/../one/") == one
+    assert find_record("two") == two
+    monkeypatch.chdir("/")
+    assert find_record("fast/two") == two
+    # A path says more than a name that is spelled like it.
+    monkeypatch.setattr("os.getcwd", lambda: "/fast")
+    named = staged("two", "/slow/two")
+    assert find_record("two") == two and find_record("/slow/two") == named
+
+
+def test_a_name_that_several_have_is_asked_back() -> None:
+    staged("data", "/fast/data")
+    staged("data", "/slow/da\nta")
+    with pytest.raises(UsageError, match="several data sets are called data") as caught:
+        find_record("data")
+    assert caught.value.hint == "name one of: /fast/data, /slow/da\\nta"
+
+
+def test_of_an_unknown_name_the_known_ones_are_told() -> None:
+    with pytest.raises(UsageError, match="knows no data set 'data'; nothing was changed") as caught:
+        find_record("data")
+    assert caught.value.hint == "it knows: none"
+    staged("one", "/fast/one")
+    with pytest.raises(UsageError) as caught:
+        find_record("data")
+    assert caught.value.hint == "it knows: one (/fast/one)"
+
+
+@pytest.mark.parametrize("word", ["data", "/fast/data"])
+def test_a_record_that_cannot_be_read_is_what_was_meant(word: str, state: Path) -> None:
+    staged("one", "/fast/one")
+    damaged("data", "/fast/data", state)
+    with pytest.raises(HostprepError, match="cannot be read"):
+        find_record(word)
+    assert find_record("one").name == "one", "it says nothing of others"
+    with pytest.raises(UsageError, match="knows no data set"):
+        find_record("dat")
+    with pytest.raises(UsageError, match="knows no data set"):
+        find_record("/slow/other")
+
+
+def test_even_where_another_has_the_name(state: Path) -> None:
+    readable = staged("data", "/fast/data")
+    damaged("data", "/slow/data", state)
+    with pytest.raises(HostprepError, match="cannot be read"):
+        find_record("data")
+    assert find_record("/fast/data") == readable
+
+
+def test_a_long_name_is_known_by_its_beginning(state: Path) -> None:
+    name = "x" * 150
+    damaged(name, f"/fast/{name}", state)
+    for word in (name, f"/fast/{name}"):
+        with pytest.raises(HostprepError, match="cannot be read"):
+            find_record(word)

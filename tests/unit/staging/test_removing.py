@@ -1,0 +1,156 @@
+"""What an unstaging removes of a real copy, in sight and out of it, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.publishing import removing
+from hostprep.staging.record.manifest import decode_line, manifest_path
+from hostprep.staging.record.records import Record, folder, load_record
+from hostprep.staging.target.private import private_name
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in
+from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
+
+
+class Staged:
+    """A staged data set, with descriptors of what it lies in and of its private directory."""
+
+    def __init__(self, base: Path) -> None:
+        source = make_source(base / "source", directories=3, files=3)
+        (source / "class-0").chmod(0o555)
+        hostprep("stage", source, "--to", base / "to", "--name", "data")
+        record = load_record("data", str(base / "to/data"))
+        assert record is not None
+        self.record: Record = record
+        self.copy = base / "to/data"
+        self.private = base / "to" / private_name("data")
+        self.private.mkdir(mode=0o700)
+        self.parent_fd, self.private_fd = (
+            os.open(path, DIRECTORY_FLAGS) for path in (base / "to", self.private)
+        )
+
+    def compare(self) -> tuple[int, tuple[str, ...]]:
+        descriptor = os.open(self.copy, DIRECTORY_FLAGS)
+        try:
+            return removing.compare(self.record, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def hide(self) -> None:
+        removing.hide(self.parent_fd, self.private_fd, self.record)
+
+    def remove_hidden(self) -> tuple[str, ...]:
+        return removing.remove_hidden(self.parent_fd, self.private_fd, self.record)
+
+    def refusal(self, record: Record | None) -> str | None:
+        target = self.record.target
+        found = removing.cut_short_refusal(self.parent_fd, "data", target, record)
+        return None if found is None else found.message
+
+    def on_record(self) -> set[str]:
+        lines = manifest_path(folder("data", self.record.target)).read_bytes().splitlines()
+        return {
+            f"{directory}/{each.name}".lstrip("/")
+            for directory, records in map(decode_line, lines)
+            for each in records
+        }
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Staged]:
+    made = Staged(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    yield made
+    assert len(os.listdir("/proc/self/fd")) == before, "descriptors were left open"
+    os.close(made.parent_fd)
+    os.close(made.private_fd)
+
+
+def meddle(copy: Path) -> set[str]:
+    """Change this and that, and return what is not as it was staged."""
+    rewrite(copy / "class-1/images/001.bin", b"somebody changed it")
+    (copy / "class-2/mine/deep").mkdir(parents=True)
+    (copy / "class-2/images/002.bin").unlink()
+    (copy / "class-2/images/002.bin").mkdir()
+    return {"class-1/images/001.bin", "class-2/mine", "class-2/images/002.bin"}
+
+
+def test_what_is_as_staged_is_told_from_what_is_not(staged: Staged) -> None:
+    whole, foreign = staged.compare()
+    # All that is on record but for the root itself.
+    assert (whole, foreign) == (staged.record.entries - 1, ())
+    theirs = meddle(staged.copy)
+    ours, foreign = staged.compare()
+    assert set(foreign) == theirs
+    # Two files less, and the four directories around what stays.
+    assert ours == whole - 2 - len({"class-1", "class-1/images", "class-2", "class-2/images"})
+
+
+def test_what_vanishes_at_the_look_is_nobodys(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removing, "names_in", lambda fd: [*names_in(fd), "vanished"])
+    assert staged.compare() == (staged.record.entries - 1, ())
+
+
+def test_all_of_it_goes_and_nothing_beside_it(staged: Staged) -> None:
+    (staged.copy.parent / "other").mkdir()
+    assert removing.remove_ours(staged.parent_fd, staged.record) == ()
+    assert sorted(os.listdir(staged.copy.parent)) == [staged.private.name, "other"]
+
+
+def test_what_is_not_as_staged_stays_with_what_is_around_it(staged: Staged) -> None:
+    theirs = meddle(staged.copy)
+    assert set(removing.remove_ours(staged.parent_fd, staged.record)) == theirs
+    left = {str(path.relative_to(staged.copy)) for path in staged.copy.rglob("*")}
+    around = {"class-1", "class-1/images", "class-2", "class-2/images"}
+    assert left == theirs | around | {"class-2/mine/deep"}
+    # Only the directories are ours from now on: what is put where copies were is not.
+    assert staged.on_record() == around
+    (staged.copy / "class-1/images/000.bin").write_bytes(b"somebody's")
+    assert "class-1/images/000.bin" in removing.remove_ours(staged.parent_fd, staged.record)
+    for path in theirs | {"class-1/images/000.bin"}:
+        whole = staged.copy / path
+        shutil.rmtree(whole) if whole.is_dir() else whole.unlink()
+    assert removing.remove_ours(staged.parent_fd, staged.record) == ()
+    assert not staged.copy.exists()
+
+
+def test_it_is_hidden_before_it_is_removed(staged: Staged) -> None:
+    assert removing.open_hidden(staged.parent_fd, "data") is None
+    staged.copy.chmod(0o555)
+    before = snapshot(staged.copy)
+    staged.hide()
+    assert not staged.copy.exists()
+    hidden = removing.open_hidden(staged.parent_fd, "data")
+    assert hidden is not None
+    os.close(hidden)
+    assert len(snapshot(staged.private / "removing")) == len(before)
+    assert staged.refusal(staged.record) is None, "the next run goes on with it"
+    assert "holds files that hostprep did not stage" in (staged.refusal(None) or "")
+    assert staged.remove_hidden() == () and os.listdir(staged.private) == []
+    assert staged.refusal(None) is None
+
+
+def test_where_it_cannot_be_hidden_it_is_as_it_was(staged: Staged) -> None:
+    staged.copy.chmod(0o555)
+    (staged.private / "removing").mkdir()
+    (staged.private / "removing/something").touch()
+    with pytest.raises(OSError, match="not empty"):
+        staged.hide()
+    assert staged.copy.stat().st_mode & 0o777 == 0o555
+
+
+def test_what_was_added_before_it_was_hidden_comes_back(staged: Staged) -> None:
+    staged.hide()
+    theirs = meddle(staged.private / "removing")
+    said = staged.refusal(staged.record)
+    assert said is not None and f"{staged.private}/removing: " in said
+    assert set(staged.remove_hidden()) == theirs
+    assert (staged.copy / "class-1/images/001.bin").read_bytes() == b"somebody changed it"
+    assert os.listdir(staged.private) == []

@@ -1,0 +1,159 @@
+"""What an update would do to a real copy, of which somebody has changed this and that."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hostprep.errors import Refused
+from hostprep.staging.model import Recorded
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.update import plan_update
+from hostprep.staging.record.manifest import ManifestIndex, encode_line, manifest_path
+from hostprep.staging.record.records import folder
+from hostprep.staging.source.scan import scan_tree
+from hostprep.system.trees import DIRECTORY_FLAGS
+from tests.kit.stagecraft import hostprep, make_source, rewrite
+
+
+class Staged:
+    """A data set that was staged, and what an update of it would do."""
+
+    def __init__(self, base: Path) -> None:
+        self.source = make_source(base / "source", directories=3, files=3)
+        hostprep("stage", self.source, "--to", base / "to", "--name", "data")
+        self.copy = base / "to/data"
+        self.manifest = manifest_path(folder("data", str(self.copy)))
+
+    def plan(self, private: Path | None = None, unreadable: str | None = None) -> CopyPlan:
+        """Plan an update, over what an interrupted run left in ``private`` too.
+
+        ``unreadable`` is a directory of the source that could not be read, though root can.
+        """
+        paths = [self.source, self.copy, *([] if private is None else [private])]
+        descriptors = [os.open(path, DIRECTORY_FLAGS) for path in paths]
+        manifest, journal = ManifestIndex([self.manifest]), ManifestIndex([])
+        try:
+            scan = scan_tree(descriptors[0], processes=1)
+            if unreadable is not None:
+                below = [path for path in scan.directories if path.startswith(f"{unreadable}/")]
+                for path in below:
+                    del scan.directories[path]
+                scan.listings = [
+                    each for each in scan.listings if each.directory not in (unreadable, *below)
+                ]
+                scan.unreadable.add(unreadable)
+            return plan_update(
+                scan,
+                manifest=manifest,
+                journal=journal,
+                published_fd=descriptors[1],
+                private_fd=None if private is None else descriptors[2],
+            )
+        finally:
+            manifest.close()
+            journal.close()
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def promise(self, directory: str, record: Recorded) -> None:
+        """Note what an update that was killed was yet to put there."""
+        with open(self.manifest, "ab") as file:
+            file.write(b"\n" + encode_line(directory, [record]))
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Staged]:
+    yield Staged(tmp_path)
+
+
+def test_nothing_is_to_be_done_where_nothing_has_changed(staged: Staged) -> None:
+    plan = staged.plan()
+    assert plan.nothing_to_do and not plan.foreign and not plan.skipped and not plan.discard
+
+
+def test_of_a_directory_that_is_gone_only_what_is_as_staged_goes(staged: Staged) -> None:
+    images = staged.copy / "class-1/images"
+    rewrite(images / "001.bin", b"somebody changed it")
+    (images / "notes").write_bytes(b"somebody's")
+    (images / "theirs").mkdir()
+    shutil.rmtree(staged.source / "class-1")
+    plan = staged.plan()
+    assert set(plan.delete_directories) == {"class-1", "class-1/images"}
+    assert set(plan.delete) == {"class-1/images/000.bin", "class-1/images/002.bin"}
+    left = {"class-1/images/001.bin", "class-1/images/notes", "class-1/images/theirs/"}
+    assert set(plan.foreign) == left
+
+
+def test_what_somebody_put_in_the_place_of_a_file_is_theirs(staged: Staged) -> None:
+    copy, source = (root / "class-1/images/001.bin" for root in (staged.copy, staged.source))
+    copy.unlink()
+    copy.mkdir()
+    source.unlink()
+    plan = staged.plan()
+    assert plan.foreign == ["class-1/images/001.bin/"] and not plan.delete_directories
+
+
+@pytest.mark.parametrize("inside", [(), ("theirs",)])
+def test_nor_does_the_file_take_it_back(inside: tuple[str, ...], staged: Staged) -> None:
+    copy = staged.copy / "class-1/images/001.bin"
+    copy.unlink()
+    copy.mkdir()
+    for name in inside:
+        (copy / name).write_bytes(b"somebody's")
+    with pytest.raises(Refused, match=r"class-1/images/001\.bin.* is not as hostprep staged it"):
+        staged.plan()
+
+
+def test_a_directory_gives_place_to_a_file_also_after_a_run_that_was_killed(
+    staged: Staged,
+) -> None:
+    gone, name = staged.source / "class-1", "class-1"
+    shutil.rmtree(gone)
+    gone.write_bytes(b"a file by now")
+    expected = {"class-1", "class-1/images"}
+    for _ in ("the first run", "after one that was killed", "and another"):
+        plan = staged.plan()
+        assert set(plan.delete_directories) == expected and plan.foreign == []
+        assert [path for _, (entry,) in plan.to_copy() for path in [entry.name]] == [name]
+        staged.promise("", Recorded(name, "f", 13, gone.stat().st_mtime_ns, 0o644, 0, 0, "00"))
+
+
+def test_a_file_gives_place_to_a_directory(staged: Staged) -> None:
+    file = staged.source / "class-1/images/001.bin"
+    file.unlink()
+    file.mkdir()
+    (file / "inside").write_bytes(b"new")
+    plan = staged.plan()
+    assert plan.delete == ["class-1/images/001.bin"] and plan.foreign == []
+    assert "class-1/images/001.bin" in plan.make_directories
+
+
+def test_of_an_interrupted_run_what_the_source_has_not_is_discarded(
+    staged: Staged, tmp_path: Path
+) -> None:
+    private = tmp_path / "tree"
+    for directory in ("class-1/images", "gone/deep"):
+        (private / directory).mkdir(parents=True)
+    (private / "gone/deep/file").write_bytes(b"copied before it went")
+    (private / "class-2").write_bytes(b"a file, before it was a directory")
+    (private / "class-1/images/torn").write_bytes(b"on no record")
+    assert set(staged.plan(private).discard) == {"gone", "class-2", "class-1/images/torn"}
+
+
+def test_below_what_cannot_be_read_nothing_is_gone_or_forgotten(staged: Staged) -> None:
+    images = staged.copy / "class-1/images"
+    rewrite(images / "001.bin", b"somebody changed it")
+    (images / "002.bin").unlink()
+    (images / "notes").write_bytes(b"somebody's")
+    whole = staged.plan().kept.files
+    plan = staged.plan(unreadable="class-1")
+    assert not plan.delete and not plan.delete_directories and not plan.foreign
+    assert plan.kept.files == whole  # what stands
+    kept = {path for path in plan.kept_paths() if path.startswith("class-1/images/")}
+    assert kept == {"class-1/images/000.bin", "class-1/images/001.bin"}  # known, though changed
+    assert plan.copied.files == 0
