@@ -22,7 +22,7 @@ from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
 
-# For a source that was taken for memory and answers late after all.
+# Where more readers are tried than were chosen.
 _MOST_PROCESSES = 16
 
 
@@ -34,14 +34,12 @@ def copy_all(
     verify: Verify,
     reading: Reading,
     prompt: bool,
-    doubtful: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
     A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
-    Where that is ``doubtful``, as only a few of its files were looked at, more readers are tried.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -60,7 +58,7 @@ def copy_all(
     here = few and (prompt or reading.readers == 1) and not gentle
     processes = 0 if here else reading.processes
     try:
-        most = max(reading.processes, _MOST_PROCESSES) if doubtful and not here else None
+        most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None
         with Pool(job, processes=processes, threads=reading.threads, most_processes=most) as pool:
             tasks = Tasks(pool, copied)
             governor = None

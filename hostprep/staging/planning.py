@@ -79,13 +79,6 @@ class StagePlan:
         return self.sample.is_warm or self.storage.storage_class is StorageClass.RAM
 
     @property
-    def seems_cached(self) -> bool:
-        """Whether the readers are as many as suit the page cache, by a look at a few files."""
-        if self.request.gentle or self.request.readers is not None:
-            return False
-        return self.sample.is_warm and self.storage.storage_class is not StorageClass.RAM
-
-    @property
     def nothing_to_do(self) -> bool:
         """Whether the data set is there, whole and fresh, and its volume as asked for."""
         return self.is_fresh and not (self.volume is not None and self.volume.changes)

@@ -197,7 +197,6 @@ class _Work:
             verify=inline,
             reading=plan.reading,
             prompt=plan.answers_from_memory,
-            doubtful=plan.seems_cached,
             gentle=plan.request.gentle,
             observer=self.observer,
         )

@@ -57,7 +57,8 @@ _ORDER_WORDS = {
 class Reading:
     """``processes`` x ``threads`` readers, in ``order`` (``listed``, ``physical`` or ``inode``).
 
-    ``adapts``: where more of them do not help, fewer go on. A task carries at least ``task_files``
+    ``adapts``: where more of them do not help, fewer go on. ``may_grow``: more are tried, since the
+    look at a few files may have missed what is not cached, or what a server does at once. A task carries at least ``task_files``
     files. ``look_ahead`` hints at files before their turn. ``drop_behind`` drops what was read from
     the page cache, where the data would fill it and take the memory that the tmpfs needs.
     """
@@ -70,6 +71,7 @@ class Reading:
     task_files: int
     reason: str
     adapts: bool = False
+    may_grow: bool = False
 
     @property
     def readers(self) -> int:
@@ -124,7 +126,10 @@ def choose_reading(
     if warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
         reason = f"the source is {where}: one process a core"
-        return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason)
+        in_cache = storage_class is not StorageClass.RAM
+        return Reading(
+            cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=in_cache
+        )
     if arm:
         what = "a disk with an arm"
         if storage_class in _SERVED:
@@ -134,7 +139,16 @@ def choose_reading(
         if sample.cached_share:
             what += ", and a part only is in the page cache"
         reason = f"{what}: one reader, {_ORDER_WORDS[order]}"
-        return Reading(1, 1, order, drop or hints, hints, _task_files(1, hints), reason)
+        return Reading(
+            1,
+            1,
+            order,
+            drop or hints,
+            hints,
+            _task_files(1, hints),
+            reason,
+            may_grow=storage_class in _SERVED,
+        )
     wait_seconds = sample.seconds or 0.0
     if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
         reason = (

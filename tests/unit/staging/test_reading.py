@@ -62,6 +62,19 @@ def test_an_arm_of_which_not_all_is_cached_is_read_as_one(share: float) -> None:
     assert flash.readers > 1 and flash.order == "listed"
 
 
+@pytest.mark.parametrize("storage", list(StorageClass))
+def test_more_readers_are_tried_where_a_look_at_a_few_files_may_be_wrong(
+    storage: StorageClass,
+) -> None:
+    """What was cached of them may not be of others; and a server may do two things at once."""
+    assert choose(storage, WARM).may_grow is (storage is not StorageClass.RAM)
+    served = storage in (StorageClass.FUSE, StorageClass.NETWORK)
+    serial = choose(storage, Sample(24, 0.0, 12e-3, 1.6))
+    assert serial.may_grow is served
+    assert not choose(storage, WARM, readers=2).may_grow
+    assert not choose(storage, WARM, gentle=True).may_grow
+
+
 def test_what_claims_an_arm_and_answers_at_once_has_none() -> None:
     reading = choose(StorageClass.ARM, COLD_FLASH)
     assert reading.order == "listed" and reading.readers >= 16
