@@ -18,7 +18,7 @@ _DOUBT = 0.2
 _EVEN_OUT = 0.3
 # A rate so many times as high or as low as it was is of a source that has changed.
 _CHANGED = 1.5
-# Until the next try of more readers, twice as long after each that gained nothing.
+# Until others are tried next, twice as long after each try that gained nothing.
 _PAUSE_SECONDS, _LONGEST_SECONDS = 10.0, 80.0
 # What a try lost is made up for by so many times as long without one: 5 % at most go to tries.
 _MAKE_UP = 20
@@ -69,8 +69,8 @@ class Governor:
         """Return how many readers there should be from now on.
 
         ``now`` is the time (s), ``parts`` the files and pieces of large files that were copied so
-        far, and ``size_bytes`` their bytes. ``at_work`` readers have a task: those that
-        should rest first end what they have.
+        far, and ``size_bytes`` their bytes. ``at_work`` readers have a task: those that should rest
+        end what they have first.
         """
         if self._least == self._most:
             return self.readers
