@@ -113,16 +113,17 @@ def test_even_an_empty_directory_of_that_name_is_left(target: Target) -> None:
 
 def test_files_are_replaced_added_and_deleted(target: Target) -> None:
     fill(target.data, {"old": "1", "sub/old": "1", "gone": "1", "away/deep/x": "1"})
+    fill(target.data, {"stays": "1", "journalled": "an interrupted run's, in no manifest yet"})
     manifest = target.manifest("old", "sub/old", "gone", "away/deep/x")
     fill(target.data, {"sub/old": "what somebody made of a copy"})  # it is to be replaced
     fill(target.tree, {"old": "2", "sub/old": "2", "sub/new": "2", "fresh/new": "2"})
     plan = CopyPlan(
-        delete=["gone", "away/deep/x", "never/there", "nothing"],
+        delete=["gone", "journalled", "nothing", "never/stays", "away/deep/x"],
         delete_directories=["away", "away/deep", "nor here"],
     )
     target.update(manifest, plan, check=True)
     assert target.update(manifest, plan) == []
-    new = {"old": "2", "sub/old": "2", "sub/new": "2", "fresh/new": "2"}
+    new = {"old": "2", "sub/old": "2", "sub/new": "2", "fresh/new": "2", "stays": "1"}
     assert target.contents() == new and not (target.data / "away").exists()
 
 

@@ -104,6 +104,14 @@ def test_what_was_not_copied_is_linked_to_by_nobody(published: bool, trees: Tree
     assert not (trees.tree / "two").exists()
 
 
+def test_what_an_earlier_run_put_there_is_no_stand_in_for_a_copy(trees: Trees) -> None:
+    (trees.published / "a/one").write_bytes(b"older")
+    copied = trees.copied()
+    (trees.tree / "a/one").unlink()
+    assert trees.link(copied) == [] and not (trees.tree / "two").exists()
+    assert [problem.path for problem in copied.problems] == ["two"]
+
+
 def test_where_the_first_is_gone_the_link_fails(trees: Trees) -> None:
     kept = Recorded("one", "f", 7, 0, 0o644, 0, 0, "11", "a/one")
     copied = Copied()
