@@ -13,7 +13,7 @@ from hostprep.staging.files.copying import leads_out
 from hostprep.staging.model import Skipped, StageResult, Verify
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.processes.worker import MOST_NAMED
+from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
 from hostprep.staging.tasks import Copied

@@ -12,8 +12,8 @@ from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
 from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.processes.pool import OnResult, Pool
-from hostprep.staging.processes.worker import MOST_NAMED
 from hostprep.staging.processor_time import ProcessorTime
 from hostprep.staging.record import digest
 from hostprep.staging.source.reading import Reading

@@ -10,21 +10,17 @@ import errno
 import marshal
 import os
 from collections.abc import Callable
-from stat import S_IMODE, S_ISLNK
-from time import monotonic
 from typing import Any
 
 from hostprep.staging.batches import Listed, list_batches, look_up_batches
-from hostprep.staging.files import copying, ranges, transfer
+from hostprep.staging.files import ranges, transfer
 from hostprep.staging.files.directories import finish_directory
-from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
-from hostprep.staging.files.lookahead import Lookahead
-from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.holding import reason_of
 from hostprep.staging.files.placing import place_by_extent
 from hostprep.staging.files.rereading import difference
-from hostprep.staging.files.small import Unusual, copy_small
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Verify
+from hostprep.staging.processes.copier import FATAL, Copier
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.record import digest
@@ -33,33 +29,12 @@ from hostprep.staging.record.manifest import encode_record
 from hostprep.staging.tree import Plain, entry_of
 from hostprep.system.trees import DirCache, join
 
-# Errors that concern the whole run, not one file.
-FATAL = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-)
-# What a worker that is killed has done for nothing is about the work of so long.
-_JOURNAL_SECONDS = 0.5
-# Of what is told to people, who see the kind of it by a few.
-MOST_NAMED = 10
-
 
 class Stopped(OSError):
     """The worker was told to stop, and may have left a part of its task undone."""
 
     def __init__(self) -> None:
         super().__init__(errno.ECANCELED, "a worker process was told to stop (SIGUSR1)")
-
-
-class _Tally:
-    """What came of a task so far; ``total`` is the plain sum of digest terms."""
-
-    __slots__ = ("bytes", "files", "linked", "outward", "problems", "total")
-
-    def __init__(self) -> None:
-        self.files = self.bytes = self.total = 0
-        self.outward: list[str] = []
-        self.problems: list[tuple[str, str]] = []
-        self.linked: list[tuple[tuple[Any, ...], str | None]] = []
 
 
 class Worker:
@@ -76,35 +51,19 @@ class Worker:
         counters: memoryview | None = None,
     ) -> None:
         self._job = job
-        self._journal = journal
         limit = may_open.directories
         self._source = DirCache(job.source_fd, limit=limit)
         self._target = None
         if job.target_fd is not None:
             self._target = DirCache(job.target_fd, create=not job.looks_only, limit=limit)
-        self._room: memoryview | None = None
-        self._style = CopyStyle(
-            verify=job.verify,
-            look_ahead=job.look_ahead,
-            own_uid=os.geteuid(),
-            own_gid=os.getegid(),
-            may_chown=os.geteuid() == 0,
-            drop_behind=job.drop_behind,
-        )
-        if counters is not None:
-            self._style.counters = counters
-        self._ahead = None
-        if job.look_ahead:
-            self._ahead = Lookahead(
-                job.source_fd, self._style, files=may_open.ahead, directories=limit
-            )
+        self._copier = Copier(job, self._source, self._target, journal, may_open, counters)
         self._untold: set[int] = set()
         self._stopping = False
         self._tasks: dict[str, Callable[[Any], Any]] = {
             "scan": self._scan,
             "look up": self._look_up,
             "place": self._place,
-            "copy": self._copy,
+            "copy": self._copier.copy,
             "range": self._range,
             "finish": self._finish,
             "directories": self._directories,
@@ -131,19 +90,11 @@ class Worker:
         self._source.close()
         if self._target is not None:
             self._target.close()
-        if self._ahead is not None:
-            self._ahead.close()
+        self._copier.close()
 
     def stop(self) -> None:
         """End the batch in hand after the current file, keeping what is done."""
-        self._stopping = True
-
-    @property
-    def _buffer(self) -> memoryview:
-        """What files pass through that are not small: of many threads, few may ever need one."""
-        if self._room is None:
-            self._room = transfer.new_buffer()
-        return self._room
+        self._stopping = self._copier.stopping = True
 
     # -- scanning
 
@@ -166,114 +117,6 @@ class Worker:
             for directory, packed in batches
         ]
 
-    # -- copying
-
-    def _copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
-        """Copy batches.
-
-        Returns (files, bytes, digest sum, problems, linked files as copied, how many symlinks lead
-        out of the data set and a few of them, how many entries lost attributes).
-        """
-        tally = _Tally()
-        journal: list[tuple[str, list[str]]] = []
-        unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
-        if self._ahead is not None:
-            self._ahead.begin((path, item) for path, items in unpacked for item in items)
-        due = monotonic() + _JOURNAL_SECONDS
-        for directory, entries in unpacked:
-            done: list[str] = []
-            journal.append((directory, done))
-            try:
-                self._copy_below(directory, entries, done, tally)
-            except OSError:
-                self._record(journal)
-                raise
-            tally.files += len(done)
-            if monotonic() >= due:
-                self._record(journal)
-                journal.clear()
-                due = monotonic() + _JOURNAL_SECONDS
-        self._record(journal)
-        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
-        total = (tally.total % (1 << 128)).to_bytes(16, "big")
-        outward = len(tally.outward), tally.outward[:MOST_NAMED]
-        return tally.files, tally.bytes, total, tally.problems, tally.linked, outward, lost
-
-    def _copy_below(
-        self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
-    ) -> None:
-        """Copy entries of one directory.
-
-        Raises OSError for what concerns the whole run. This loop runs once for each file of a
-        data set, so names are looked up outside of it.
-        """
-        assert self._target is not None
-        ahead, style, term_of = self._ahead, self._style, digest.terms_below(directory)
-        counters = style.counters
-        try:
-            source_dir = self._source.fd(directory)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
-            return
-        try:
-            with holding(FOLDER_NAME, directory):
-                target_dir = self._target.fd(directory)
-        except OSError as error:
-            if is_unholdable(error):
-                tally.problems.extend(
-                    (join(directory, item[0]), reason_of(error)) for item in entries
-                )
-                return
-            # For the whole run, as it is no file's fault: but whose it is has to be told.
-            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
-        for item in entries:
-            if self._stopping:
-                break
-            try:
-                opened = None if ahead is None else ahead.take(directory, item[0])
-                content = copy_small(item, source_dir, target_dir, style, opened)
-                counters[0] += 1
-                counters[1] += item[2]
-            except (Unusual, OSError):
-                try:
-                    item, content = self._copy_with_care(item, source_dir, target_dir)
-                except OSError as error:
-                    if error.errno in FATAL:
-                        raise
-                    tally.problems.append((join(directory, item[0]), reason_of(error)))
-                    continue
-                except (transfer.Changed, transfer.Differs) as trouble:
-                    tally.problems.append((join(directory, item[0]), trouble.twice))
-                    continue
-            name, mode, size, mtime_ns, uid, gid, _, nlink, _, _ = item
-            kind = "l" if S_ISLNK(mode) else "f"
-            group = ""
-            if nlink > 1 and kind == "f":
-                group = join(directory, name)
-                tally.linked.append((tuple(item), content))
-            elif kind == "l" and copying.leads_out(directory, content or ""):
-                tally.outward.append(join(directory, name))
-            if content is not None:
-                tally.total += term_of(kind, name, content)
-            tally.bytes += size
-            mode = S_IMODE(mode)
-            done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
-
-    def _copy_with_care(self, item: Plain, source_dir: int, target_dir: int) -> copying.Copy:
-        """Copy a file or symlink, and once more where it changed or came back differently."""
-        entry, style, buffer = Entry._make(item), self._style, self._buffer
-        try:
-            if S_ISLNK(entry.mode):
-                return copying.copy_symlink(entry, source_dir, target_dir, style)
-            return copying.copy_file(entry, source_dir, target_dir, style, buffer)
-        except (transfer.Changed, transfer.Differs):
-            return copying.copy_again(entry, source_dir, target_dir, style, buffer)
-
-    def _record(self, done: list[tuple[str, list[str]]]) -> None:
-        if self._journal is not None:
-            self._journal.write(done)
-
     # -- large files, in ranges
 
     def _range(self, payload: tuple[str, Plain, int, int]) -> tuple[bytes, str | None]:
@@ -282,7 +125,9 @@ class Worker:
         if self._stopping:
             raise Stopped
         try:
-            return ranges.copy(*payload, self._source, self._target, self._style, self._buffer)
+            return ranges.copy(
+                *payload, self._source, self._target, self._copier.style, self._copier.buffer
+            )
         except OSError as error:
             if error.errno in FATAL:
                 raise
@@ -298,15 +143,14 @@ class Worker:
         entry, content = Entry._make(item), None
         if self._job.verify is not Verify.NONE:
             content = transfer.content_of(digests)
-        problem = ranges.finish(directory, entry, self._source, self._target, self._style)
+        problem = ranges.finish(directory, entry, self._source, self._target, self._copier.style)
         if problem is not None:
             return b"", None, problem, 0
-        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
         path = join(directory, entry.name)
         group = path if entry.nlink > 1 else ""
-        self._record([(directory, [encode_record(*record(entry, "f", content, group))])])
+        self._copier.record([(directory, [encode_record(*record(entry, "f", content, group))])])
         total = digest.entry_term("f", path, content) if content is not None else 0
-        return total.to_bytes(16, "big"), content, None, lost
+        return total.to_bytes(16, "big"), content, None, self._copier.lost_xattrs()
 
     def _lstat(self, payload: tuple[str, str]) -> tuple[Any, ...] | None:
         """Return a source file's entry as it is now, None where it is gone."""
@@ -336,13 +180,12 @@ class Worker:
             if self._stopping:
                 break
             made = finish_directory(
-                path, Entry._make(item), self._source, self._target, self._style
+                path, Entry._make(item), self._source, self._target, self._copier.style
             )
             if made is not None:
                 modes.append((path, made))
             done += 1
-        lost, self._style.lost_xattrs = self._style.lost_xattrs, 0
-        return done, lost, modes
+        return done, self._copier.lost_xattrs(), modes
 
     # -- looking at what is there already
 
@@ -379,7 +222,7 @@ class Worker:
         for file in files:
             if self._stopping:
                 break
-            reason = difference(cache, directory, file, self._buffer, cold=where == "target")
+            reason = difference(cache, directory, file, self._copier.buffer, cold=where == "target")
             if reason is not None:
                 wrong.append((file[1], reason))
         return wrong

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging.batches import pack_batches
-from hostprep.staging.processes import worker as module
+from hostprep.staging.processes import copier as module
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.worker import Worker

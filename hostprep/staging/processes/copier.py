@@ -1,0 +1,208 @@
+"""Copies batches of small entries: the work that most of a run's time goes into."""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+from stat import S_IMODE, S_ISLNK
+from time import monotonic
+from typing import Any
+
+from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
+from hostprep.staging.files.lookahead import Lookahead
+from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.small import Unusual, copy_small
+from hostprep.staging.model import Entry
+from hostprep.staging.processes.descriptors import Descriptors
+from hostprep.staging.processes.job import Job
+from hostprep.staging.record import digest
+from hostprep.staging.record.journal import Journal
+from hostprep.staging.record.manifest import encode_record
+from hostprep.staging.tree import Plain
+from hostprep.system.trees import DirCache, join
+
+# Errors that concern the whole run, not one file.
+FATAL = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+# What a worker that is killed has done for nothing is about the work of so long.
+_JOURNAL_SECONDS = 0.5
+# Of what is told to people, who see the kind of it by a few.
+MOST_NAMED = 10
+
+
+class _Tally:
+    """What came of a task so far; ``total`` is the plain sum of digest terms."""
+
+    __slots__ = ("bytes", "files", "linked", "outward", "problems", "total")
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.total = 0
+        self.outward: list[str] = []
+        self.problems: list[tuple[str, str]] = []
+        self.linked: list[tuple[tuple[Any, ...], str | None]] = []
+
+
+class Copier:
+    """Copies for one thread, in the job's style, and journals what is done.
+
+    ``stopping`` ends a batch after the file at hand. What is copied counts in ``counters``, where
+    they are given (see ``Effort``). The caches of directories stay the caller's; there is no
+    ``target`` in a run that only scans.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        source: DirCache,
+        target: DirCache | None,
+        journal: Journal | None,
+        may_open: Descriptors,
+        counters: memoryview | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._journal = journal
+        self._room: memoryview | None = None
+        self.stopping = False
+        self.style = CopyStyle(
+            verify=job.verify,
+            look_ahead=job.look_ahead,
+            own_uid=os.geteuid(),
+            own_gid=os.getegid(),
+            may_chown=os.geteuid() == 0,
+            drop_behind=job.drop_behind,
+        )
+        if counters is not None:
+            self.style.counters = counters
+        self._ahead = None
+        if job.look_ahead:
+            self._ahead = Lookahead(
+                job.source_fd, self.style, files=may_open.ahead, directories=may_open.directories
+            )
+
+    def close(self) -> None:
+        """Close what it has open of its own."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    @property
+    def buffer(self) -> memoryview:
+        """What files pass through that are not small: of many threads, few may ever need one."""
+        if self._room is None:
+            self._room = transfer.new_buffer()
+        return self._room
+
+    def record(self, done: list[tuple[str, list[str]]]) -> None:
+        """Journal what was done: (directory, encoded records) each."""
+        if self._journal is not None:
+            self._journal.write(done)
+
+    def lost_xattrs(self) -> int:
+        """Return how many entries lost attributes since this was asked last."""
+        lost, self.style.lost_xattrs = self.style.lost_xattrs, 0
+        return lost
+
+    def copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
+        """Copy batches.
+
+        Returns (files, bytes, digest sum, problems, linked files as copied, how many symlinks lead
+        out of the data set and a few of them, how many entries lost attributes).
+        """
+        tally = _Tally()
+        journal: list[tuple[str, list[str]]] = []
+        unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
+        if self._ahead is not None:
+            self._ahead.begin((path, item) for path, items in unpacked for item in items)
+        due = monotonic() + _JOURNAL_SECONDS
+        for directory, entries in unpacked:
+            done: list[str] = []
+            journal.append((directory, done))
+            try:
+                self._copy_below(directory, entries, done, tally)
+            except OSError:
+                self.record(journal)
+                raise
+            tally.files += len(done)
+            if monotonic() >= due:
+                self.record(journal)
+                journal.clear()
+                due = monotonic() + _JOURNAL_SECONDS
+        self.record(journal)
+        lost = self.lost_xattrs()
+        total = (tally.total % (1 << 128)).to_bytes(16, "big")
+        outward = len(tally.outward), tally.outward[:MOST_NAMED]
+        return tally.files, tally.bytes, total, tally.problems, tally.linked, outward, lost
+
+    def _copy_below(
+        self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
+    ) -> None:
+        """Copy entries of one directory.
+
+        Raises OSError for what concerns the whole run. This loop runs once for each file of a
+        data set, so names are looked up outside of it.
+        """
+        assert self._target is not None
+        ahead, style, term_of = self._ahead, self.style, digest.terms_below(directory)
+        counters = style.counters
+        try:
+            source_dir = self._source.fd(directory)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            tally.problems.extend((join(directory, item[0]), reason) for item in entries)
+            return
+        try:
+            with holding(FOLDER_NAME, directory):
+                target_dir = self._target.fd(directory)
+        except OSError as error:
+            if is_unholdable(error):
+                tally.problems.extend(
+                    (join(directory, item[0]), reason_of(error)) for item in entries
+                )
+                return
+            # For the whole run, as it is no file's fault: but whose it is has to be told.
+            raise OSError(error.errno, f"{directory!r}: {error.strerror}") from error
+        for item in entries:
+            if self.stopping:
+                break
+            try:
+                opened = None if ahead is None else ahead.take(directory, item[0])
+                content = copy_small(item, source_dir, target_dir, style, opened)
+                counters[0] += 1
+                counters[1] += item[2]
+            except (Unusual, OSError):
+                try:
+                    item, content = self._copy_with_care(item, source_dir, target_dir)
+                except OSError as error:
+                    if error.errno in FATAL:
+                        raise
+                    tally.problems.append((join(directory, item[0]), reason_of(error)))
+                    continue
+                except (transfer.Changed, transfer.Differs) as trouble:
+                    tally.problems.append((join(directory, item[0]), trouble.twice))
+                    continue
+            name, mode, size, mtime_ns, uid, gid, _, nlink, _, _ = item
+            kind = "l" if S_ISLNK(mode) else "f"
+            group = ""
+            if nlink > 1 and kind == "f":
+                group = join(directory, name)
+                tally.linked.append((tuple(item), content))
+            elif kind == "l" and copying.leads_out(directory, content or ""):
+                tally.outward.append(join(directory, name))
+            if content is not None:
+                tally.total += term_of(kind, name, content)
+            tally.bytes += size
+            mode = S_IMODE(mode)
+            done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
+
+    def _copy_with_care(self, item: Plain, source_dir: int, target_dir: int) -> copying.Copy:
+        """Copy a file or symlink, and once more where it changed or came back differently."""
+        entry, style, buffer = Entry._make(item), self.style, self.buffer
+        try:
+            if S_ISLNK(entry.mode):
+                return copying.copy_symlink(entry, source_dir, target_dir, style)
+            return copying.copy_file(entry, source_dir, target_dir, style, buffer)
+        except (transfer.Changed, transfer.Differs):
+            return copying.copy_again(entry, source_dir, target_dir, style, buffer)
