@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from hostprep.cli.app import COMMANDS
@@ -299,7 +300,7 @@ def test_recommend_is_kept_for_the_check(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     for index in range(64):
-        (data / f"{index}.bin").write_bytes(os.urandom(4096))
+        np.save(data / f"{index}.npy", np.full((32, 32), index, np.float32))
     done = hostprep(
         "recommend", "--dataset", str(data), "--batch-size", "1", "--seconds", "5", "--json"
     )

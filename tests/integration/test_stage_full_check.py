@@ -146,7 +146,8 @@ def test_a_gentle_run_is_gentle_in_all_that_it_reads(
     monkeypatch.setattr("hostprep.staging.deciding._in_ram", lambda path: False)
     monkeypatch.setattr("hostprep.staging.plans.standing._LEAST_FILES", 0)
     both = ("scan", "standing", "check")
-    for words, kinds in (((), {"scan", "copy", "check"}), (("--full-check",), {*both})):
+    first = ("scan", "copy", "check", "directories")
+    for words, kinds in (((), {*first}), (("--full-check",), {*both})):
         hostprep("stage", source, "--to", target, "--gentle", *words)
         lines = [line.split() for line in log.read_text().splitlines()]
         assert {kind for kind, _, _ in lines} == kinds

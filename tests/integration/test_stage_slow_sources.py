@@ -310,7 +310,14 @@ def test_a_gentle_run_that_is_interrupted_leaves_no_worker(number: int, safe_dir
     with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
         args = [sys.executable, "-m", "hostprep", "stage", str(slow.mount), "--gentle"]
         args += ["--to", str(safe_dir / "target"), "--name", "files"]
-        with subprocess.Popen(args, stdout=-1, stderr=-1, process_group=0) as run:
+        # Below nohup a hang-up is ignored, by these tests and so by what they start.
+        with subprocess.Popen(
+            args,
+            stdout=-1,
+            stderr=-1,
+            process_group=0,
+            preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        ) as run:
             while slow.stats().opens < 40:
                 assert run.poll() is None
                 time.sleep(0.05)
