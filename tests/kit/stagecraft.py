@@ -12,9 +12,11 @@ import random
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from hostprep.cli.main import run
 from hostprep.staging.record.manifest import FORMAT
@@ -58,7 +60,11 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
         gc.collect()  # what earlier tests dropped must not close, or seem to leak, in between
         files = len(os.listdir("/proc/self/fd"))
         stdout, stderr = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        with (
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
+            _priority_kept(),
+        ):
             code = run(line)
         out, said = stdout.getvalue(), stderr.getvalue()
         gc.collect()
@@ -68,6 +74,18 @@ def hostprep(*words: str | Path, expect: int = 0, prefix: Sequence[str] = ()) ->
     assert found["schema"] == f"hostprep.{words[0]}/1"
     assert found["ok"] is (expect == 0)
     return found
+
+
+@contextlib.contextmanager
+def _priority_kept() -> Iterator[None]:
+    """Come back from ``--gentle``, which else would be for all the tests that follow."""
+    this = psutil.Process()
+    nice, disk = this.nice(), this.ionice()
+    try:
+        yield
+    finally:
+        this.nice(nice)
+        this.ionice(disk.ioclass, disk.value)
 
 
 def findings(*words: str | Path) -> list[dict[str, Any]]:
