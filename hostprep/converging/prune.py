@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind, ObjectPlan, Problem, Unchanged
-from hostprep.converging.volumes import Freed, change_of
+from hostprep.converging.volume_changes import change_of
+from hostprep.converging.volumes import Freed
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import lies_in

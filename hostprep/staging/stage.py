@@ -12,14 +12,14 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
-from hostprep.staging.files.holding import NAME_REFUSALS
 from hostprep.staging.growing import make_volume
-from hostprep.staging.model import Entry, StageResult, Verify
+from hostprep.staging.keeping import keep_failed
+from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of, still_there
 from hostprep.staging.planning import StagePlan, cores, timed
-from hostprep.staging.plans.copy_plan import CopyPlan, keep_published
+from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, open_target
 from hostprep.staging.publishing.publish import (
@@ -49,9 +49,7 @@ from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, sweep
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
-from hostprep.staging.tree import entry_of, says_absent
 from hostprep.system.files import remove_unwritten
-from hostprep.system.trees import DirCache
 from hostprep.volumes.model import LiveVolume
 
 
@@ -173,7 +171,8 @@ class _Work:
                 copied.problems += leave_out_unholdable(
                     directories, copied.problems, self.private.tree_fd, self.published_fd
                 )
-            self._keep_failed(copied, manifest)
+            if self.published_fd is not None:
+                keep_failed(files, copied.problems, self.published_fd, manifest)
             if self.private.resumable or copied.problems:
                 drop_unrecorded(self.private, link_lines)
             check_kept_names(self.private, link_lines, self.spelling)
@@ -234,26 +233,6 @@ class _Work:
             if self.plan.request.verify is not Verify.READBACK:
                 self.private.drop_journals()
             raise
-
-    def _keep_failed(self, copied: Copied, manifest: ManifestIndex) -> None:
-        """Count as kept what failed now but is published from an earlier run, and stays."""
-        if self.published_fd is None:
-            return
-        failed: dict[str, dict[str, Entry]] = {}
-        with DirCache(self.published_fd) as tree:
-            for problem in copied.problems:
-                parent, _, name = problem.path.rpartition("/")
-                try:
-                    here = entry_of(name, os.lstat(name, dir_fd=tree.fd(parent)))
-                except OSError as error:
-                    if says_absent(error) or error.errno in NAME_REFUSALS:
-                        continue
-                    raise  # what stays would be forgotten
-                failed.setdefault(parent, {})[name] = here
-        for parent, there in failed.items():
-            known = manifest.records(parent, there).values()
-            files = [record for record in known if record.kind != "d"]
-            keep_published(self.plan.files, parent, files, there)
 
     def _publish(
         self, copied: Copied, lines: list[bytes], partial: bool, manifest: ManifestIndex

@@ -710,7 +710,7 @@ def test_a_partial_update_forgets_nothing_that_it_cannot_look_at(
     real = os.lstat
 
     def failing_at_one(path: Any, **options: Any) -> os.stat_result:
-        if path == "003.bin" and sys._getframe(1).f_code.co_name == "_keep_failed":
+        if path == "003.bin" and sys._getframe(1).f_code.co_name == "keep_failed":
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         return real(path, **options)
 

@@ -162,6 +162,14 @@ def test_a_cold_local_disk_is_asked_for_its_files_ahead(
     image.unlink()
 
 
+def make_files(source: Path, count: int, size_bytes: int) -> Path:
+    """Make files of about that size in one directory, each of its own size."""
+    source.mkdir()
+    for number in range(count):
+        (source / f"{number}.bin").write_bytes(bytes(size_bytes + number))
+    return source
+
+
 def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     if reason := far.unavailable():
         pytest.skip(reason)
@@ -171,9 +179,9 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(bytes([number % 251]) * (30_000 + number))
     with far.far_source(source, safe_dir) as slow:
-        document, words = stage(slow.mount, safe_dir / "target", "--name", "files")
+        document, _ = stage(slow.mount, safe_dir / "target", "--name", "files")
         stats = slow.stats()
-    assert "Little's law" in words or document["copied_files"] == 300
+    assert document["copied_files"] == 300
     assert document["planned_readers"] == 64
     assert stats.most_at_once >= 16
     # Each file is opened and read once, beside the sample's few.
@@ -186,10 +194,7 @@ def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path)
     """So few are copied without a worker process where they are in memory, and nowhere else."""
     if reason := far.unavailable():
         pytest.skip(reason)
-    source = safe_dir / "files"
-    source.mkdir()
-    for number in range(64):
-        (source / f"{number}.jpg").write_bytes(bytes(30_000 + number))
+    source = make_files(safe_dir / "files", 64, 30_000)
     with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
         document, _ = stage(slow.mount, safe_dir / "target", "--name", "files")
         stats = slow.stats()
@@ -271,10 +276,7 @@ def test_status_asks_a_slow_source_for_many_directories_at_once(
 def test_one_reader_on_request(safe_dir: Path) -> None:
     if reason := far.unavailable():
         pytest.skip(reason)
-    source = safe_dir / "files"
-    source.mkdir()
-    for number in range(20):
-        (source / f"{number}.bin").write_bytes(bytes(5000 + number))
+    source = make_files(safe_dir / "files", 20, 5000)
     with far.far_source(source, safe_dir) as slow:
         stage(slow.mount, safe_dir / "target", "--gentle", "--name", "files")
         assert slow.stats().most_at_once <= 8  # the sample's look, before the one reader
@@ -303,10 +305,7 @@ def test_a_gentle_run_that_is_interrupted_leaves_no_worker(number: int, safe_dir
     """Its workers are in a session of their own, where the signal of a terminal does not come."""
     if reason := far.unavailable():
         pytest.skip(reason)
-    source = safe_dir / "files"
-    source.mkdir()
-    for each in range(300):
-        (source / f"{each}.bin").write_bytes(bytes(5000 + each))
+    source = make_files(safe_dir / "files", 300, 5000)
     with far.far_source(source, safe_dir, request_seconds=0.05) as slow:
         args = [sys.executable, "-m", "hostprep", "stage", str(slow.mount), "--gentle"]
         args += ["--to", str(safe_dir / "target"), "--name", "files"]

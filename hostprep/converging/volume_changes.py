@@ -1,0 +1,84 @@
+"""What the plan of a volume changes, and why: which of mount, line in fstab and spec differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hostprep.converging.model import Change, Kind
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.fstab import OWNER_OPTION
+from hostprep.volumes.model import Change as Step
+from hostprep.volumes.model import VolumeRequest
+from hostprep.volumes.options import compare_options
+from hostprep.volumes.plan import RELOAD, VolumePlan
+
+
+def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
+    """Return a step of a plan as a change, with which of mount, line and spec differ."""
+    change = change_of(step, facts.path)
+    if change.kind is Kind.FSTAB and step != RELOAD:
+        return replace(change, reason=_why_fstab(step.reason, plan, facts))
+    if step.subject == facts.path:
+        return replace(change, reason=_why_live(step.reason, plan, facts))
+    return change
+
+
+def change_of(step: Step, path: str) -> Change:
+    """Return a step of the volume at ``path`` as a change; its line in fstab is a thing apart."""
+    if step.subject == "fstab":
+        return Change(Kind.FSTAB, path, step.action, step.reason)
+    action = step.action if step.subject == path else f"{step.action}: {step.subject}"
+    return Change(Kind.VOLUME, path, action, step.reason)
+
+
+def _why_live(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
+    """Add which of the three differ: what is mounted, its line in fstab, the spec."""
+    entry = facts.fstab_entry
+    if entry is None:
+        return reason
+    line_is_right = all(step.subject != "fstab" for step in plan.changes)
+    if facts.live is None:
+        return f"{reason}, though fstab has its line" if line_is_right else reason
+    if line_is_right:
+        return f"{reason}; fstab says what the spec says: the mounted volume was changed by hand"
+    if not compare_options(facts.live, entry.options):
+        return f"{reason}, as in fstab; the spec asks for something else"
+    return f"{reason}; what is mounted, the line in fstab and the spec all differ"
+
+
+def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
+    entry = facts.fstab_entry
+    if entry is None or plan.fstab_options is None:
+        return reason
+    wanted = (*plan.fstab_options, "nofail", f"{OWNER_OPTION}={facts.volume_id}")
+    says = [option for option in entry.options if option not in wanted]
+    lacks = [option for option in wanted if option not in entry.options]
+    if says or lacks:
+        found = f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    elif entry.options != wanted:
+        found = "its options are in another order, or given twice"
+    else:
+        found = "its source or its last two fields are others"
+    if facts.live is None:
+        return found
+    if all(step.subject == "fstab" for step in plan.changes):
+        differing = {option.partition("=")[0] for option in (*says, *lacks)}
+        if differing and differing <= (free := _left_open(plan.request)).keys():
+            named = " or ".join(sorted({free[name] for name in differing}))
+            return f"{found}; the spec names no {named}: the line follows what is mounted"
+        return f"{found}; what is mounted is right: the line differs from the spec"
+    if not compare_options(facts.live, entry.options):
+        return f"{found}; the spec asks for something else than line and mounted volume"
+    return f"{found}; what is mounted, the line and the spec all differ"
+
+
+def _left_open(request: VolumeRequest) -> dict[str, str]:
+    """Return the mount options that nobody asked for, each with what the spec calls it."""
+    found = {}
+    if request.mode is None:
+        found["mode"] = "mode"
+    if request.uid is None and request.gid is None:
+        found["uid"] = found["gid"] = "owner"
+    if request.huge is None:
+        found["huge"] = "huge"
+    return found
