@@ -80,8 +80,8 @@ def lock(
             time.sleep(_POLL_SECONDS)
         note = {"pid": os.getpid(), "purpose": purpose, "since": time.time()}
         with suppress(OSError):  # the lock holds without it, on a full file system for instance
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(note).encode(), 0)
+            # Over the last one: ext4 writes out a file that was emptied, and has us wait for it.
+            os.ftruncate(descriptor, os.pwrite(descriptor, json.dumps(note).encode(), 0))
         yield
     finally:
         os.close(descriptor)

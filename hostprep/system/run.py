@@ -8,7 +8,6 @@ import selectors
 import shlex
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -147,6 +146,8 @@ def run_undisturbed(
 
 def _scratch() -> IO[bytes]:
     """Return an empty file without a name, in memory where no temporary folder can be written."""
+    import tempfile  # with `random`, which most commands have no use for: 2 ms
+
     try:
         return tempfile.TemporaryFile()
     except OSError:

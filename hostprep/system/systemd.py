@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import string
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from hostprep.system.run import CommandFailed, run
 from hostprep.system.state import moved
 
 SYSTEM_UNIT_DIR = Path("/etc/systemd/system")
-_UNIT_CHARS = frozenset(os.fsencode(string.ascii_letters + string.digits + ":_."))
+_UNIT_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
 _GENERATORS = (
     "usr/lib/systemd/system-generators/systemd-fstab-generator",
     "lib/systemd/system-generators/systemd-fstab-generator",

@@ -57,8 +57,9 @@ class Channel:
 
 
 class Child:
-    """A worker process as its parent sees it; ``in_flight`` is how many tasks it has been given.
+    """A worker process as its parent sees it.
 
+    ``in_flight`` is how many tasks it has been given, of which ``at_once`` may be at work.
     ``NoProcess`` where none could be started.
     """
 
@@ -83,6 +84,7 @@ class Child:
             os.close(their_reader)
             os.close(their_writer)
         self.in_flight = 0
+        self.at_once = 1
         self.exit_code: int | None = None
         self._outbox: deque[memoryview] = deque()
         self._inbox = bytearray()

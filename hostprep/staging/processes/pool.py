@@ -127,7 +127,7 @@ class Pool:
     @property
     def at_work(self) -> int:
         """How many readers have a task."""
-        return sum(min(member.in_flight, self._threads) for member in self._members)
+        return sum(min(member.in_flight, member.at_once) for member in self._members)
 
     def effort(self) -> tuple[int, int]:
         """Return what was copied so far, as ``Effort.total``: more than the results tell of yet."""
@@ -158,15 +158,16 @@ class Pool:
         exhausted = False
         ticked = time.monotonic()
         while True:
-            members, depth = self._working()
-            while (member := min(members, key=_load)).in_flight < depth:
+            members, at_once = self._working()
+            # One more in hand than are at work, so that none waits for the next.
+            while (member := min(members, key=_load)).in_flight <= at_once:
                 if not self._queue:
                     task = None if exhausted else next(source, None)
                     if task is None:
                         exhausted = True
                         break
                     self._queue.append(task)
-                self._send(member, *self._queue.popleft())
+                self._send(member, at_once, *self._queue.popleft())
             if not self._waiting and not self._queue and exhausted:
                 return
             if meanwhile is not None and next(meanwhile, None) is None:
@@ -178,17 +179,15 @@ class Pool:
                 on_tick()
 
     def _working(self) -> tuple[list[Child], int]:
-        """Return the members that get tasks, and how many each may have in hand."""
+        """Return the members that get tasks, and how many may be at work in each."""
         if self.readers is not None:
             wanted = min(math.ceil(self.readers / self._threads), self._most_processes)
             if wanted > len(self._members):
                 self._start_more(wanted)
         everything = len(self._members) * self._threads
         if self.readers is None or self.readers >= everything:
-            return self._members, self._threads + 1  # one more, so that none waits for the next
+            return self._members, self._threads
         members = self._members[: self.readers]
-        if self._threads == 1:
-            return members, 2
         return members, self.readers // len(members)
 
     def _run_here(
@@ -211,12 +210,15 @@ class Pool:
         finally:
             os.umask(umask)
 
-    def _send(self, member: Child, kind: str, payload: Any, on_result: OnResult) -> None:
+    def _send(
+        self, member: Child, at_once: int, kind: str, payload: Any, on_result: OnResult
+    ) -> None:
         self._ticket += 1
         self._waiting[self._ticket] = on_result
         member.in_flight += 1
+        member.at_once = at_once
         try:
-            member.post(marshal.dumps((self._ticket, kind, payload)))
+            member.post(marshal.dumps((at_once, self._ticket, kind, payload)))
         except BrokenPipeError:
             raise self._death(member) from None
 

@@ -1,7 +1,8 @@
 """The worker process: answers the tasks that its parent sends over a pipe.
 
-Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(ticket, kind, payload)``
-in, ``(ticket, fine, result)`` out.
+Messages are ``marshal`` of plain tuples, the fastest that Python has: ``(at_once, ticket, kind,
+payload)`` in, ``(ticket, fine, result)`` out. ``at_once`` is how many tasks may be at work in this
+process by now.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import errno
 import gc
 import marshal
 import os
-import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,61 +63,105 @@ def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
 def _serve_inline(channel: Channel, worker: Worker) -> None:
     while True:
         try:
-            ticket, kind, payload = marshal.loads(channel.receive())
+            _, ticket, kind, payload = marshal.loads(channel.receive())
             channel.send(_answer(worker, ticket, kind, payload))
         except (EOFError, BrokenPipeError):
             return
 
 
 def _serve_threads(channel: Channel, workers: list[Worker]) -> None:
-    """Answer tasks with a thread for each that is in hand: most data sets never need them all."""
-    tasks: queue.SimpleQueue[tuple[int, str, Any] | None] = queue.SimpleQueue()
-    idle = threading.Semaphore(0)
-    sending = threading.Lock()
-    threads: list[threading.Thread] = []
-    most = len(workers)
+    """Answer tasks with as many threads as they need: most data sets never need them all."""
+    crew = _Crew(channel, workers)
+    if not crew.has_started():
+        _serve_inline(channel, workers[0])
+        return
+    while True:
+        try:
+            at_once, *task = marshal.loads(channel.receive())
+        except EOFError:
+            break
+        crew.give(task, at_once)
+    crew.end()
 
-    def loop(worker: Worker) -> None:
-        while (task := tasks.get()) is not None:
+
+class _Crew:
+    """Threads that carry out tasks, ``at_once`` of them at a time, and as many threads as that.
+
+    The number comes with each task: it is the parent's to say how many read, and a task that waits
+    for its turn here is begun without a wait for the parent.
+    """
+
+    def __init__(self, channel: Channel, workers: list[Worker]) -> None:
+        self._channel = channel
+        self._workers = workers
+        self._most = len(workers)
+        self._threads: list[threading.Thread] = []
+        self._waiting: deque[list[Any]] = deque()
+        self._busy = 0
+        self._at_once = 1
+        self._ended = False
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+
+    def has_started(self) -> bool:
+        """Start one thread and return whether there is one."""
+        self._start_another()
+        return bool(self._threads)
+
+    def give(self, task: list[Any], at_once: int) -> None:
+        """Have a task carried out, once fewer than ``at_once`` are at work."""
+        with self._changed:
+            self._waiting.append(task)
+            self._at_once = at_once
+            wanted = min(at_once, self._busy + len(self._waiting))
+            self._changed.notify(max(0, min(len(self._waiting), at_once - self._busy)))
+        if wanted > len(self._threads):
+            self._start_another()
+
+    def end(self) -> None:
+        """Wait until all is done."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _start_another(self) -> None:
+        if len(self._threads) == self._most:
+            return
+        worker = self._workers[len(self._threads)]
+        thread = threading.Thread(target=self._loop, args=(worker,), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
+            self._most = len(self._threads)
+        else:
+            self._threads.append(thread)
+
+    def _loop(self, worker: Worker) -> None:
+        while (task := self._take()) is not None:
             answer = _answer(worker, *task)
-            idle.release()  # before the answer, which may bring the next task at once
+            with self._changed:  # before the answer, which may bring the next task at once
+                self._busy -= 1
+                if self._waiting:
+                    self._changed.notify()
             try:
-                with sending:
-                    channel.send(answer)
+                with self._sending:
+                    self._channel.send(answer)
             except BrokenPipeError:
                 return
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)  # or else its parent would wait for the answer for ever
 
-    def start_another() -> None:
-        nonlocal most
-        if len(threads) == most:
-            return
-        thread = threading.Thread(target=loop, args=(workers[len(threads)],), daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # a limit on processes, which counts threads too: fewer do it as well
-            most = len(threads)
-        else:
-            threads.append(thread)
-
-    start_another()
-    if not threads:
-        _serve_inline(channel, workers[0])
-        return
-    idle.release()
-    while True:
-        try:
-            task = marshal.loads(channel.receive())
-        except EOFError:
-            break
-        if not idle.acquire(blocking=False):
-            start_another()
-        tasks.put(task)
-    for _ in threads:
-        tasks.put(None)
-    for thread in threads:
-        thread.join()
+    def _take(self) -> list[Any] | None:
+        """Return the next task when its turn has come, None where there will be no more."""
+        with self._changed:
+            while not self._waiting or self._busy >= self._at_once:
+                if self._ended and not self._waiting:
+                    return None
+                self._changed.wait()
+            self._busy += 1
+            return self._waiting.popleft()
 
 
 def _answer(worker: Worker, ticket: int, kind: str, payload: Any) -> bytes:

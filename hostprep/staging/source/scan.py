@@ -99,8 +99,9 @@ def scan_tree(
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
     try:
-        for _ in range(_INLINE_DIRECTORIES):
-            if not found.pending or found.seen > _INLINE_ENTRIES or slow:
+        for done in range(_INLINE_DIRECTORIES):
+            enough = done + len(found.pending) > _INLINE_DIRECTORIES or found.seen > _INLINE_ENTRIES
+            if enough or slow or not found.pending:
                 break
             found.take(local.do("scan", [found.pending.popleft()]))
             slow = is_slow(monotonic() - started, found.seen)

@@ -60,6 +60,54 @@ def test_tasks_that_wait_are_done_side_by_side(
     assert sorted(answered) == sorted(3 * [*range(_THREADS)])
 
 
+def test_no_more_are_at_work_than_are_asked_for(
+    source: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by threads that are there already, from when there were to be more."""
+    at_work: list[None] = []
+
+    def do(*_: object) -> int:
+        at_work.append(None)
+        time.sleep(0.005)
+        together = len(at_work)
+        at_work.pop()
+        return together
+
+    monkeypatch.setattr(Worker, "do", do)
+    together: dict[int, list[int]] = {_THREADS: [], 2: []}
+    with Pool(Job(source), processes=1, threads=_THREADS) as pool:
+        for readers, seen in together.items():
+            pool.readers = readers
+            for _ in range(10 * _THREADS):
+                pool.submit("scan", [], seen.append)
+            pool.run()
+            assert pool.at_work == 0
+    assert 2 < max(together[_THREADS]) <= _THREADS
+    assert max(together[2]) == 2
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_worker_does_not_wait_for_a_parent_that_is_busy(
+    source: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next task is with it by then, though no second thread is to be at work."""
+    monkeypatch.setattr(Worker, "do", lambda *_: time.monotonic())
+    answered: list[float] = []
+    busy_until: list[float] = []
+
+    def busy() -> Iterator[str]:
+        time.sleep(0.5)
+        busy_until.append(time.monotonic())
+        yield "done"
+
+    with Pool(Job(source), processes=1, threads=threads) as pool:
+        pool.readers = 1
+        for _ in range(2):
+            pool.submit("scan", [], answered.append)
+        pool.run(meanwhile=busy())
+    assert max(answered) < busy_until[0]
+
+
 def test_a_child_that_does_not_get_to_its_end_is_not_waited_for() -> None:
     """As one that was killed, and has files open on a server that is gone."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from hostprep.staging import batches, tree
 from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
+from hostprep.staging.processes.worker import Worker
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.tree import Plain, look_up
 from hostprep.system.trees import DirCache
@@ -167,3 +168,26 @@ def test_a_directory_of_which_a_part_cannot_be_read_counts_as_unread(
     assert scan.unreadable == {""} and found(scan) == {}
     (skipped,) = scan.skipped
     assert (skipped.path, skipped.reason, skipped.failed) == (".", "Input/output error", True)
+
+
+def test_what_the_parent_cannot_finish_it_leaves_to_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They all wait for what it looks at alone."""
+    looked_at: list[str] = []
+
+    class Watched(Worker):
+        def do(self, kind: str, payload: Any) -> Any:
+            looked_at.extend(payload)  # of workers in their own processes: only this one's is seen
+            return super().do(kind, payload)
+
+    monkeypatch.setattr("hostprep.staging.source.scan.Worker", Watched)
+    for folders, alone in ((10, 11), (20, 1)):
+        looked_at.clear()
+        for number in range(folders):
+            (tmp_path / f"{number}").mkdir(exist_ok=True)
+            (tmp_path / f"{number}" / "file").touch()
+        descriptor = os.open(tmp_path, os.O_RDONLY)
+        assert found(scan_tree(descriptor, processes=2)) == there(tmp_path)
+        os.close(descriptor)
+        assert len(looked_at) == alone

@@ -106,6 +106,14 @@ def test_who_only_looks_is_not_at_work(own_state: Path, monkeypatch: pytest.Monk
         pass
 
 
+def test_who_waits_is_told_of_who_has_it_now(own_state: Path) -> None:
+    """Not of the one before, whose longer note is overwritten."""
+    for purpose in ("one with much to say of itself", "test"):
+        refused = pytest.raises(Locked, match=f"`{purpose}` .process {os.getpid()}, since")
+        with lock("volumes", purpose=purpose), refused, lock("volumes", purpose="", wait_seconds=0):
+            pass
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")
 @pytest.mark.parametrize("chosen", [True, False], ids=["chosen", "in HOME"])
 def test_sudo_helps_only_where_the_directory_may_be_meant_for_root(
