@@ -68,9 +68,11 @@ def copy_all(
                 governor = Governor(reading.readers)
 
             def tick() -> None:
-                observer.progress(copied.files, copied.bytes)
+                parts, size_bytes = pool.effort()
+                # Of a long task its bytes while it lasts; what is copied twice counts once.
+                so_far = min(size_bytes, plan.copied.bytes)
+                observer.progress(copied.files, max(copied.bytes, so_far))
                 if governor is not None:
-                    parts, size_bytes = pool.effort()
                     now = monotonic()
                     pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
 

@@ -19,14 +19,17 @@ import pytest
 from benchmarks.rigs import arm, far
 from hostprep.host.block import StorageClass
 from hostprep.staging.batches import LARGE_DIRECTORY
+from hostprep.staging.model import StageRequest
 from hostprep.staging.observer import Silent
-from hostprep.staging.planning import scan_source
+from hostprep.staging.planning import plan_stage, scan_source
 from hostprep.staging.publishing.structure import finish_directories
 from hostprep.staging.source.opening import open_source
+from hostprep.staging.stage import carry_out
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs, unavailable
 from tests.kit.hostile import make_hostile
+from tests.kit.stagecraft import make_source
 
 FILES = 400
 
@@ -188,6 +191,37 @@ def test_a_far_source_is_asked_for_many_files_at_once(safe_dir: Path) -> None:
     assert 300 <= stats.opens <= 300 + 40
     # Passthrough file systems have directories of other sizes and holes that they do not tell of.
     assert not differences(source, safe_dir / "target" / "files", owners=True, holes=False)
+
+
+class Watching(Silent):
+    """An observer that keeps what it is told of the copying."""
+
+    def __init__(self) -> None:
+        self.now = ""
+        self.told: list[tuple[int, int]] = []
+
+    def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        self.now = name
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        if self.now == "copy":
+            self.told.append((files, size_bytes))
+
+
+def test_progress_does_not_wait_for_a_task_to_end(safe_dir: Path) -> None:
+    """One reader has hundreds of files in hand at once, which may take minutes."""
+    if reason := far.unavailable():
+        pytest.skip(reason)
+    source = make_source(safe_dir / "source", directories=2, files=40)
+    watching = Watching()
+    with far.far_source(source, safe_dir, request_seconds=0.02) as slow:
+        request = StageRequest(str(slow.mount), "data", str(safe_dir), None, readers=1)
+        with plan_stage(request, watching) as plan:
+            result = carry_out(plan, watching)
+    meanwhile = {size_bytes for files, size_bytes in watching.told if files == 0}
+    assert len(meanwhile - {0}) > 2
+    assert watching.told == sorted(watching.told)
+    assert watching.told[-1][1] <= result.copied_bytes
 
 
 def test_a_few_files_that_are_far_away_are_asked_for_at_once_too(safe_dir: Path) -> None:
