@@ -101,6 +101,7 @@ def probe(
         changes = results.differences(before, fields)
         fields["compared"] = {
             "id": before.get("id"),
+            "valid": bool(before.get("valid")),
             "differences": [
                 {"name": change.name, "before": change.before, "now": change.now}
                 for change in changes
@@ -109,7 +110,9 @@ def probe(
     if as_json:
         emit_json("probe", fields)
     else:
-        emit_text(render(measured, judgement, required, fields.get("id"), changes))
+        valid = before is None or bool(before.get("valid"))
+        kept_as = fields.get("id")
+        emit_text(render(measured, judgement, required, kept_as, changes, earlier_valid=valid))
     codes = {Verdict.FAIL: VerdictFailed.exit_code, Verdict.INVALID: Inconclusive.exit_code}
     return codes.get(judgement.verdict, 0)
 

@@ -51,8 +51,10 @@ def render(
     need: Need | None,
     result_id: str | None,
     changes: Iterable[Difference],
+    *,
+    earlier_valid: bool = True,
 ) -> str:
-    """Return the whole report."""
+    """Return the whole report; ``earlier_valid`` is said of what ``changes`` compare with."""
     parts = [
         _device(measured, judgement),
         _rates(measured),
@@ -60,7 +62,7 @@ def render(
         _epoch(judgement),
         printable(measured.folder_note or ""),
         _verdict(judgement, need),
-        _changes(changes),
+        _changes(changes, earlier_valid=earlier_valid),
         f"took {format_seconds(measured.seconds)}"
         + (f"; kept as {result_id}" if result_id else ""),
     ]
@@ -257,7 +259,7 @@ def _samples(rate: float) -> str:
     return f"{format_number(rate)} samples/s"
 
 
-def _changes(changes: Iterable[Difference]) -> str:
+def _changes(changes: Iterable[Difference], *, earlier_valid: bool) -> str:
     lines = []
     for change in changes:
         if change.before:
@@ -265,7 +267,10 @@ def _changes(changes: Iterable[Difference]) -> str:
             then, now = _figure(figure, change.before), _figure(figure, change.now)
             grown = change.now / change.before - 1
             lines.append(f"  {_PARTS[part]:<27} {then} -> {now} ({grown:+.0%})")
-    return "\n".join(["since the earlier probe", *lines]) if lines else ""
+    head = "since the earlier probe"
+    if not earlier_valid:
+        head += ", whose figures do not all say what the storage gave (it was not valid)"
+    return "\n".join([head, *lines]) if lines else ""
 
 
 def _figure(name: str, value: float) -> str:

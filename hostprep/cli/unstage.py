@@ -153,6 +153,7 @@ def _conclude(
     forgotten: bool,
 ) -> None:
     record = result.record
+    line_removed = plan.removes_line and result.unmounted is not False
     if as_json:
         emit_json(
             "unstage",
@@ -166,6 +167,7 @@ def _conclude(
                 "volume": record.volume,
                 "unmounted": result.unmounted,
                 "volume_kept_because": result.kept_because,
+                "fstab_line_removed": line_removed,
                 "boot_service": boot_service,
                 **({"error": error_fields(_left_behind(result))} if result.foreign else {}),
             },
@@ -182,9 +184,10 @@ def _conclude(
         elif plan.published or plan.hidden:
             done = f"{removed} removed"
         emit_text(printable(f"{record.target}: {done}"))
-        if result.unmounted:
-            line_goes = "; fstab has no line for it" if plan.fstab else ""
-            emit_text(printable(f"{record.volume}: unmounted{line_goes}"))
+        steps = ["unmounted"] if result.unmounted else []
+        steps += ["fstab has no line for it any more"] if line_removed else []
+        if steps:
+            emit_text(printable(f"{record.volume}: {'; '.join(steps)}"))
     for path in result.foreign[:_MOST_LISTED]:
         say(f"hostprep: left alone, not as it was staged: {printable(path)}")
     if len(result.foreign) > _MOST_LISTED:

@@ -28,8 +28,8 @@ from hostprep.staging.unstage_plan import UnstagePlan, plan_unstage
 from hostprep.system.locks import lock
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
-from hostprep.volumes.fstab import volume_id_for
 from hostprep.volumes.records import damaged_records as damaged_volume_records
+from hostprep.volumes.records import record_name
 from hostprep.volumes.removal import (
     UnmountPlan,
     UnmountRequest,
@@ -142,7 +142,7 @@ def _damaged(
 ) -> tuple[tuple[Kind, str, HostprepError], ...]:
     """Return the records that cannot be read, but for the spec's own: their plans name those."""
     own = {record_id(os.path.basename(target), target) for target in targets}
-    own |= {volume_id_for(path) for path in volumes}
+    own |= {record_name(path) for path in volumes}
     groups = ((Kind.DATASET, damaged_records()), (Kind.VOLUME, damaged_volume_records()))
     return tuple(
         (kind, name, error)

@@ -212,8 +212,8 @@ def _result(job: Job, document: dict[str, Any] | None, done: Completed, load: Lo
     # The exit status counts jobs that failed; an error can be in the job alone, too.
     error = result.get("error")
     if done.returncode != 0 or error:
-        if error and not done.stderr.strip():
-            said = os.strerror(error)  # else it would be the end of the JSON
+        if not done.stderr.strip():  # else it would be the end of the JSON
+            said = os.strerror(error) if error else "it was ended before it was done"
         raise FioFailed(f"`{line}` failed (status {done.returncode}, error {error}): {said}")
     read = result["read"]
     if read["io_bytes"] <= 0 or read["runtime"] <= 0:

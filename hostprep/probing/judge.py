@@ -99,6 +99,8 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
         return predict(dataset, small, measured.memory_bytes), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
+    if dataset.files:
+        return None, "too few of the files under the path were read for that"
     return None, "there is no data set under the path"
 
 

@@ -93,9 +93,14 @@ class Phases:
                     dataset_note = refusal(found.sample[:_ASKED_FILES], self.part(_EVICT))
                 few = f"fewer than {small_files.FEWEST_FILES} files are here"
                 if folder is not None:
-                    small, small_note = self.make_and_read_small(folder)
+                    made, made_note = self.make_and_read_small(folder)
+                    # Few of either: it is the storage that is slow, not the files that are large.
+                    slow = made is None or made.best.files < small_files.FEWEST_FILES // 2
+                    if small is None or small.mean_bytes >= LARGE_BYTES or not slow:
+                        small, small_note = made, made_note
                 else:
-                    small_note = f"{small_note if has_data else few}, and {note}"
+                    unreadable = "the files here cannot be read" if dataset_note else small_note
+                    small_note = f"{unreadable if has_data else few}, and {note}"
                     if small is not None and small.mean_bytes >= LARGE_BYTES:
                         small = None  # a few shards: sequential reads tell more of them
             file, source = None, None

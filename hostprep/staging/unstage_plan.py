@@ -37,6 +37,7 @@ class UnstagePlan:
     them, the volume stays too. ``unmount`` tells that the volume will be empty and goes as well.
     ``hidden``: a run that was killed had moved them out of sight already, and not removed all.
     ``in_its_place``: something else has the data set's name on the target, and stays.
+    ``removes_line``: the volume has a line in fstab, which was asked for and goes with it.
     """
 
     record: Record
@@ -48,6 +49,7 @@ class UnstagePlan:
     fstab: bool
     hidden: bool = False
     in_its_place: bool = False
+    removes_line: bool = False
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -61,6 +63,8 @@ class UnstagePlan:
             changes.append(Change(record.target, "remove unfinished copies", "asked for"))
         if self.unmount and record.volume is not None:
             changes.append(Change(record.volume, "unmount", "nothing else is in the volume"))
+        if self.removes_line:
+            changes.append(Change("fstab", "remove the volume's line", "asked for"))
         changes.append(Change(record.name, "forget its manifest", "asked for"))
         return tuple(changes)
 
@@ -104,7 +108,8 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         raise refusal
     parent_fd = open_target_parent(record)
     if parent_fd is None:
-        return UnstagePlan(record, 0, (), False, False, False, fstab)
+        line = fstab and _line_goes(record)
+        return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
     try:
         check_bare(record.target)
         check_spares_source(record)
@@ -125,6 +130,7 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
             fstab,
             found.hidden,
             found.in_its_place,
+            removes_line=fstab and unmount and _line_goes(record),
         )
     except OSError as error:
         raise HostprepError(
@@ -132,6 +138,14 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         ) from error
     finally:
         os.close(parent_fd)
+
+
+def _line_goes(record: Record) -> bool:
+    """Return whether fstab has a line of the volume's, and nothing else is mounted there."""
+    if record.volume is None:
+        return False
+    facts = gather(record.volume)
+    return facts.fstab_entry is not None and (facts.mount is None or facts.is_ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +185,8 @@ def _look(parent_fd: int, record: Record) -> _Found:
 def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     """Return the plan to forget a data set and remove no file: its target is gone for good."""
     check_own(record)
-    return UnstagePlan(record, 0, (), False, False, False, fstab)
+    line = fstab and _line_goes(record)
+    return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
 
 
 def check_own(record: Record) -> None:

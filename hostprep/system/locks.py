@@ -149,8 +149,7 @@ def _checked(descriptor: int, path: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise HostprepError(
-        f"the lock file {path} {fault}: whoever made it could keep hostprep waiting for ever;"
-        " nothing was changed.",
+        f"the lock file {path} {fault}; nothing was changed.",
         f"remove it: rm {shlex.quote(str(path))}",
     )
 
@@ -158,10 +157,13 @@ def _checked(descriptor: int, path: Path) -> int:
 def _fault(descriptor: int) -> str | None:
     """Say why an open file is no lock of ours, None where it is one."""
     status = os.fstat(descriptor)
+    keeps = "whoever made it could keep hostprep waiting for ever"
     if not stat.S_ISREG(status.st_mode):
-        return "is not a regular file"
+        return f"is not a regular file: {keeps}"
     if status.st_uid not in (0, os.geteuid()):
-        return f"belongs to uid {status.st_uid}"
+        return f"belongs to uid {status.st_uid}: {keeps}"
+    if status.st_nlink > 1:
+        return "is a hard link to another file, which the note of who has the lock would overwrite"
     return None
 
 

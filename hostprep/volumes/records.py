@@ -21,6 +21,7 @@ from hostprep.volumes.fstab import volume_id_for
 
 _SCHEMA = "hostprep.volume-record/1"
 _FOLDER = "volumes"
+_LONGEST_NAME = 240  # the kernel's 255, less what the file has that it is written to first
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def all_records() -> tuple[VolumeRecord, ...]:
 
 
 def damaged_records() -> dict[str, HostprepError]:
-    """Return what is wrong with the records that cannot be read, by the ids of their volumes."""
+    """Return what is wrong with the records that cannot be read, by their ``record_name``."""
     found: dict[str, HostprepError] = {}
     for file in _record_files():
         try:
@@ -159,5 +160,18 @@ def _load(file: Path) -> VolumeRecord | None:
     return VolumeRecord.from_json(content) if content else None
 
 
+def record_name(path: str) -> str:
+    """Return what the record of the volume at ``path`` is called: its id, but for a long one.
+
+    An id has up to three characters a byte of the path, and a file's name ends at 255.
+    """
+    volume_id = volume_id_for(path)
+    if len(volume_id) <= _LONGEST_NAME:
+        return volume_id
+    import xxhash  # for such a path alone
+
+    return f"{volume_id[:100]}-{xxhash.xxh3_128_hexdigest(volume_id.encode())}"
+
+
 def _file(path: str, directory: Path) -> Path:
-    return directory / _FOLDER / f"{volume_id_for(path)}.json"
+    return directory / _FOLDER / f"{record_name(path)}.json"

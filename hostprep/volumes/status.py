@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.boot import boot_id
+from hostprep.host.memory import read_memory
 from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.units import format_bytes
 from hostprep.volumes.facts import mounted_by_us
 from hostprep.volumes.fstab import FstabEntry, entries
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import FLAGS, LiveVolume
-from hostprep.volumes.options import compare_options, size_drift
+from hostprep.volumes.options import compare_options, parse_options, size_drift
 from hostprep.volumes.records import VolumeRecord, all_records
 
 
@@ -71,7 +73,7 @@ def _status(
     if live is not None and record is not None:
         drift = _drift(live, record)
     if live is not None and line is not None:
-        fstab_drift = compare_options(live, line.options)
+        fstab_drift = (*compare_options(live, line.options), *_line_drift(live, line.options))
     return VolumeStatus(path, live, line is not None, drift, fstab_drift)
 
 
@@ -82,4 +84,26 @@ def _drift(live: LiveVolume, record: VolumeRecord) -> tuple[str, ...]:
     if live.inodes != record.inodes:
         found.append(f"nr_inodes {live.inodes or 0} instead of {record.inodes}")
     found += [f"{flag} is missing" for flag in FLAGS if not getattr(live, flag)]
+    if "ro" in live.options:
+        found.append("it is mounted read-only")
+    return tuple(found)
+
+
+def _line_drift(live: LiveVolume, options: Sequence[str]) -> tuple[str, ...]:
+    """Return what is wrong with a line, whose size others changed, and no number to compare with.
+
+    A share of the RAM is compared to a hundredth of it: the kernel counts that a little otherwise.
+    """
+    found = []
+    if "ro" in live.options and "ro" not in options:
+        found.append("it is mounted read-only")
+    ram_bytes = read_memory().total_bytes
+    given = next((option for option in reversed(options) if option.startswith("size=")), None)
+    wanted = parse_options(options, ram_bytes=ram_bytes).size_bytes
+    if given is None:
+        found.append(f"size {format_bytes(live.size_bytes)} instead of none, which is half the RAM")
+    elif wanted is None:
+        found.append(f"size {format_bytes(live.size_bytes)} instead of {given}, which is no size")
+    elif given.endswith("%") and abs(live.size_bytes - wanted) > ram_bytes // 100:
+        found.append(size_drift(live.size_bytes, wanted))
     return tuple(found)

@@ -139,6 +139,7 @@ def test_a_comparison_needs_the_same_settings(tmp_path: Path) -> None:
     _, first = probe_json(str(tmp_path), *SHORT)
     _, second = probe_json(str(tmp_path), *SHORT, "--compare", str(tmp_path))
     assert second["compared"]["id"] == first["id"]
+    assert second["compared"]["valid"] is first["valid"]
     names = {change["name"] for change in second["compared"]["differences"]}
     assert names >= {"sequential.bytes_per_s", "random_4k.iops"}
     begun = time.monotonic()

@@ -123,7 +123,10 @@ def test_changes_and_what_was_not_measured() -> None:
         Difference("random_4k.iops", 100, 150),
         Difference("small_files.files_per_s", 4000, 4000),
     )
+    said = render(one, judge(one, None), None, None, changes, earlier_valid=False)
+    assert "since the earlier probe, whose figures do not all say what the storage gave" in said
     said = render(one, judge(one, None), None, None, changes)
+    assert "since the earlier probe\n" in said
     assert "sequential 1 MiB            2.00 GB/s -> 1.00 GB/s (-50%)" in said
     assert "random 4 KiB                100 IOPS -> 150 IOPS (+50%)" in said
     assert "whole small files           4,000 files/s -> 4,000 files/s (+0%)" in said

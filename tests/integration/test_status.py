@@ -228,6 +228,33 @@ def test_volumes_and_their_drift(source: Path, safe_dir: Path) -> None:
     assert found["datasets"][0]["state"] == "missing"
 
 
+def test_a_line_whose_size_is_gone_or_no_size_is_drift(safe_dir: Path) -> None:
+    """At the next boot it would be half of the RAM, or nothing at all."""
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    line = fstab.read_text()
+    for size, words in (
+        ("size=67108864,", []),
+        ("", ["size 64.0 MiB instead of none, which is half the RAM"]),
+        ("size=banana,", ["size 64.0 MiB instead of size=banana, which is no size"]),
+    ):
+        fstab.write_text(line.replace("size=67108864,", size))
+        (shown,) = hostprep("status")["volumes"]
+        assert shown["fstab_drift"] == words
+    fstab.write_text(line.replace("size=67108864,", "size=40%,"))
+    (shown,) = hostprep("status")["volumes"]
+    (words_of_size,) = shown["fstab_drift"]
+    assert words_of_size.startswith("size 64.0 MiB (67108864 bytes) instead of ")
+
+
+def test_a_volume_that_somebody_made_read_only_is_drift(safe_dir: Path) -> None:
+    volume = safe_dir / "v"
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    subprocess.run(["mount", "-o", "remount,ro", volume], check=True)
+    (shown,) = hostprep("status")["volumes"]
+    assert (shown["drift"], shown["fstab_drift"]) == (["it is mounted read-only"],) * 2
+
+
 @pytest.mark.parametrize("kept", [(), ("--fstab",)])
 @pytest.mark.parametrize("fstype", ["tmpfs", "ramfs"])
 def test_what_somebody_mounted_in_the_place_of_a_volume_is_not_called_ours(

@@ -195,6 +195,32 @@ def test_a_volume_that_hostprep_did_not_mount_stays(source: Path, safe_dir: Path
     assert found["unmounted"] is None and os.path.ismount(point)
 
 
+def test_what_becomes_of_the_line_in_fstab_is_in_the_plan_and_in_the_result(
+    source: Path, volume: Path
+) -> None:
+    fstab = Path(os.environ["HOSTPREP_FSTAB"])
+    line = {"subject": "fstab", "action": "remove the volume's line", "reason": "asked for"}
+    for unmounted in (False, True):  # as after a reboot, where only its record is left
+        hostprep("stage", source, *into(volume, "--fstab"))
+        if unmounted:
+            subprocess.run(["umount", volume], check=True)
+        assert line in hostprep("unstage", "data", "--fstab", "--dry-run")["changes"]
+        assert line not in hostprep("unstage", "data", "--dry-run")["changes"]
+        assert hostprep("unstage", "data", "--fstab")["fstab_line_removed"] is True
+        assert fstab.read_text() == ""
+
+
+def test_a_line_in_fstab_that_is_somebody_else_s_is_not_said_to_be_gone(
+    source: Path, volume: Path
+) -> None:
+    hostprep("stage", source, *into(volume))
+    theirs = f"tmpfs {volume} tmpfs size=1G 0 0\n"
+    Path(os.environ["HOSTPREP_FSTAB"]).write_text(theirs)
+    gone = run_hostprep("unstage", "data", "--fstab")
+    assert gone.returncode == 0 and gone.stdout.endswith(f"{volume}: unmounted\n")
+    assert Path(os.environ["HOSTPREP_FSTAB"]).read_text() == theirs
+
+
 def test_a_volume_in_use_stays_and_the_data_set_goes(source: Path, volume: Path) -> None:
     hostprep("stage", source, *into(volume))
     with subprocess.Popen(["sleep", "60"], cwd=volume) as user:

@@ -97,6 +97,13 @@ def test_an_fio_that_dies_after_some_status(fake: Path) -> None:
         measure(JOB)
 
 
+def test_an_fio_that_is_killed_after_some_status_is_a_sentence(fake: Path) -> None:
+    write(fake, say(status()) + "kill -KILL $$\n")
+    with pytest.raises(FioFailed) as caught:
+        measure(JOB)
+    assert caught.value.message.endswith("(status -9, error 0): it was ended before it was done")
+
+
 def test_an_error_that_only_the_job_tells(fake: Path) -> None:
     write(fake, say(status(error=5)))
     with pytest.raises(FioFailed, match="error 5"):

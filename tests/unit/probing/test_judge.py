@@ -365,7 +365,10 @@ def test_a_queue_that_is_answered_one_at_a_time_is_no_arm_where_readers_are_not(
 
 def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
     made = judge(measured(small=small_files(source="made")), None)
-    assert made.epoch is None and made.epoch_note
+    assert made.epoch is None
+    assert made.epoch_note == "too few of the files under the path were read for that"
+    nothing = measured(small=small_files(source="made"), dataset=DataSet(0, True, 0))
+    assert judge(nothing, None).epoch_note == "there is no data set under the path"
     partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))
     assert judge(partly, None).epoch is None
     assert "10,000" in (judge(partly, None).epoch_note or "")

@@ -13,13 +13,14 @@ import pytest
 from hostprep.errors import HostprepError, UsageError
 from hostprep.host.answering import NoAnswer
 from hostprep.probing.alive import look
-from hostprep.probing.judge import contradictions
+from hostprep.probing.judge import contradictions, judge
 from hostprep.probing.model import Settings, Silent
 from hostprep.probing.phases import Phases
 from hostprep.probing.probe import probe, target
 from hostprep.probing.small_files import FEWEST_FILES
 from hostprep.units import MIB
 from tests.unit.probing.folders import leftovers, tree
+from tests.unit.probing.made import small_files, small_run
 
 
 def test_looking_at_paths(tmp_path: Path) -> None:
@@ -83,3 +84,48 @@ def test_however_few_files_there_are_a_rate_is_taken(files: int, tmp_path: Path)
     assert measured.small is not None
     assert measured.small.source == ("dataset" if files >= FEWEST_FILES else "made")
     assert "too_few_files" not in {reason.code for reason in contradictions(measured)}
+
+
+def forty_files(folder: Path) -> None:
+    for number in range(FEWEST_FILES):
+        (folder / str(number)).write_bytes(b"x")
+
+
+@pytest.mark.parametrize(
+    ("mean_bytes", "made_files_per_s", "source"),
+    [(100_000, 2, "dataset"), (100_000, 80, "made"), (32 * MIB, 2, "made")],
+)
+def test_where_the_storage_is_slow_made_files_do_not_stand_for_those_that_are_here(
+    mean_bytes: int,
+    made_files_per_s: float,
+    source: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forty_files(tmp_path)
+    few = small_files(cold=(small_run(1, 2),), mean_bytes=mean_bytes)
+    made = small_files(cold=(small_run(1, made_files_per_s),), source="made")
+    monkeypatch.setattr(Phases, "read_small", lambda *_: few)
+    monkeypatch.setattr(Phases, "make_and_read_small", lambda *_: (made, None))
+    monkeypatch.setattr(Phases, "lay_out", lambda *_: (None, "no room"))
+    found = Phases(target(str(tmp_path)), Settings(seconds=5), Silent()).run()
+    assert found.small is not None and found.small.source == source
+    epoch = judge(found, None)
+    assert (epoch.epoch is not None) is (source == "dataset")
+    assert epoch.epoch_note != "there is no data set under the path"
+
+
+def test_files_that_cannot_be_read_are_not_called_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    forty_files(tmp_path)
+    monkeypatch.setattr("hostprep.probing.phases.own_folder", refuse)
+    monkeypatch.setattr("hostprep.probing.phases.refusal", lambda *_: "Permission denied")
+    monkeypatch.setattr(Phases, "read_small", lambda *_: None)
+    found = Phases(target(str(tmp_path)), Settings(seconds=5), Silent()).run()
+    assert found.small_note == (
+        "the files here cannot be read, and nothing can be written here (Permission denied)"
+    )

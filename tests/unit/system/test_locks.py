@@ -56,6 +56,22 @@ def test_what_stands_in_the_way_of_a_lock_is_to_be_removed(
         pass
 
 
+def test_what_a_hard_link_leads_to_is_not_overwritten(own_state: Path) -> None:
+    path = own_state / "run/hostprep-volumes.lock"
+    path.parent.mkdir()
+    precious = own_state / "precious"
+    precious.write_text("keep")
+    os.link(precious, path)
+    refused = pytest.raises(HostprepError, match="is a hard link to another file")
+    with refused as caught, lock("volumes", purpose="test"):
+        pass
+    assert precious.read_text() == "keep"
+    assert caught.value.hint == f"remove it: rm {path}"
+    path.unlink()
+    with lock("volumes", purpose="test"):
+        pass
+
+
 def made_by_somebody_else(path: Path) -> None:
     path.touch(mode=0o666)
     os.chown(path, 65534, 65534)

@@ -12,8 +12,10 @@ from hostprep.errors import HostprepError
 from hostprep.volumes.records import (
     VolumeRecord,
     all_records,
+    damaged_records,
     delete_record,
     read_record,
+    record_name,
     requester,
     write_record,
 )
@@ -40,6 +42,19 @@ def test_a_record_comes_back_as_it_was_written(own_state: Path) -> None:
     write_record(other := replace(RECORD, path="/mnt/a", volume_id="mnt-a"))
     assert all_records() == (other, RECORD)
     assert {file.suffix for file in (own_state / "state/volumes").iterdir()} == {".json"}
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "é" * 120, "/".join(["b" * 200] * 3)])
+def test_a_path_with_a_long_name_has_a_record_too(name: str, own_state: Path) -> None:
+    path = f"/mnt/{name}"
+    assert read_record(path) is None
+    write_record(long := replace(RECORD, path=path))
+    write_record(other := replace(RECORD, path=f"{path[:-1]}c"))
+    assert (read_record(path), read_record(other.path)) == (long, other)
+    (own_state / f"state/volumes/{record_name(path)}.json").write_text("{")
+    assert set(damaged_records()) == {record_name(path)}
+    delete_record(path)
+    assert all_records() == (other,)
 
 
 def test_forgetting_twice_is_no_error() -> None:
