@@ -184,7 +184,8 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
     except PermissionError:  # whoever waits need not be who reads it
         return replace(state, reason=f"{state.reason}; this user may not look at all of it")
     except (OSError, HostprepError) as error:
-        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", _AGAIN)
+        hint = error.hint if isinstance(error, HostprepError) else None
+        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", hint or _AGAIN)
 
 
 def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState:

@@ -59,6 +59,8 @@ _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
+# As `warnings` prints one: where, what, and the line of the source below it.
+_WARNING = re.compile(r"^\S.*:\d+: \w*Warning: .*\n(?:  \S.*\n?)?", re.M)
 
 _CURES = {
     Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
@@ -133,9 +135,9 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     ``stderr`` is what the process and its workers said besides.
     """
     said = _essence(event["type"], event["message"])
-    if event["type"] == "SystemExit" and stderr.strip():
+    if event["type"] == "SystemExit" and (last := _last_line(stderr)):
         # Whoever ends the program has said why, as argparse of arguments that are missing.
-        said = f"{said}: {stderr.strip().splitlines()[-1][-300:]}"
+        said = f"{said}: {last}"
     # Of a worker that was killed torch says so only in the cause of the error that it raises.
     if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
         said = _essence(event["type"], by)
@@ -212,11 +214,17 @@ def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
     if status == -9:
         how += " (killed, as by the kernel when memory runs out)"
     doing = "it was opened" if phase in ("start", "opening") else "batches were made"
-    last = stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    last = _last_line(stderr) or "it said nothing"
     return LoaderFailed(
-        f"the process of {what} ended {how} while {doing}: {last[0][-300:]}",
+        f"the process of {what} ended {how} while {doing}: {last}",
         "see what the same loader does in a Python of your own",
     )
+
+
+def _last_line(stderr: str) -> str:
+    """Return what was said last, "" where that is nothing; warnings are no reason to end."""
+    lines = _WARNING.sub("", stderr).strip().splitlines()
+    return lines[-1].strip()[-300:] if lines else ""
 
 
 def lost(what: str) -> LoaderFailed:

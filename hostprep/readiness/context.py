@@ -45,6 +45,8 @@ FULL_SECONDS = 60.0
 QUICK_TARGET_SECONDS = 0.8
 # What NVML averages utilisation over is a second at most.
 _SETTLE_SECONDS = 1.2
+# A clock that is kept right is set by less; a document from later than that is of another clock.
+_CLOCK_SECONDS = 60.0
 
 
 class Context:
@@ -196,14 +198,19 @@ class Context:
         self._answers.forget(name if key is None else (name, key))
 
     def age_of(self, document: Mapping[str, Any]) -> float | None:
-        """Return how many seconds ago a kept document was made, None where it does not say."""
+        """Return how many seconds ago a kept document was made, None where nobody knows.
+
+        It does not say, or was made by a clock that was set back since.
+        """
         if "unix_seconds" in document:
-            return self.now - float(document["unix_seconds"])
-        try:
-            made = datetime.strptime(str(document.get("time")), "%Y%m%dT%H%M%SZ")
-        except ValueError:
-            return None
-        return self.now - made.replace(tzinfo=UTC).timestamp()
+            age = self.now - float(document["unix_seconds"])
+        else:
+            try:
+                made = datetime.strptime(str(document.get("time")), "%Y%m%dT%H%M%SZ")
+            except ValueError:
+                return None
+            age = self.now - made.replace(tzinfo=UTC).timestamp()
+        return None if age < -_CLOCK_SECONDS else age
 
     # -- devices, users, time ------------------------------------------------------------------
 

@@ -227,7 +227,22 @@ class _Checker:
             targets.append((index, "name" if entry.name else "source", dataset.target))
         self._unique(section, targets)
         self._apart(targets, declared)
+        self._services(targets, found)
         return tuple(found)
+
+    def _services(
+        self, targets: Iterable[tuple[int, str, str]], datasets: Iterable[DatasetSpec]
+    ) -> None:
+        """Note each data set whose service at boot would have the name of another's."""
+        first: dict[str, int] = {}
+        for (index, key, _), dataset in zip(targets, datasets, strict=True):
+            if dataset.at_boot and (earlier := first.setdefault(dataset.name, index)) != index:
+                line = self.document.lines["datasets", earlier]
+                self._note(
+                    ("datasets", index, key),
+                    f"datasets[{earlier}] (line {line}) of this name is staged at boot too, by a"
+                    " service of this name; give it another `name`",
+                )
 
     def _spares_source(self, where: tuple[str | int, ...], dataset: DatasetSpec) -> None:
         """Note a copy that would lie in what it is a copy of, or the other way round."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
@@ -88,12 +89,13 @@ def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrou
     descriptor = _open_target(record)
     index = _manifest(record)
     deadline = time.monotonic() + seconds
-    through = True
+    through, on_record = True, 0
 
     def pieces() -> Iterator[tuple[str, list[Recorded]]]:
-        nonlocal through
+        nonlocal through, on_record
         for directory in _shuffled(index.directories()):
             records = list(index.records(directory).values())
+            on_record += len(records)
             for start in range(0, len(records), _FILES_AT_ONCE):
                 if time.monotonic() > deadline:
                     through = False
@@ -106,6 +108,8 @@ def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrou
     finally:
         index.close()
         os.close(descriptor)
+    if through:
+        _check_complete(record, on_record)
     return ReadThrough(counter.files, counter.bytes, through, tuple(wrong))
 
 
@@ -135,6 +139,7 @@ def _inspect(
         with DirCache(root_fd) as cache:
             for directory in directories:
                 known = index.records(directory)
+                tally.on_record += len(known)
                 try:
                     descriptor = cache.fd(directory)
                 except (FileNotFoundError, NotADirectoryError):
@@ -147,6 +152,8 @@ def _inspect(
                 tally.look_for_more(directory, descriptor, known, left_out)
     finally:
         index.close()
+    if not tally.late:
+        _check_complete(record, tally.on_record)
     return Inspected(
         known=record.entries,
         compared=tally.compared,
@@ -163,6 +170,7 @@ class _Tally:
     """What was found so far; ``late`` once the time is over and something is left."""
 
     deadline: float
+    on_record: int = 0
     compared: int = 0
     changed: int = 0
     missing: int = 0
@@ -253,8 +261,30 @@ def _open_target(record: Record) -> int:
 def _manifest(record: Record) -> ManifestIndex:
     index = ManifestIndex([manifest_path(folder_of(record))])
     if not len(index):
-        raise HostprepError(f"the manifest of {record.name} is missing or holds nothing")
+        message = f"the manifest of {record.name} is missing or holds nothing"
+        raise HostprepError(message, _anew(record))
     return index
+
+
+def _check_complete(record: Record, on_record: int) -> None:
+    """Raise ``HostprepError`` where the manifest has lost lines: what it lacks was not compared.
+
+    That of an update that was cut short may be the new one, with the record still the old one.
+    """
+    if record.phase == "staged" and on_record < record.entries:
+        raise HostprepError(
+            f"the manifest of {record.name} is damaged: it has {on_record:,} of the"
+            f" {record.entries:,} entries that were staged",
+            _anew(record),
+        )
+
+
+def _anew(record: Record) -> str:
+    """Return what helps where the manifest does not: a run takes what it lacks for others'."""
+    return (
+        f"move {shlex.quote(record.target)} away and `hostprep stage` it again: without the"
+        " manifest nobody knows which of its entries are hostprep's"
+    )
 
 
 def _shuffled(directories: Iterable[str]) -> list[str]:

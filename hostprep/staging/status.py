@@ -177,6 +177,7 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
         for key, words in (
             ("copy", "to copy"),
             ("delete", "to delete"),
+            ("blocked", "whose place on the target is taken"),
             ("folders", "to bring up to date among the folders"),
             ("foreign", "not staged by hostprep"),
         )
@@ -184,7 +185,7 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
     ]
     if answer["by_hand"]:
         parts.append("the source is as it was staged: the copy was changed by hand")
-    stale = answer["copy"] or answer["delete"] or answer["folders"]
+    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders"))
     return ("stale" if stale else "fresh"), ", ".join(parts)
 
 
@@ -212,6 +213,7 @@ def _compare(record: Record) -> dict[str, Any]:
     return {
         "copy": plan.copied.files + len(plan.links) - plan.copies_among(failed),
         "delete": len(plan.delete) + len(plan.delete_directories),
+        "blocked": sum(item.blocked and item.path not in failed for item in plan.skipped),
         "folders": len(set(plan.make_directories) - failed),
         "foreign": len(plan.foreign),
         "by_hand": copy and not source,

@@ -176,7 +176,9 @@ def test_restage_is_hidden_and_needs_a_record() -> None:
     assert "no data set 'cityscapes' is to be staged at boot" in done.stderr
 
 
-@pytest.mark.parametrize("damage", ["all gone", "one gone", "one changed", "no manifest"])
+@pytest.mark.parametrize(
+    "damage", ["all gone", "one gone", "one changed", "no manifest", "half a manifest"]
+)
 def test_what_lost_entries_is_not_ready(damage: str, source: Path, fast: Path) -> None:
     hostprep("stage", source, "--to", fast)
     staged, file = fast / "cityscapes", fast / "cityscapes/class-1/images/002.bin"
@@ -189,16 +191,22 @@ def test_what_lost_entries_is_not_ready(damage: str, source: Path, fast: Path) -
         rewrite(file, b"another length")
     else:
         (manifest,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/*/manifest.jsonl")
+        lines = manifest.read_bytes()
         manifest.unlink()
+        if damage == "half a manifest":
+            manifest.write_bytes(lines[: len(lines) // 2])
     words = {"all gone": "15 of 16 entries", "no manifest": "cannot be looked at"}
+    words["half a manifest"] = "of the 16 entries that were staged"
     for more in ((), ("--timeout", "0")):
         waited = hostprep("wait", "cityscapes", *more, expect=1)
         assert not waited["datasets"][0]["ready"] and not waited["datasets"][0]["timed_out"]
         assert words.get(damage, "1 of 16 entries") in waited["error"]["message"]
         assert "hostprep stage" in waited["error"]["hint"]
-    if damage != "no manifest":
-        hostprep("stage", source, "--to", fast)
-        hostprep("wait", "cityscapes")
+    if "manifest" in damage:
+        assert f"move {staged} away" in waited["error"]["hint"]
+        staged.rename(fast / "away")
+    hostprep("stage", source, "--to", fast)
+    hostprep("wait", "cityscapes")
 
 
 def test_what_others_added_is_no_hindrance(source: Path, fast: Path) -> None:

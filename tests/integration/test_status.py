@@ -52,6 +52,22 @@ def test_a_source_that_is_not_mounted_now_is_not_one_that_lost_its_files(
     assert only_dataset()["freshness"] == "fresh"
 
 
+def test_what_the_source_has_and_a_run_could_not_stage_is_stale(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    folders = source / "class-1", target / "data/class-1"
+    (folders[0] / "new").write_bytes(b"new")
+    (folders[1] / "new").write_bytes(b"somebody's")
+    times = folders[0].stat()
+    os.utime(folders[1], ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.utime(target / "data", ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+    found = only_dataset()
+    assert found["freshness"] == "stale"
+    assert "1 whose place on the target is taken" in found["reason"]
+    (manifest,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/*/manifest.jsonl")
+    manifest.write_bytes(manifest.read_bytes().splitlines(keepends=True)[0])
+    assert only_dataset()["freshness"] == "stale"
+
+
 def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     staged = hostprep("stage", source, "--to", target)
     found = only_dataset()

@@ -15,6 +15,8 @@ _SETTINGS = {
     " where Python makes the samples",
 }
 _OTHERS_SETTINGS = "its own settings: threads, parallel reads, prefetching"
+# Of one processor: what always has something to do gets as much beside others that do.
+_WORKS = 0.4
 _LESS_TO_DO = (
     "do less for each sample: prepare once and store it, or move work to the GPU; for more threads"
     " of its own there is no processor"
@@ -24,7 +26,10 @@ _LESS_TO_DO = (
 def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recommendation:
     """Return what to say of it where ``cpus`` processors may be used; ``num_workers`` is none."""
     enough = gpu_rate is not None and found.samples_per_s >= gpu_rate
-    busy = found.own_cpus + found.others_cpus >= BUSY_SHARE * cpus
+    # However busy others are: one that does not keep even one processor busy waits for something
+    # else, and has no use for theirs.
+    works = found.own_cpus >= min(_WORKS, BUSY_SHARE * cpus)
+    busy = works and found.own_cpus + found.others_cpus >= BUSY_SHARE * cpus
     if gpu_rate is None:
         words = "whether that is enough --gpu-rate tells"
     elif enough:

@@ -46,7 +46,8 @@ class DatasetLook:
     ``in_spec`` ones are wanted; others are only judged for what they are. ``lost_volume`` is its
     volume where that is not mounted. ``stage`` is the line that stages it, None where its size is
     not known. ``origin`` is how its source answers. ``in_the_way`` is what helps where something is
-    mounted over it, or in it: a run refuses to stage there.
+    mounted over it, or in it: a run refuses to stage there. ``shares_name``: the spec stages others
+    of this name elsewhere.
     """
 
     name: str
@@ -61,11 +62,12 @@ class DatasetLook:
     stage: str | None
     origin: Origin
     in_the_way: str | None = None
+    shares_name: bool = False
 
     @property
     def subject(self) -> str:
         """What names it among all."""
-        return self.name if self.in_spec else self.target
+        return self.name if self.in_spec and not self.shares_name else self.target
 
     @property
     def is_there(self) -> bool:
@@ -100,6 +102,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
     known = {status.record.target: status for status in context.datasets}
     damaged = {each.target: each for each in look_at_damaged(context)}
     looks: list[partial[DatasetLook]] = []
+    names = [each.name for each in context.spec.datasets] if context.spec else []
     for wanted in context.spec.datasets if context.spec else ():
         status = known.pop(_target(wanted, set(known)), None)
         lost = wanted.volume is not None and context.live(wanted.volume) is None
@@ -122,6 +125,7 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
                 lost_volume=wanted.volume if lost else None,
                 stage=stage_line(wanted, context.spec),
                 in_the_way=in_the_way,
+                shares_name=names.count(wanted.name) > 1,
             )
         )
     for status in known.values():

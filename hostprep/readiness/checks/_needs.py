@@ -13,11 +13,15 @@ from hostprep.units import format_rate
 
 
 def required(context: Context) -> tuple[tuple[DatasetSpec, RequirementSpec], ...]:
-    """Return the spec's requirements with their data sets."""
+    """Return the spec's requirements with their data sets: all of the name, in their order."""
     if context.spec is None:
         return ()
-    by_name = {dataset.name: dataset for dataset in context.spec.datasets}
-    return tuple((by_name[need.dataset], need) for need in context.spec.requirements)
+    return tuple(
+        (dataset, need)
+        for need in context.spec.requirements
+        for dataset in context.spec.datasets
+        if dataset.name == need.dataset
+    )
 
 
 def need_of(requirement: RequirementSpec) -> Need:

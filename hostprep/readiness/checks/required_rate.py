@@ -23,7 +23,8 @@ _FROM = f"the spec; MLPerf Storage passes at {PASS_SHARE:.0%} of what keeps an a
 class Rate:
     """A requirement, and what was measured where training reads; ``judged`` None: nothing for it.
 
-    ``invalid`` says why the last probe tells nothing about it.
+    ``invalid`` says why the last probe tells nothing about it, ``elsewhere`` on which file system
+    it measured where that is not the one that is there now.
     """
 
     dataset: str
@@ -33,6 +34,7 @@ class Rate:
     judged: Judged | None
     age_seconds: float | None
     invalid: str | None
+    elsewhere: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +49,26 @@ def look(context: Context) -> Facts:
     if context.spec is None:
         return Facts(None)
     rates = []
+    names = [dataset.name for dataset in context.spec.datasets]
     for dataset, requirement in required(context):
         path = dataset.target
-        probe = _probe_of(context, path)
+        probe, elsewhere = _probe_of(context, path)
         invalid, judged = None, None
-        if probe is not None:
+        if probe is not None and elsewhere is None:
             judged = compare(rates_in(probe), need_of(requirement))
             if not probe["valid"] and not (judged and _certain(judged, probe)):
                 invalid = "; ".join(reason["message"] for reason in probe["invalid_reasons"])
                 judged = None
         rates.append(
             Rate(
-                dataset.name,
+                dataset.name if names.count(dataset.name) == 1 else path,
                 path,
                 say(requirement),
                 probe_line(path, requirement),
                 judged,
                 None if probe is None else context.age_of(probe),
                 invalid,
+                elsewhere,
             )
         )
     return Facts(tuple(rates))
@@ -75,14 +79,26 @@ def _certain(judged: Judged, probe: dict[str, Any]) -> bool:
     return is_certain(judged, doubts)
 
 
-def _probe_of(context: Context, path: str) -> dict[str, Any] | None:
-    """Return the kept probe of a path, under the name that it really has."""
-    names = {path}
+def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the kept probe of a path, under the name that it really has.
+
+    And what it measured, where another file system is there now: a volume or disk that is not
+    mounted, or something else in its place.
+    """
+    names, storage = {path}, None
     try:
-        names.add(storage_of(context, path).path)
+        storage = storage_of(context, path)
+        names.add(storage.path)
     except HostprepError:
         pass  # it does not answer now, but it was measured when it did
-    return next((probe for probe in context.probes if probe["path"] in names), None)
+    probe = next((probe for probe in context.probes if probe["path"] in names), None)
+    mount = {} if probe is None else probe.get("mount", {})
+    if storage is None or "fstype" not in mount:
+        return probe, None
+    then, now = (mount["target"], mount["fstype"]), (storage.mount.target, storage.fstype)
+    if then == now:
+        return probe, None
+    return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -98,7 +114,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
 def _judge_one(rate: Rate) -> Finding:
     if rate.judged is None:
         why = f"whether {rate.path} gives {rate.required} was never measured"
-        if rate.invalid is not None:
+        if rate.elsewhere is not None:
+            why = f"the last probe of {rate.path} was of {rate.elsewhere}"
+        elif rate.invalid is not None:
             why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
         elif rate.age_seconds is not None:
             why = f"the last probe of {rate.path} says nothing about {rate.required}"
@@ -115,7 +133,8 @@ def _judge_one(rate: Rate) -> Finding:
         f" {_rate(judged.required, judged.unit)} are required."
     )
     if status is Status.WARN:
-        message = f"{message[:-1]}: too long ago to rely on."
+        why = "nothing" if age is None else "too long ago"
+        message = f"{message[:-1]}: {why} to rely on."
     return Finding(
         status,
         rate.dataset,
@@ -155,9 +174,10 @@ data sets are probed first.
 
 **FAIL** less than 90 % of the requirement was measured: MLPerf Storage asks that accelerators are
 busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
-measured more than 30 days ago: disks fill, wear and are exchanged. **UNKNOWN** it was never
-measured, or the last probe contradicts itself and is worth nothing, or samples a second are all
-that is required of shards. That the processors could do no more while it read is no contradiction
+measured more than 30 days ago, or by a clock that was set back since: disks fill, wear and are
+exchanged. **UNKNOWN** it was never measured, or on another file system than is there now, or the
+last probe contradicts itself and is worth nothing, or samples a second are all that is required of
+shards. That the processors could do no more while it read is no contradiction
 to a rate that is enough.
 """,
 )

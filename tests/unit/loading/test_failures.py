@@ -232,6 +232,18 @@ def test_what_ends_the_program_has_said_why() -> None:
     assert "without a command line" in (error.hint or "")
 
 
+def test_a_warning_is_not_why_it_ended() -> None:
+    warned = (
+        "/lib/torch/utils/data/dataloader.py:666: UserWarning: This DataLoader will create 4"
+        " workers.\n  self.check_worker_number_rationality()\n"
+    )
+    event = {"where": "iterate", "type": "SystemExit", "message": "3", "causes": [], "trace": ""}
+    assert "SystemExit: 3." in raised(event, "train:x", 0, warned).message
+    assert "SystemExit: 3: no data" in raised(event, "train:x", 0, f"no data\n{warned}").message
+    assert died("mine:data", "opened", 7, warned).message.endswith("made: it said nothing")
+    assert died("mine:data", "opened", 7, f"boom\n{warned}").message.endswith("made: boom")
+
+
 def test_a_sampler_that_wants_a_process_group_can_do_without() -> None:
     event = {"where": "open", "type": "ValueError", "causes": []}
     event["message"] = "Default process group has not been initialized, please make sure to call it"

@@ -39,6 +39,14 @@ def test_where_no_processor_is_idle_more_threads_are_not_advised(own: float, oth
     assert ("other programs" in words) is (others > 0)
 
 
+@pytest.mark.parametrize("own", [0.003, 0.3])
+def test_one_that_waits_is_not_short_of_processors_however_busy_others_are(own: float) -> None:
+    made = of_pipeline(pipeline(own_cpus=own, others_cpus=1.95), None, 2.0)
+    assert made.binding is Binding.PIPELINE
+    beside = of_pipeline(pipeline(own_cpus=0.5, others_cpus=1.5), None, 2.0)
+    assert beside.binding is Binding.CPU
+
+
 def test_what_feeds_the_gpu_needs_nothing() -> None:
     made = of_pipeline(pipeline(own_cpus=7.9), 1500.0, 8.0)
     assert (made.binding, made.remedy, made.change_needed) == (Binding.GPU, None, False)

@@ -331,6 +331,9 @@ def test_the_age_of_kept_results() -> None:
     assert context.age_of({"unix_seconds": 1_700_000_000}) == 100
     assert context.age_of({"time": "20231114T221320Z"}) == 100
     assert context.age_of({}) is None
+    assert context.age_of({"unix_seconds": 1_700_000_130}) == -30  # a clock that was set right
+    assert context.age_of({"unix_seconds": 1_700_090_000}) is None
+    assert context.age_of({"time": "20331114T221320Z"}) is None
 
 
 def test_remedies_reach_json_as_lists() -> None:

@@ -328,6 +328,14 @@ SIZES = f"accepted: {SIZE_FORMS}"
             ["3: datasets[1].name: '/nvme/a' is taken by datasets[0] (line 2)"],
         ),
         (
+            "datasets:\n- {source: /a, to: /x, at_boot: true}\n"
+            "- {source: /b/a, to: /y, at_boot: true}",
+            [
+                "3: datasets[1].source: datasets[0] (line 2) of this name is staged at boot too, by"
+                " a service of this name; give it another `name`"
+            ],
+        ),
+        (
             "datasets:\n- {source: /a, to: /nvme}\n- {source: /b, to: /nvme/a}",
             ["2: datasets[0].source: '/nvme/a' would hold datasets[1] ('/nvme/a/b'); set it apart"],
         ),

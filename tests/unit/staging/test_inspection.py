@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.probing.folder import own_folder
 from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
-from hostprep.staging.record.records import Record, load_record
+from hostprep.staging.record.manifest import manifest_path
+from hostprep.staging.record.records import Record, folder_of, load_record
 from hostprep.system.own_directory import PROBE_PREFIX
 from tests.kit.stagecraft import flip_bit, hostprep, make_source, rewrite, snapshot
 
@@ -55,6 +57,28 @@ def test_what_differs_is_counted_and_named(
         ("missing", "class-0/images/000.bin"),
         ("added", "class-2/new.bin"),
     }
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda record: inspect_target(record, seconds=60),
+        lambda record: inspect_source(record, seconds=60),
+        lambda record: read_through(record, seconds=60, processes=1),
+    ],
+    ids=["target", "source", "read"],
+)
+def test_what_a_manifest_that_lost_lines_lacks_is_not_taken_for_compared(
+    staged: Record, look: Callable[[Record], object], left: int
+) -> None:
+    manifest = manifest_path(folder_of(staged))
+    lines = manifest.read_bytes().splitlines(keepends=True)
+    assert len(lines) > 2
+    manifest.write_bytes(b"".join(lines[:left]) + lines[left][:20])
+    words = "holds nothing" if left == 0 else "damaged: it has"
+    with pytest.raises(HostprepError, match=words):
+        look(staged)
 
 
 def test_a_few_of_each_kind_are_named(staged: Record) -> None:
