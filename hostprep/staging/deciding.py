@@ -35,6 +35,7 @@ from hostprep.staging.record.records import Record, folder_of, load_record
 from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample
 from hostprep.staging.source.scan import Scan
+from hostprep.staging.source.submounts import missing_refusal, submounts
 from hostprep.staging.target.place import (
     moved_refusal,
     open_parent,
@@ -78,7 +79,12 @@ def decide(
         or _nested_refusal(request, previous)
         or _ownership_refusal(request, previous, published)
     )
-    refusal = refusal or _empty_refusal(request, scan, previous, published)
+    mounts = read_mounts()
+    refusal = (
+        refusal
+        or _empty_refusal(request, scan, previous, published)
+        or missing_refusal(request, scan, previous, mounts)
+    )
     files = (
         CopyPlan()
         if refusal is not None
@@ -132,6 +138,7 @@ def decide(
         sample=sample,
         reading=reading,
         previous=previous,
+        submounts=submounts(request.source, scan, mounts),
         published=published,
         in_ram=volume is not None or _in_ram(request.parent),
         started=started,

@@ -61,6 +61,7 @@ def record_of(
         boot_id=boot_id(),
         partial=partial,
         skipped=(*files.skipped, *copied.problems),
+        submounts=plan.submounts,
     )
 
 

@@ -51,9 +51,9 @@ _NEEDED_LATER = (
 class StagePlan:
     """Everything that a run would do, and what it rests on. Valid inside ``plan_stage``.
 
-    ``budget`` is what the run's volume, or its copies on a tmpfs that is there, take of the memory.
-    ``started`` is when planning began, on the monotonic clock; ``seconds`` are those of the phases
-    that are over.
+    ``submounts`` are where in the source something is mounted. ``budget`` is what the run's volume,
+    or its copies on a tmpfs that is there, take of the memory. ``started`` is when planning began,
+    on the monotonic clock; ``seconds`` are those of the phases that are over.
     """
 
     request: StageRequest
@@ -67,6 +67,7 @@ class StagePlan:
     sample: Sample
     reading: Reading
     previous: Record | None
+    submounts: tuple[str, ...]
     published: bool
     in_ram: bool
     started: float

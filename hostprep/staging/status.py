@@ -12,6 +12,7 @@ from hostprep.errors import HostprepError, Refused, one_line
 from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
+from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.update import plan_update, who_changed
@@ -19,6 +20,7 @@ from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
+from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.locks import is_locked
@@ -172,6 +174,8 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
         return "unknown", f"not readable of the source: {count}"
     if answer["empty"] and record.files:  # which a run refuses to copy
         return "unknown", "the source is empty: is its file system mounted?"
+    if place := answer["not_mounted"]:  # nor this
+        return "unknown", f"{one_line(place)} is empty, where a file system was mounted before"
     parts = [
         f"{answer[key]:,} {words}"
         for key, words in (
@@ -219,4 +223,5 @@ def _compare(record: Record) -> dict[str, Any]:
         "by_hand": copy and not source,
         "unreadable": len(scan.unreadable),
         "empty": scan.holds_nothing,
+        "not_mounted": missing(record, scan, read_mounts()),
     }

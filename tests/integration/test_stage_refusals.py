@@ -24,9 +24,12 @@ from tests.kit.stagecraft import (
     NOBODY,
     hostprep,
     make_source,
+    mount,
+    only_dataset,
     rewrite,
     run_hostprep,
     snapshot,
+    unmount,
 )
 
 pytestmark = pytest.mark.usefixtures("state")
@@ -184,6 +187,58 @@ def test_a_source_that_is_empty_all_at_once_does_not_empty_the_copy(
     source.rmdir()
     away.rename(source)
     assert not hostprep("stage", source, "--to", target)["changed"]
+
+
+@pytest.mark.parametrize("below", [False, True], ids=["itself", "below a mount point"])
+def test_what_is_not_mounted_in_a_source_does_not_count_as_deleted(
+    below: bool, source: Path, target: Path, safe_dir: Path
+) -> None:
+    """A mount point whose file system is not mounted is an empty directory."""
+    elsewhere = make_source(safe_dir / "elsewhere", directories=1, files=3)
+    point = source / "archive/raw" if below else source / "archive"
+    point.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", elsewhere, point], check=True)
+    hostprep("stage", source, "--to", target)
+    before = snapshot(target)
+    unmount(point)
+
+    said = refused("stage", source, "--to", target)
+    assert said.startswith(f"{point} is empty, and a file system was mounted there when ")
+    assert snapshot(target) == before
+    found = only_dataset()
+    assert (found["freshness"], found["reason"]) == (
+        "unknown",
+        f"{point} is empty, where a file system was mounted before",
+    )
+    shutil.rmtree(target)  # as a reboot does with what is in RAM
+    assert refused("stage", source, "--to", target) == said
+
+    subprocess.run(["mount", "--bind", elsewhere, point], check=True)
+    assert hostprep("stage", source, "--to", target)["published"]
+    assert snapshot(target, content=False).keys() == before.keys()
+    unmount(point)
+    point.rmdir()  # meant so
+    assert hostprep("stage", source, "--to", target)["deleted_files"] > 0
+    point.mkdir()
+    assert hostprep("stage", source, "--to", target)["changed"]
+
+
+def test_what_was_moved_from_a_mount_into_its_mount_point_is_taken(
+    source: Path, target: Path
+) -> None:
+    point = source / "archive"
+    point.mkdir()
+    mount("-t", "tmpfs", "-o", "size=1m", "none", point)
+    hostprep("stage", source, "--to", target)  # nothing in it: nothing to miss
+    unmount(point)
+    assert not hostprep("stage", source, "--to", target)["deleted_files"]
+    mount("-t", "tmpfs", "-o", "size=1m", "none", point)
+    (point / "file").write_text("mounted")
+    hostprep("stage", source, "--to", target)
+    unmount(point)
+    (point / "file").write_text("moved here")
+    hostprep("stage", source, "--to", target)
+    assert (target / "data/archive/file").read_text() == "moved here"
 
 
 @pytest.mark.parametrize("how", ["mode", "owner", "file", "symlink"])

@@ -33,7 +33,8 @@ class Record:
     ``updating`` while an update replaces files, ``removing`` from the begin of an unstaging, and
     ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
     were not as staged; None before. ``volume`` is the
-    path of the tmpfs volume it lives in, None for one staged to a directory. ``verified_at`` of
+    path of the tmpfs volume it lives in, None for one staged to a directory. ``submounts`` are
+    where in the source file systems were mounted. ``verified_at`` of
     None: it was staged without verification. ``target_mount`` is where the file system is mounted
     that it lies on; None in records of versions that did not note it.
     """
@@ -55,6 +56,7 @@ class Record:
     skipped: tuple[Skipped, ...] = ()
     target_mount: str | None = None
     left: int | None = None
+    submounts: tuple[str, ...] = ()
     format: str = FORMAT
 
     @property
@@ -189,4 +191,5 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
     known = {item.name for item in dataclasses.fields(Record)}
     kept = {key: value for key, value in fields.items() if key in known}
     kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
+    kept["submounts"] = tuple(kept.get("submounts", ()))
     return Record(**kept)

@@ -1,0 +1,61 @@
+"""File systems that are mounted below a source, and which of them is missing since last time.
+
+The mount point of one that is not mounted is an empty directory. An update would take what was
+staged of it for gone, and remove it; a first run after a reboot would publish the data set without.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+
+from hostprep.errors import Refused
+from hostprep.host.mounts import Mount, lies_in
+from hostprep.staging.model import StageRequest
+from hostprep.staging.record.records import Record
+from hostprep.staging.source.scan import Scan
+
+
+def submounts(source: str, scan: Scan, mounts: Iterable[Mount]) -> tuple[str, ...]:
+    """Return where below ``source`` something is mounted that has something in it, by path."""
+    below = {
+        os.path.relpath(mount.target, source)
+        for mount in mounts
+        if mount.target != source and lies_in(mount.target, source)
+    }
+    return tuple(sorted(path for path in below if _holds_something(scan, path)))
+
+
+def missing(record: Record, scan: Scan, mounts: Iterable[Mount]) -> str | None:
+    """Return where something was mounted when the data set was staged, and nothing is left of it.
+
+    None where all is there. A mount point that has gone itself, or has files of its own now, is
+    meant so.
+    """
+    for path in sorted(set(record.submounts) - set(submounts(record.source, scan, mounts))):
+        if path in scan.directories and not _holds_something(scan, path):
+            return os.path.join(record.source, path)
+    return None
+
+
+def missing_refusal(
+    request: StageRequest, scan: Scan, previous: Record | None, mounts: Iterable[Mount]
+) -> Refused | None:
+    """Refuse to take for gone what is not mounted."""
+    if previous is None or previous.source != request.source:
+        return None
+    if (place := missing(previous, scan, mounts)) is None:
+        return None
+    return Refused(
+        f"{place} is empty, and a file system was mounted there when {request.target} was staged:"
+        " what is from there would be missing in it; nothing was changed.",
+        f"mount it again; if nothing is meant to be left of it: rmdir {shlex.quote(place)}",
+    )
+
+
+def _holds_something(scan: Scan, path: str) -> bool:
+    listed = (each for each in scan.listings if lies_in(each.directory, path))
+    return any(each.totals.entries for each in listed) or any(
+        each != path and lies_in(each, path) for each in scan.directories
+    )
