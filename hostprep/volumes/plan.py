@@ -286,6 +286,8 @@ def _plan_fstab(
         return options, (RELOAD,), ()
     if edited == facts.fstab:
         return options, (), (Unchanged("fstab", "its line says the same already"),)
+    if facts.fstab_obstacle is not None:
+        raise facts.fstab_obstacle
     if facts.fstab_entry is None:
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:

@@ -392,6 +392,22 @@ def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> No
     assert refusal(replace(REQUEST, fstab=True), linked) == "it is a symlink"
 
 
+def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> None:
+    request = replace(REQUEST, fstab=True)
+    held = replace(FRESH, fstab_obstacle=Refused("it is immutable"))
+    assert plan_volume(REQUEST, held).refusal is None
+    assert refusal(request, held) == "it is immutable"
+    options = plan_volume(request, FRESH).fstab_options
+    assert options is not None
+    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    there = replace(MOUNTED, fstab=written, fstab_obstacle=held.fstab_obstacle)
+    assert plan_volume(request, there).refusal is None
+    assert refusal(replace(request, size_bytes=9 * GIB), there) == "it is immutable"
+    for reload_is_due in (False, True):  # which systemd does, and writes nothing for
+        found = plan_volume(request, replace(there, reload_is_due=reload_is_due))
+        assert found.refusal is None and bool(found.changes) is reload_is_due
+
+
 def test_a_line_that_stays_behind_is_named_by_value_not_by_text() -> None:
     line = b"tmpfs /mnt/data tmpfs %s,nofail,X-hostprep.id=mnt-data 0 0\n"
     same = line % (b"size=8g,nr_inodes=512k,mode=755,nosuid,nodev,noexec,noswap,huge=within_size")
