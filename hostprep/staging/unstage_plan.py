@@ -76,7 +76,7 @@ def find_record(name_or_path: str) -> Record:
     Raises ``UsageError`` where none is known, ``HostprepError`` where its record cannot be read.
     """
     records = all_records()
-    path = os.path.abspath(name_or_path)
+    path = _absolute(name_or_path)
     for record in records:
         if record.target == path:
             return record
@@ -95,6 +95,19 @@ def find_record(name_or_path: str) -> Record:
         f"hostprep knows no data set {name_or_path!r}; nothing was changed.",
         f"it knows: {known or 'none'}",
     )
+
+
+def _absolute(name_or_path: str) -> str:
+    """Return what the word is as a path.
+
+    A name is meant as it is where there is no current directory: that was removed.
+    """
+    try:
+        return os.path.abspath(name_or_path)
+    except FileNotFoundError:
+        if "/" in name_or_path or name_or_path in (".", ".."):
+            raise
+        return name_or_path
 
 
 def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
