@@ -287,6 +287,21 @@ def test_a_volume_that_somebody_made_read_only_is_drift(safe_dir: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", volume], check=True)
     (shown,) = hostprep("status")["volumes"]
     assert (shown["drift"], shown["fstab_drift"]) == (["it is mounted read-only"],) * 2
+    assert shown["options"].startswith("ro,nosuid,")
+
+
+@pytest.mark.parametrize("read_only", ["remount,ro", "remount,bind,ro"])
+def test_each_option_stands_once(read_only: str, source: Path, safe_dir: Path) -> None:
+    """The mount has its own, and its file system has; one alone may be read-only."""
+    volume = safe_dir / "v"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    options = hostprep("stage", source, *into)["volume"]["options"].split(",")
+    assert options[0] == "rw" and len(options) == len(set(options))
+    subprocess.run(["mount", "-o", read_only, volume], check=True)
+    (shown,) = hostprep("status")["volumes"]
+    read_only_now = shown["options"].split(",")
+    assert read_only_now[0] == "ro" and set(read_only_now[1:]) >= set(options[1:])
+    assert len(read_only_now) == len(set(read_only_now)) and "rw" not in read_only_now
 
 
 @pytest.mark.parametrize("kept", [(), ("--fstab",)])

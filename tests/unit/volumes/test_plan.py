@@ -29,7 +29,7 @@ LIVE = live_volume(
     inodes=524288,
     used_inodes=1000,
     huge=Huge.WITHIN_SIZE,
-    options=("rw", "nosuid", "nodev", "noexec", "noatime", "rw", "size=8388608k"),
+    options=("rw", "nosuid", "nodev", "noexec", "noatime", "size=8388608k"),
 )
 MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
 RECORD = VolumeRecord(
