@@ -44,6 +44,7 @@ MOUNTED = replace(
     record=RECORD,
 )
 REQUEST = VolumeRequest(PATH, 8 * GIB)
+LINE = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=8g", "nr_inodes=2000"))
 
 
 def refusal(request: VolumeRequest, facts: VolumeFacts) -> str:
@@ -196,7 +197,16 @@ def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
 
 
 def test_a_second_run_leaves_a_volume_the_few_inodes_that_it_was_given() -> None:
-    assert actions(REQUEST, replace(MOUNTED, live=replace(LIVE, inodes=2000))) == []
+    few = replace(MOUNTED, live=replace(LIVE, inodes=2000), record=replace(RECORD, inodes=2000))
+    assert actions(REQUEST, few) == []
+
+
+def test_fewer_inodes_than_hostprep_set_are_made_up_for_where_nobody_asks_for_a_number() -> None:
+    fewer = replace(MOUNTED, live=replace(LIVE, inodes=2000))
+    assert actions(REQUEST, fewer) == ["allow 524,288 inodes by a remount"]
+    assert actions(replace(REQUEST, inodes=1500), fewer) == []
+    assert actions(replace(REQUEST, inodes=3000), fewer) == ["allow 3,000 inodes by a remount"]
+    assert actions(REQUEST, replace(fewer, record=None, fstab=LINE)) == []
 
 
 def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
@@ -365,6 +375,10 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
     assert again.changes == ()
     unread = plan_volume(request, replace(MOUNTED, fstab=written, reload_is_due=True))
     assert unread.changes == (RELOAD,)
+    (followed,) = plan_volume(
+        request, replace(MOUNTED, fstab=written, live=replace(LIVE, mode=0o700, huge=Huge.NEVER))
+    ).changes
+    assert followed.reason == "it says mode=0755,huge=within_size instead of mode=0700"
     grown = replace(request, size_bytes=9 * GIB)
     for due in (False, True):
         facts = replace(MOUNTED, fstab=written, reload_is_due=due)
