@@ -47,7 +47,7 @@ def mount(
     ] = None,
     huge: Annotated[
         Huge | None,
-        typer.Option(help="Huge pages; within_size where the kernel takes it, if not given."),
+        typer.Option(help="Huge pages; for a new one within_size where the kernel takes it."),
     ] = None,
     swap: Annotated[bool, typer.Option("--swap", help="Allow its data to be swapped out.")] = False,
     reserve: Annotated[

@@ -89,11 +89,18 @@ def _show_volume(volume: VolumeStatus) -> None:
                 f"huge={live.huge.value}, {','.join(live.flags)}"
             )
         )
-    emit_text("  fstab: " + ("has its line" if volume.in_fstab else "no line, gone after a reboot"))
+    emit_text(printable(f"  fstab: {_fstab_words(volume)}"))
     for words in volume.drift:
         emit_text(printable(f"  drift from what hostprep mounted: {words}"))
     for words in volume.fstab_drift:
         emit_text(printable(f"  drift from fstab: {words}"))
+
+
+def _fstab_words(volume: VolumeStatus) -> str:
+    if volume.foreign_line is not None:
+        own = "has its line" if volume.in_fstab else "no line of hostprep's, gone after a reboot"
+        return f"{own}; {volume.foreign_line}"
+    return "has its line" if volume.in_fstab else "no line, gone after a reboot"
 
 
 def _show_dataset(dataset: DatasetStatus) -> None:
@@ -137,6 +144,7 @@ def _volume_fields(volume: VolumeStatus) -> dict[str, Any]:
         "problem": volume.problem,
         **({} if live is None else volume_fields(live)),
         "in_fstab": volume.in_fstab,
+        "foreign_fstab_line": volume.foreign_line,
         "drift": list(volume.drift),
         "fstab_drift": list(volume.fstab_drift),
     }

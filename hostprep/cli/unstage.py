@@ -10,7 +10,7 @@ import typer
 
 from hostprep.cli.completion import dataset_names
 from hostprep.cli.options import DryRunOption, JsonOption
-from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say
+from hostprep.cli.output import emit_json, emit_text, error_fields, printable, say, say_error
 from hostprep.cli.plans import plan_fields, show_plan
 from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.units import format_count
@@ -153,7 +153,7 @@ def _conclude(
     forgotten: bool,
 ) -> None:
     record = result.record
-    line_removed = plan.removes_line and result.unmounted is not False
+    error = result.problem or (_left_behind(result) if result.foreign else None)
     if as_json:
         emit_json(
             "unstage",
@@ -167,11 +167,11 @@ def _conclude(
                 "volume": record.volume,
                 "unmounted": result.unmounted,
                 "volume_kept_because": result.kept_because,
-                "fstab_line_removed": line_removed,
+                "fstab_line_removed": result.line_removed,
                 "boot_service": boot_service,
-                **({"error": error_fields(_left_behind(result))} if result.foreign else {}),
+                **({"error": error_fields(error)} if error is not None else {}),
             },
-            ok=not result.foreign,
+            ok=error is None,
         )
     else:
         removed = format_count(result.removed_entries, "entry")
@@ -185,7 +185,7 @@ def _conclude(
             done = f"{removed} removed"
         emit_text(printable(f"{record.target}: {done}"))
         steps = ["unmounted"] if result.unmounted else []
-        steps += ["fstab has no line for it any more"] if line_removed else []
+        steps += ["fstab has no line for it any more"] if result.line_removed else []
         if steps:
             emit_text(printable(f"{record.volume}: {'; '.join(steps)}"))
     for path in result.foreign[:_MOST_LISTED]:
@@ -196,13 +196,15 @@ def _conclude(
         say(f"  -> {_left_behind(result).hint}")
     if plan.in_its_place:
         say(f"hostprep: left alone, not staged by hostprep: {printable(record.target)}")
-    if result.unmounted is False and result.kept_because:
+    if result.problem is not None:
+        say_error(result.problem)
+    elif result.unmounted is False and result.kept_because:
         stays = f"the volume {record.volume} stays: {result.kept_because}"
         say(f"hostprep: {printable(stays)}")
-    if result.unmounted and record.volume is not None:
+    if result.unmounted and result.problem is None and record.volume is not None:
         _tell_of_fstab(record.volume)
     _tell_of(boot_service, record)
-    if result.foreign:
+    if error is not None:
         raise typer.Exit(1)
 
 

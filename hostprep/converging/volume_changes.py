@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hostprep.converging.model import Change, Kind
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import OWNER_OPTION
+from hostprep.volumes.fstab import line_options
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.options import compare_options
-from hostprep.volumes.plan import RELOAD, VolumePlan
+from hostprep.volumes.plan import RELOAD, VolumePlan, line_difference
 
 
 def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
@@ -50,19 +50,12 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     entry = facts.fstab_entry
     if entry is None or plan.fstab_options is None:
         return reason
-    wanted = (*plan.fstab_options, "nofail", f"{OWNER_OPTION}={facts.volume_id}")
-    says = [option for option in entry.options if option not in wanted]
-    lacks = [option for option in wanted if option not in entry.options]
-    if says or lacks:
-        found = f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
-    elif entry.options != wanted:
-        found = "its options are in another order, or given twice"
-    else:
-        found = "its source or its last two fields are others"
+    found = line_difference(entry, facts.volume_id, plan.fstab_options)
     if facts.live is None:
         return found
     if all(step.subject == "fstab" for step in plan.changes):
-        differing = {option.partition("=")[0] for option in (*says, *lacks)}
+        wanted = line_options(facts.volume_id, plan.fstab_options)
+        differing = {option.partition("=")[0] for option in {*entry.options} ^ {*wanted}}
         if differing and differing <= (free := _left_open(plan.request)).keys():
             named = " or ".join(sorted({free[name] for name in differing}))
             return f"{found}; the spec names no {named}: the line follows what is mounted"

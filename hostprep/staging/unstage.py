@@ -23,13 +23,21 @@ from hostprep.staging.target.private import (
 )
 from hostprep.staging.unstage_plan import UnstagePlan, open_target_parent
 from hostprep.volumes.facts import gather
-from hostprep.volumes.removal import unmount_volume
+from hostprep.volumes.live import read_live
+from hostprep.volumes.removal import (
+    NotUnmounted,
+    StillUsed,
+    check_line_removal,
+    unmount_volume,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class UnstageResult:
     """What was removed. ``unmounted`` is None where no volume was to be released.
 
+    ``problem`` is what failed of that once the copies were gone; a volume that is still used is
+    none, and ``kept_because`` says so. ``line_removed``: it had a line in fstab, and has none now.
     ``by_another``: a run that this one waited for had unstaged it, and nothing but the volume was
     left to this one.
     """
@@ -41,6 +49,8 @@ class UnstageResult:
     kept_because: str | None
     changed: bool = True
     by_another: bool = False
+    problem: HostprepError | None = None
+    line_removed: bool = False
 
 
 def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = True) -> UnstageResult:
@@ -51,9 +61,12 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
     is put back. The record says that this began, and is the last to go, so that an interrupted run
     is known of up to its end. ``release_volume`` of False
     leaves a volume mounted that is then empty. Raises ``HostprepError`` where something cannot be
-    removed: the data set stays on record then. ``Refused`` where something was mounted in it since.
+    removed: the data set stays on record then; before anything is, where the volume's line in fstab
+    is to go and cannot. ``Refused`` where something was mounted in it since.
     """
     record = plan.record
+    if plan.removes_line and record.volume is not None:
+        check_line_removal(record.volume, observer.note)
     foreign = plan.foreign
     parent_fd = open_target_parent(record)
     if parent_fd is not None:
@@ -95,11 +108,9 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
             return UnstageResult(record, plan.files, foreign, None, None, changed)
         why = "it holds files of others"
         return UnstageResult(record, plan.files, foreign, False, why, changed)
-    unmounted, kept_because = None, None
-    if release_volume:
-        unmounted, kept_because = _release_volume(plan, observer)
+    released = _release_volume(plan, observer) if release_volume else _Released()
     forget(record, "its copies are gone from the target")
-    return UnstageResult(record, plan.files, (), unmounted, kept_because)
+    return _result(plan, released)
 
 
 def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:
@@ -109,9 +120,9 @@ def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:
     """
     record = plan.record
     had_line = _has_line(record)
-    unmounted, kept_because = _release_volume(plan, observer)
-    changed = bool(unmounted) or had_line != _has_line(record)
-    return UnstageResult(record, 0, (), unmounted, kept_because, changed, by_another=True)
+    released = _release_volume(plan, observer)
+    changed = bool(released.unmounted) or had_line != _has_line(record)
+    return replace(_result(plan, released), changed=changed, by_another=True)
 
 
 def _has_line(record: Record) -> bool:
@@ -142,27 +153,62 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     )
 
 
-def _release_volume(plan: UnstagePlan, observer: Observer) -> tuple[bool | None, str | None]:
-    """Unmount the volume where it is hostprep's and empty: (unmounted, why not)."""
+@dataclass(frozen=True, slots=True)
+class _Released:
+    """What came of the volume: see ``UnstageResult``."""
+
+    unmounted: bool | None = None
+    kept_because: str | None = None
+    problem: HostprepError | None = None
+
+
+def _result(plan: UnstagePlan, released: _Released) -> UnstageResult:
+    return UnstageResult(
+        plan.record,
+        plan.files,
+        (),
+        released.unmounted,
+        released.kept_because,
+        problem=released.problem,
+        line_removed=plan.removes_line and not _has_line(plan.record),
+    )
+
+
+def _release_volume(plan: UnstagePlan, observer: Observer) -> _Released:
+    """Unmount the volume where it is hostprep's and empty, and remove its line if that is asked."""
     volume = plan.record.volume
     if volume is None:
-        return None, None
+        return _Released()
     facts = gather(volume)
-    if facts.live is None:
-        if plan.fstab:
-            unmount_volume(volume, fstab=True, on_wait=observer.note)
-        return None, None
-    if not facts.is_ours:
-        return False, "it was not mounted by hostprep"
-    if facts.place.entries:
-        return False, f"it still holds {', '.join(facts.place.entries[:3])}"
+    if facts.live is None and not plan.fstab:
+        return _Released()
+    if facts.live is not None and not facts.is_ours:
+        return _Released(False, "it was not mounted by hostprep")
+    if facts.live is not None and facts.place.entries:
+        return _Released(False, f"it still holds {', '.join(facts.place.entries[:3])}")
     try:
         unmount_volume(volume, fstab=plan.fstab, on_wait=observer.note)
     except HostprepError as error:
-        # By now the copies are gone, which the plan of the volume alone does not know.
-        why = error.message
-        for end in (". Nothing was changed.", "; nothing was changed."):
-            why = why.removesuffix(end)
-        later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
-        return False, f"{why}; once that is over: {later}"
-    return True, None
+        return _not_released(plan, volume, error, was_mounted=facts.live is not None)
+    return _Released(None if facts.live is None else True)
+
+
+def _not_released(
+    plan: UnstagePlan, volume: str, error: HostprepError, *, was_mounted: bool
+) -> _Released:
+    """Tell a volume that has to stay for a while from a failure, of fstab for the most part."""
+    # By now the copies are gone, which the plan of the volume alone does not know.
+    why = error.message
+    for end in (". Nothing was changed.", "; nothing was changed.", "."):
+        why = why.removesuffix(end)
+    later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
+    stays = read_live(volume) is not None
+    kept_because = f"{why}; once that is over: {later}" if stays else None
+    unmounted = not stays if was_mounted else None
+    is_used = isinstance(error, StillUsed | NotUnmounted)
+    if stays and (is_used or not plan.fstab):
+        return _Released(unmounted, kept_because)
+    what = f", but the volume {volume} stays: {why}" if stays else f"; {why}"
+    hint = f"{error.hint}; then: {later}" if error.hint else f"once that is over: {later}"
+    problem = HostprepError(f"the copies are gone{what}.", hint)
+    return _Released(unmounted, kept_because, problem)

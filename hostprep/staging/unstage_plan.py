@@ -27,6 +27,7 @@ from hostprep.staging.target.private import is_there, private_name
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.model import Change
+from hostprep.volumes.removal import without_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def find_record(name_or_path: str) -> Record:
     Raises ``UsageError`` where none is known, ``HostprepError`` where its record cannot be read.
     """
     records = all_records()
-    path = os.path.abspath(name_or_path)
+    path = _absolute(name_or_path)
     for record in records:
         if record.target == path:
             return record
@@ -96,12 +97,26 @@ def find_record(name_or_path: str) -> Record:
     )
 
 
+def _absolute(name_or_path: str) -> str:
+    """Return what the word is as a path.
+
+    A name is meant as it is where there is no current directory: that was removed.
+    """
+    try:
+        return os.path.abspath(name_or_path)
+    except FileNotFoundError:
+        if "/" in name_or_path or name_or_path in (".", ".."):
+            raise
+        return name_or_path
+
+
 def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
-    in the way, the path leads elsewhere, or the private directory is somebody else's. Raises
-    ``HostprepError`` where the data set is on the machine's record, and not on this user's own.
+    in the way, the path leads elsewhere, or the private directory is somebody else's; and where the
+    volume's line in fstab is to go (``fstab``) and that cannot be edited. Raises ``HostprepError``
+    where the data set is on the machine's record, and not on this user's own.
     """
     check_own(record)
     if refusal := moved_refusal(record):
@@ -141,11 +156,14 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
 
 
 def _line_goes(record: Record) -> bool:
-    """Return whether fstab has a line of the volume's, and nothing else is mounted there."""
+    """Return whether fstab has a line of the volume's, and nothing else is mounted there.
+
+    Raises ``Refused`` where it has one, and that cannot be removed.
+    """
     if record.volume is None:
         return False
     facts = gather(record.volume)
-    return facts.fstab_entry is not None and (facts.mount is None or facts.is_ours)
+    return (facts.mount is None or facts.is_ours) and without_line(facts) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,19 @@ def rehearse_replacing(
             raise _failed(path, "cannot be replaced and is as it was", error) from None
 
 
+def replacing_refusal(path: Path) -> Refused | None:
+    """Return why ``replace_file`` would fail, as far as a look shows it.
+
+    For a plan, which may leave no trace at all: ``rehearse_replacing`` finds the rest.
+    """
+    code = _obstacle(path)
+    if code is None:
+        return None
+    what = "cannot be replaced and is as it was" if os.path.lexists(path) else "cannot be written"
+    failed = _failed(path, what, OSError(code, os.strerror(code)))
+    return Refused(failed.message, failed.hint)
+
+
 def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> None:
     """Write a file of our own so that a reader, and a killed run, leave the old or the new one.
 
@@ -198,6 +211,23 @@ def remove_stale_temps(path: Path) -> tuple[str, ...]:
     except OSError as error:
         raise _failed(path, "has leftovers of a killed run beside it", error) from None
     return tuple(removed)
+
+
+def _obstacle(path: Path) -> int | None:
+    try:
+        room = os.statvfs(path.parent)
+    except OSError as error:
+        return error.errno
+    if room.f_flag & os.ST_RDONLY:
+        return errno.EROFS
+    if room.f_blocks and not room.f_bfree:  # one without a limit has no blocks at all
+        return errno.ENOSPC
+    may_write = os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True) and (
+        not path.exists() or os.access(path, os.W_OK, effective_ids=True)
+    )
+    if may_write:
+        return None
+    return errno.EPERM if os.geteuid() == 0 else errno.EACCES  # root's own is then immutable
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
@@ -31,6 +32,8 @@ class VolumeFacts:
     ``mounts_below`` are the mount points inside it. ``promised_bytes`` is what other volumes of
     hostprep may still come to take, inodes included. ``fstab`` is None where it could not be read
     for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
+    ``fstab_obstacle`` is what keeps root from replacing it, though it could be read; an ordinary
+    user, who may not do that anyway, is not told.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     """
 
@@ -49,6 +52,7 @@ class VolumeFacts:
     fstab: bytes | None
     fstab_refusal: Refused | None
     reload_is_due: bool = False
+    fstab_obstacle: Refused | None = None
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -93,6 +97,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab=fstab,
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
+        fstab_obstacle=replacing_refusal(fstab_path()) if os.geteuid() == 0 else None,
     )
 
 

@@ -104,7 +104,7 @@ def volume_line(*, volume_id: str, path: str, options: Sequence[str]) -> bytes:
     that would let ordinary users mount.
     """
     check_path(path)
-    fields = ("tmpfs", path, "tmpfs", ",".join(_options(volume_id, options)), "0", "0")
+    fields = ("tmpfs", path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
     return b" ".join(_escape(field) for field in fields)
 
 
@@ -210,7 +210,8 @@ def _unit_name_bytes(raw: bytes) -> int:
     return plain - 1 + 4 * (len(raw) - plain) + len(".mount")
 
 
-def _options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
+def line_options(volume_id: str, options: Sequence[str]) -> tuple[str, ...]:
+    """Return all options of a volume's line; raises ``ValueError`` as ``volume_line`` does."""
     if not _VOLUME_ID.fullmatch(volume_id):
         raise ValueError(f"{volume_id!r} is no volume id")
     kept = tuple(option for option in options if option != "nofail")

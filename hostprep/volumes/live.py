@@ -49,8 +49,15 @@ def read_live(path: str, mounts: Iterable[Mount] | None = None) -> LiveVolume | 
         nosuid="nosuid" in mount.mount_options,
         nodev="nodev" in mount.mount_options,
         noexec="noexec" in mount.mount_options,
-        options=(*mount.mount_options, *mount.super_options),
+        options=_options(mount),
     )
+
+
+def _options(mount: Mount) -> tuple[str, ...]:
+    """Return each option once: the mount and its file system both say whether one may write."""
+    both = (*mount.mount_options, *mount.super_options)
+    others = [option for option in dict.fromkeys(both) if option not in ("ro", "rw")]
+    return ("ro" if "ro" in both else "rw", *others)
 
 
 def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:

@@ -28,8 +28,9 @@ class VolumeRequest:
     """A volume as somebody wants it. None means: choose, or leave as it is.
 
     ``inodes`` is the least number of inodes that must fit; ``huge`` of None takes ``within_size``
-    where the kernel takes it. ``swap`` of False asks for ``noswap`` where the kernel takes it.
-    ``allow_shrink`` of False keeps a larger volume as it is (staging grows volumes, never shrinks).
+    for a new volume where the kernel takes it. ``swap`` of False asks for ``noswap`` where the
+    kernel takes it. ``allow_shrink`` of False keeps a larger volume as it is (staging grows
+    volumes, never shrinks).
     """
 
     path: str

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts
-from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
 from hostprep.volumes.model import (
     FLAGS,
     INODE_BYTES,
@@ -163,7 +164,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     assert live is not None
     unchanged: list[Unchanged] = []
     size_bytes = new_size(request, facts, live, unchanged)
-    inodes = new_inodes(request, live, size_bytes, unchanged)
+    inodes = new_inodes(request, facts, live, size_bytes, unchanged)
     more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode
@@ -286,11 +287,26 @@ def _plan_fstab(
         return options, (RELOAD,), ()
     if edited == facts.fstab:
         return options, (), (Unchanged("fstab", "its line says the same already"),)
+    if facts.fstab_obstacle is not None:
+        raise facts.fstab_obstacle
     if facts.fstab_entry is None:
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:
-        change = Change("fstab", "replace the volume's line", "it says something else")
+        reason = line_difference(facts.fstab_entry, facts.volume_id, options)
+        change = Change("fstab", "replace the volume's line", reason)
     return options, (change,), ()
+
+
+def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str]) -> str:
+    """Return in words what the volume's line says instead of ``options``."""
+    wanted = line_options(volume_id, options)
+    says = [option for option in entry.options if option not in wanted]
+    lacks = [option for option in wanted if option not in entry.options]
+    if says or lacks:
+        return f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    if entry.options != wanted:
+        return "its options are in another order, or given twice"
+    return "its source or its last two fields are others"
 
 
 def _fstab_warnings(

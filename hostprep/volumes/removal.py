@@ -51,6 +51,14 @@ class UnmountPlan:
     live: LiveVolume | None = None
 
 
+class StillUsed(Refused):
+    """The volume is used, holds data or has other mounts inside: it stays until that is over."""
+
+
+class NotUnmounted(HostprepError):
+    """The kernel did not unmount the volume; nothing else was changed by then."""
+
+
 def unmount_volume(
     path: str,
     *,
@@ -89,7 +97,7 @@ def plan_unmount(
     path = facts.path
     try:
         _check(request, facts, users)
-        new_fstab = _without_line(request, facts)
+        new_fstab = without_line(facts) if request.fstab else None
     except Refused as refusal:
         return UnmountPlan(request, path, refusal=refusal, live=facts.live)
     removes_line = new_fstab is not None
@@ -134,6 +142,30 @@ def plan_unmount(
         forget=forget,
         live=facts.live,
     )
+
+
+def without_line(facts: VolumeFacts) -> bytes | None:
+    """Return fstab without the volume's line, None where it has none. Pure.
+
+    Raises ``Refused`` where somebody made something else of the line, or fstab cannot be replaced.
+    """
+    if facts.fstab is None:
+        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
+    edited = remove_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path)
+    if edited == facts.fstab:
+        return None
+    if facts.fstab_obstacle is not None:
+        raise facts.fstab_obstacle
+    return edited
+
+
+def check_line_removal(path: str, on_wait: Callable[[str], None] | None = None) -> None:
+    """Raise what would keep the volume's line in fstab from being removed; changes nothing.
+
+    For what is to be done before, and could not be undone after it fails.
+    """
+    need_root(f"removing the line of {path} from fstab")
+    check_edit(fstab_path(), _fstab_edit(path), on_wait)
 
 
 def apply_unmount(
@@ -182,35 +214,25 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
             f"if you are sure, unmount it yourself: umount {shlex.quote(path)}",
         )
     if facts.mounts_below:
-        raise Refused(
+        raise StillUsed(
             f"{facts.mounts_below[0]} is mounted inside {path}; nothing was changed.",
             "unmount that first",
         )
     if users:
-        raise Refused(
+        raise StillUsed(
             f"{path} is in use: {'; '.join(map(str, users))}. Nothing was changed.",
             "end that first",
         )
     if facts.place.entries and not request.discard_data:
         assert facts.live is not None
         names = ", ".join(facts.place.entries)
-        raise Refused(
+        raise StillUsed(
             f"{path} still holds {format_bytes(facts.live.used_bytes)} ({names}), which would be"
             " lost; nothing was changed.",
             "remove data sets with `hostprep unstage`, or lose it all by"
             f" `hostprep unmount {shlex.quote(path)} --discard-data`",
             spec_hint="remove data sets with `hostprep unstage`, and move away what else is in it",
         )
-
-
-def _without_line(request: UnmountRequest, facts: VolumeFacts) -> bytes | None:
-    """Return fstab without the volume's line, None where it need not be changed."""
-    if not request.fstab:
-        return None
-    if facts.fstab is None:
-        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
-    edited = remove_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path)
-    return edited if edited != facts.fstab else None
 
 
 def _unmount(path: str) -> None:
@@ -221,7 +243,7 @@ def _unmount(path: str) -> None:
         unmount(path)
     except CommandFailed as error:
         users = "; ".join(map(str, _users(path)))
-        raise HostprepError(
+        raise NotUnmounted(
             f"{path} could not be unmounted: {users or error.completed.stderr.strip()}.",
             "end what uses it, and run the same command again",
         ) from None

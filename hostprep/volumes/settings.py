@@ -45,11 +45,17 @@ def new_size(
 
 
 def new_inodes(
-    request: VolumeRequest, live: LiveVolume, size_bytes: int, unchanged: list[Unchanged]
+    request: VolumeRequest,
+    facts: VolumeFacts,
+    live: LiveVolume,
+    size_bytes: int,
+    unchanged: list[Unchanged],
 ) -> int:
     """Return the inodes of a volume that is mounted already: never fewer than it has.
 
-    Notes where it has more than were asked for, which are the least that must fit.
+    Where nobody asks for a number, nor fewer than hostprep set: a remount by hand with fewer is
+    made up for, and not taken over. Notes where it has more than were asked for, which are the
+    least that must fit.
     Raises ``Refused`` where it has no limit, which a remount cannot set.
     """
     if live.inodes is None:
@@ -65,8 +71,11 @@ def new_inodes(
             " Unmount the volume and mount it again for fewer"
         )
         unchanged.append(Unchanged(f"inodes of {live.path}", reason))
-    least = request.inodes or (default_inodes(size_bytes) if size_bytes > live.size_bytes else 0)
-    return max(live.inodes, least)
+    if request.inodes is not None:
+        return max(live.inodes, request.inodes)
+    recorded = facts.record.inodes if facts.record is not None else 0
+    grown = default_inodes(size_bytes) if size_bytes > live.size_bytes else 0
+    return max(live.inodes, recorded, grown)
 
 
 def mount_options(

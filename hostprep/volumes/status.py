@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
@@ -11,7 +12,7 @@ from hostprep.host.memory import read_memory
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.units import format_bytes
 from hostprep.volumes.facts import mounted_by_us
-from hostprep.volumes.fstab import FstabEntry, entries
+from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_fstab
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import FLAGS, LiveVolume
@@ -26,7 +27,8 @@ class VolumeStatus:
     ``problem`` says why it cannot be looked at though something is mounted there, or that this is
     not hostprep's.
     ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
-    where it differs from its line in fstab; ``in_fstab`` whether there is one.
+    where it differs from its line in fstab, or what that lacks for a boot; ``in_fstab`` whether
+    there is one. ``foreign_line`` is somebody else's for the same path, in words.
     """
 
     path: str
@@ -35,6 +37,7 @@ class VolumeStatus:
     drift: tuple[str, ...]
     fstab_drift: tuple[str, ...]
     problem: str | None = None
+    foreign_line: str | None = None
 
 
 def volume_statuses() -> tuple[VolumeStatus, ...]:
@@ -44,16 +47,25 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
     """
     records = {record.path: record for record in all_records()}
     try:
-        lines = {
-            entry.target: entry for entry in entries(read_fstab(fstab_path())) if entry.owner_id
-        }
+        fstab = read_fstab(fstab_path())
     except HostprepError:
-        lines = {}  # refused as a place to write to, and then nothing of ours was written there
+        fstab = b""  # refused as a place to write to, and then nothing of ours was written there
+    lines = {entry.target: entry for entry in entries(fstab) if entry.owner_id}
     mounts = read_mounts()
     return tuple(
-        _status(path, mounts, records.get(path), lines.get(path))
+        replace(
+            _status(path, mounts, records.get(path), lines.get(path)),
+            foreign_line=_foreign_line(path, fstab),
+        )
         for path in sorted(records.keys() | lines.keys())
     )
+
+
+def _foreign_line(path: str, fstab: bytes) -> str | None:
+    entry = foreign_entry(fstab, volume_id=volume_id_for(path), path=path)
+    if entry is None:
+        return None
+    return f"line {entry.line_number}, which is not hostprep's, mounts {entry.described} there"
 
 
 def _status(
@@ -74,6 +86,8 @@ def _status(
         drift = _drift(live, record)
     if live is not None and line is not None:
         fstab_drift = (*compare_options(live, line.options), *_line_drift(live, line.options))
+    if line is not None and "nofail" not in line.options and "noauto" not in line.options:
+        fstab_drift += ("nofail is missing in its line: the boot stops where the mount fails",)
     return VolumeStatus(path, live, line is not None, drift, fstab_drift)
 
 

@@ -120,7 +120,7 @@ def test_where_no_volume_can_be_another_directory_is_no_advice(
     [
         ("mount", "v", "--size", "1M"),
         ("unmount", "v"),
-        ("unstage", "v"),
+        ("unstage", "./v"),
         ("facts", "."),
         ("probe", "v"),
         ("stage", "/etc", "--to", "v"),

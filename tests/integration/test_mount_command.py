@@ -141,6 +141,23 @@ def test_fewer_inodes_than_it_has_are_not_what_was_wanted(safe_dir: Path) -> Non
     assert same["reason"] == "it is mounted as wanted"
 
 
+def test_what_was_changed_by_hand_is_named_before_the_line_follows_it(safe_dir: Path) -> None:
+    """Mode, owner and huge are the admin's where nobody asks for them; inodes are hostprep's."""
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    mount = ("mount", volume, "--size", "4M", "--reserve", "0", "--fstab")
+    hostprep(*mount)
+    before = fstab.read_text()
+    subprocess.run(["mount", "-o", "remount,nr_inodes=500", volume], check=True)
+    volume.chmod(0o700)
+    remounted, line = hostprep(*mount, "--dry-run")["changes"]
+    assert remounted["action"] == "allow 65,536 inodes by a remount"
+    assert line["reason"] == "it says mode=0755 instead of mode=0700"
+    assert hostprep(*mount)["volume"]["inodes"] == 65536
+    assert fstab.read_text() == before.replace("mode=0755", "mode=0700")
+    hostprep(*mount, "--mode", "0755")
+    assert fstab.read_text() == before
+
+
 def test_an_ordinary_user_is_told_and_can_look_at_the_plan(safe_dir: Path) -> None:
     point = str(safe_dir / "v")
     state = {"HOSTPREP_STATE_DIR": "/nonexistent", "HOSTPREP_RUN_DIR": "/nonexistent"}

@@ -263,12 +263,61 @@ def test_a_line_whose_size_is_gone_or_no_size_is_drift(safe_dir: Path) -> None:
     assert words_of_size.startswith("size 64.0 MiB (67108864 bytes) instead of ")
 
 
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_line_that_may_stop_the_boot_is_drift(mounted: bool, safe_dir: Path) -> None:
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    if not mounted:
+        subprocess.run(["umount", volume], check=True)
+    line = fstab.read_text()
+    for options, drift in (
+        (",nofail", []),
+        ("", ["nofail is missing in its line: the boot stops where the mount fails"]),
+        (",noauto", []),
+    ):
+        fstab.write_text(line.replace(",nofail", options))
+        (shown,) = hostprep("status")["volumes"]
+        assert shown["fstab_drift"] == drift
+
+
+def test_a_line_of_somebody_else_s_is_no_line_of_the_volume_s(safe_dir: Path) -> None:
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    ours, theirs = fstab.read_text(), f"# disks\n/dev/sdz1 {volume}/ ext4 defaults 0 2\n"
+    words = "line 2, which is not hostprep's, mounts /dev/sdz1 (ext4) there"
+    for content, said, told in (
+        (theirs, f"no line of hostprep's, gone after a reboot; {words}", words),
+        (theirs + ours, f"has its line; {words}", words),
+        (ours, "has its line", None),
+        ("", "no line, gone after a reboot", None),
+    ):
+        fstab.write_text(content)
+        (shown,) = hostprep("status")["volumes"]
+        assert (shown["in_fstab"], shown["foreign_fstab_line"]) == (ours in content, told)
+        assert f"\n  fstab: {said}\n" in run_hostprep("status").stdout
+
+
 def test_a_volume_that_somebody_made_read_only_is_drift(safe_dir: Path) -> None:
     volume = safe_dir / "v"
     hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
     subprocess.run(["mount", "-o", "remount,ro", volume], check=True)
     (shown,) = hostprep("status")["volumes"]
     assert (shown["drift"], shown["fstab_drift"]) == (["it is mounted read-only"],) * 2
+    assert shown["options"].startswith("ro,nosuid,")
+
+
+@pytest.mark.parametrize("read_only", ["remount,ro", "remount,bind,ro"])
+def test_each_option_stands_once(read_only: str, source: Path, safe_dir: Path) -> None:
+    """The mount has its own, and its file system has; one alone may be read-only."""
+    volume = safe_dir / "v"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    options = hostprep("stage", source, *into)["volume"]["options"].split(",")
+    assert options[0] == "rw" and len(options) == len(set(options))
+    subprocess.run(["mount", "-o", read_only, volume], check=True)
+    (shown,) = hostprep("status")["volumes"]
+    read_only_now = shown["options"].split(",")
+    assert read_only_now[0] == "ro" and set(read_only_now[1:]) >= set(options[1:])
+    assert len(read_only_now) == len(set(read_only_now)) and "rw" not in read_only_now
 
 
 @pytest.mark.parametrize("kept", [(), ("--fstab",)])

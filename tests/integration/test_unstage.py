@@ -55,6 +55,20 @@ def test_by_name_or_by_path(
     hostprep("unstage", "data", expect=2)
 
 
+def test_a_name_needs_no_current_directory(
+    source: Path, target: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    (safe_dir / "gone").mkdir()
+    monkeypatch.chdir(safe_dir / "gone")
+    (safe_dir / "gone").rmdir()
+    assert [each["name"] for each in hostprep("status")["datasets"]] == ["data"]
+    assert hostprep("wait", "data")["datasets"][0]["ready"] is True
+    for word, words in (("./data", "directory was removed"), ("date", "no data set 'date'")):
+        assert words in hostprep("unstage", word, expect=2)["error"]["message"]
+    assert hostprep("unstage", "data")["removed_entries"] == 122 + 13
+
+
 def test_what_root_staged_is_not_a_users_to_remove(
     source: Path, target: Path, state: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

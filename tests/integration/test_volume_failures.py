@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from hostprep.host.mounts import read_mounts
+from hostprep.staging.publishing.removing import remove_hidden
 from hostprep.volumes import fstab_file
-from tests.kit.stagecraft import HOSTPREP, hostprep, make_source
+from tests.kit.stagecraft import HOSTPREP, NOBODY, hostprep, make_source, run_hostprep, snapshot
 
 MIB = 1 << 20
 
@@ -53,37 +55,153 @@ def stand_in(program: Path, script: str) -> None:
     program.chmod(0o755)
 
 
+def objecting_findmnt(folder: Path, point: Path) -> None:
+    """Put a findmnt into ``folder`` that has something against each new fstab."""
+    said = f"{point}\\n   [E] odd\\n"
+    stand_in(folder / "findmnt", f'#!/bin/sh\ncase "$*" in *.hostprep-*) printf "{said}";; esac\n')
+
+
 @pytest.mark.parametrize("spoil", [read_only, full, immutable])
 def test_an_fstab_that_cannot_be_written_is_found_before_the_volume_is_touched(
     spoil: Callable[[Path], None], fstab: Path, safe_dir: Path
 ) -> None:
-    new, old = safe_dir / "a/v", safe_dir / "old"
-    hostprep("mount", old, "--size", "16M", "--reserve", "0", "--fstab")
+    new, old, spec = safe_dir / "a/v", safe_dir / "old", safe_dir / "lab.yml"
+    source = make_source(safe_dir / "data", directories=2)
+    spec.write_text(f"volumes: [{{path: {new}, size: 16M}}]\n")
+    room = ("--size", "16M", "--reserve", "0")
+    hostprep("mount", old, *room, "--fstab")
     kept = fstab.read_bytes()
+    # Where fstab need not be touched it is nobody's concern.
+    idle = (("mount", old, *room, "--fstab", "--dry-run"), ("unmount", old, "--dry-run"))
     spoil(fstab)
     try:
         for line in (
-            ("mount", new, "--size", "16M", "--reserve", "0", "--fstab"),
+            ("mount", new, *room, "--fstab"),
             ("mount", old, "--size", "32M", "--reserve", "0", "--fstab"),
             ("unmount", old, "--fstab"),
+            ("stage", source, "--to-tmpfs", "16M", "--at", new, "--reserve", "0", "--fstab"),
         ):
-            failed = hostprep(*line, expect=1)["error"]
-            assert f"{fstab} cannot be replaced and is as it was" in failed["message"]
+            refused = hostprep(*line, expect=5)["error"]
+            assert f"{fstab} cannot be replaced and is as it was" in refused["message"]
+            planned = run_hostprep(*line, "--dry-run")
+            assert planned.returncode == 5 and refused["message"] in planned.stderr
+        for words in (("plan",), ("apply", "--yes")):
+            (told,) = hostprep(*words, spec, "--reserve", "0", expect=5)["refusals"]
+            assert told["message"] == refused["message"]
+        for line in idle:
+            hostprep(*line)
+        env = {"HOSTPREP_STATE_DIR": "/nonexistent", "HOSTPREP_RUN_DIR": "/nonexistent"}
+        words = ("mount", new, *room, "--fstab", "--dry-run")
+        as_user = run_hostprep(*words, prefix=NOBODY, env=env)
+        assert as_user.returncode == 0, as_user.stderr
     finally:
         subprocess.run(["chattr", "-i", fstab], capture_output=True, check=False)
     assert fstab.read_bytes() == kept
+    assert set(os.listdir(fstab.parent)) <= {"fstab", "filler"}
     assert not is_mounted(new) and not new.parent.exists()
     assert os.statvfs(old).f_blocks * os.statvfs(old).f_frsize == 16 * MIB
+
+
+@pytest.fixture
+def staged(safe_dir: Path, fstab: Path) -> Path:
+    """Stage a data set into a volume with a line in fstab; return the volume."""
+    source, volume = make_source(safe_dir / "data", directories=2), safe_dir / "v"
+    hostprep("stage", source, "--to-tmpfs", "16M", "--at", volume, "--reserve", "0", "--fstab")
+    return volume
+
+
+def pointed_elsewhere(fstab: Path) -> None:
+    fstab.write_text(re.sub("/v tmpfs ", "/w tmpfs ", fstab.read_text()))
+
+
+@pytest.mark.parametrize("spoil", [read_only, full, immutable, pointed_elsewhere])
+def test_no_copy_is_removed_where_the_line_of_its_volume_cannot_be(
+    spoil: Callable[[Path], None], staged: Path, fstab: Path
+) -> None:
+    spoil(fstab)
+    try:
+        before, line = snapshot(staged), fstab.read_bytes()
+        for words in (("--dry-run",), ()):
+            refused = hostprep("unstage", "data", "--fstab", *words, expect=5)["error"]
+            assert "fstab" in refused["message"]
+        assert snapshot(staged) == before and fstab.read_bytes() == line
+        planned = hostprep("unstage", "data", "--dry-run")
+        assert "unmount" in [each["action"] for each in planned["changes"]]
+    finally:
+        subprocess.run(["chattr", "-i", fstab], capture_output=True, check=False)
+
+
+def test_what_the_judges_of_fstab_object_to_is_found_before_a_copy_is_removed(
+    staged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whom no plan asks, since they want a file to read."""
+    objecting_findmnt(tmp_path, staged)
+    before = snapshot(staged)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    refused = hostprep("unstage", "data", "--fstab", expect=5)["error"]
+    assert "odd. Nothing was changed." in refused["message"]
+    assert snapshot(staged) == before
+
+
+def test_an_fstab_that_cannot_be_written_once_the_copies_are_gone_is_a_failure(
+    staged: Path, fstab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_and_spoil(*given: object) -> tuple[str, ...]:
+        remove: Callable[..., tuple[str, ...]] = remove_hidden
+        left = remove(*given)
+        read_only(fstab)
+        return left
+
+    entries = len(list((staged / "data").rglob("*")))
+    monkeypatch.setattr("hostprep.staging.unstage.remove_hidden", remove_and_spoil)
+    found = hostprep("unstage", "data", "--fstab", expect=1)
+    assert (found["removed_entries"], found["left"]) == (entries, [])
+    assert (found["unmounted"], found["fstab_line_removed"]) == (False, False)
+    assert found["volume_kept_because"].endswith(
+        f"as it was: Read-only file system; once that is over: hostprep unmount {staged} --fstab"
+    )
+    assert found["error"]["message"].startswith(
+        f"the copies are gone, but the volume {staged} stays: {fstab} cannot be replaced"
+    )
+    assert found["error"]["code"] == "failed"
+    assert found["error"]["hint"].endswith(f"then: hostprep unmount {staged} --fstab")
+    assert is_mounted(staged) and hostprep("status")["datasets"] == []
+    subprocess.run(["mount", "-o", "remount,rw", fstab.parent], check=True)
+    hostprep("unmount", staged, "--fstab")
+    assert fstab.read_bytes() == b"# theirs\n"
+
+
+def test_an_fstab_that_cannot_be_written_once_the_volume_is_gone_is_a_failure(
+    staged: Path, fstab: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil = f"mount -o remount,ro {fstab.parent}"
+    stand_in(tmp_path / "umount", f'#!/bin/sh\n/bin/umount "$@" && {spoil}\n')
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    done = run_hostprep("unstage", "data", "--fstab")
+    assert done.returncode == 1 and done.stdout.endswith(f"{staged}: unmounted\n")
+    said, hint = done.stderr.splitlines()
+    assert said.startswith(
+        "hostprep: the copies are gone; the volume is unmounted, but fstab could not be edited: "
+    )
+    assert said.endswith("Read-only file system.") and f"unmount {staged} --fstab" in hint
+    assert not is_mounted(staged) and str(staged) in fstab.read_text()
+
+
+def test_a_volume_in_use_is_no_failure_of_unstaging_with_its_line(staged: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], cwd=staged) as user:
+        try:
+            found = hostprep("unstage", "data", "--fstab")
+        finally:
+            user.kill()
+    assert (found["unmounted"], found["fstab_line_removed"]) == (False, False)
+    assert "sleep" in found["volume_kept_because"] and os.listdir(staged) == []
 
 
 def test_what_findmnt_objects_to_is_refused_before_the_mount(
     fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point = safe_dir / "a/v"
-    said = f"{point}\\n   [E] odd\\n"
-    stand_in(
-        tmp_path / "findmnt", f'#!/bin/sh\ncase "$*" in *.hostprep-*) printf "{said}";; esac\n'
-    )
+    objecting_findmnt(tmp_path, point)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     refused = hostprep("mount", point, "--size", "16M", "--reserve", "0", "--fstab", expect=5)
     assert "odd. Nothing was changed." in refused["error"]["message"]

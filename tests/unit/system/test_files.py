@@ -7,7 +7,8 @@ import fcntl
 import os
 import stat
 import struct
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from hostprep.system.files import (
     read_snapshot,
     remove_stale_temps,
     replace_file,
+    replacing_refusal,
 )
 
 
@@ -272,6 +274,36 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> N
 def test_a_directory_that_is_missing_is_an_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(HostprepError, match="none/fstab"):
         replace_file(tmp_path / "none/fstab", b"", expected=None)
+
+
+@pytest.fixture
+def immutable_parent(file: Path) -> Iterator[Path]:
+    """Make the file's directory immutable; return the file."""
+    done = subprocess.run(["chattr", "+i", file.parent], capture_output=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"chattr +i does not work here: {done.stderr.decode().strip()}")
+    yield file
+    subprocess.run(["chattr", "-i", file.parent], check=True)
+
+
+def test_a_look_shows_nothing_but_that_a_directory_is_missing(file: Path) -> None:
+    for path in (file, file.parent / "new"):
+        assert replacing_refusal(path) is None
+    missing = replacing_refusal(file.parent / "none/fstab")
+    assert missing is not None and "cannot be written: No such file" in missing.message
+
+
+def test_a_look_shows_that_a_directory_takes_no_new_file(immutable_parent: Path) -> None:
+    new = immutable_parent.with_name("new")
+    for path, what in (
+        (immutable_parent, "cannot be replaced and is as it was"),
+        (new, "cannot be written"),
+    ):
+        found = replacing_refusal(path)
+        assert found is not None and found.exit_code == 5
+        assert found.message == f"{path} {what}: Operation not permitted."
+        with pytest.raises(HostprepError, match="Operation not permitted"):
+            replace_file(path, b"new\n", expected=read_snapshot(path))
 
 
 def test_stale_temps_go_and_others_stay(file: Path) -> None:

@@ -29,7 +29,7 @@ LIVE = live_volume(
     inodes=524288,
     used_inodes=1000,
     huge=Huge.WITHIN_SIZE,
-    options=("rw", "nosuid", "nodev", "noexec", "noatime", "rw", "size=8388608k"),
+    options=("rw", "nosuid", "nodev", "noexec", "noatime", "size=8388608k"),
 )
 MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
 RECORD = VolumeRecord(
@@ -44,6 +44,7 @@ MOUNTED = replace(
     record=RECORD,
 )
 REQUEST = VolumeRequest(PATH, 8 * GIB)
+LINE = set_volume(b"", volume_id="mnt-data", path=PATH, options=("size=8g", "nr_inodes=2000"))
 
 
 def refusal(request: VolumeRequest, facts: VolumeFacts) -> str:
@@ -196,7 +197,16 @@ def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
 
 
 def test_a_second_run_leaves_a_volume_the_few_inodes_that_it_was_given() -> None:
-    assert actions(REQUEST, replace(MOUNTED, live=replace(LIVE, inodes=2000))) == []
+    few = replace(MOUNTED, live=replace(LIVE, inodes=2000), record=replace(RECORD, inodes=2000))
+    assert actions(REQUEST, few) == []
+
+
+def test_fewer_inodes_than_hostprep_set_are_made_up_for_where_nobody_asks_for_a_number() -> None:
+    fewer = replace(MOUNTED, live=replace(LIVE, inodes=2000))
+    assert actions(REQUEST, fewer) == ["allow 524,288 inodes by a remount"]
+    assert actions(replace(REQUEST, inodes=1500), fewer) == []
+    assert actions(replace(REQUEST, inodes=3000), fewer) == ["allow 3,000 inodes by a remount"]
+    assert actions(REQUEST, replace(fewer, record=None, fstab=LINE)) == []
 
 
 def test_a_volume_without_a_limit_of_inodes_cannot_get_one() -> None:
@@ -365,6 +375,10 @@ def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
     assert again.changes == ()
     unread = plan_volume(request, replace(MOUNTED, fstab=written, reload_is_due=True))
     assert unread.changes == (RELOAD,)
+    (followed,) = plan_volume(
+        request, replace(MOUNTED, fstab=written, live=replace(LIVE, mode=0o700, huge=Huge.NEVER))
+    ).changes
+    assert followed.reason == "it says mode=0755,huge=within_size instead of mode=0700"
     grown = replace(request, size_bytes=9 * GIB)
     for due in (False, True):
         facts = replace(MOUNTED, fstab=written, reload_is_due=due)
@@ -390,6 +404,22 @@ def test_an_fstab_that_cannot_be_replaced_only_matters_where_it_would_be() -> No
     linked = replace(FRESH, fstab=None, fstab_refusal=Refused("it is a symlink"))
     assert plan_volume(REQUEST, linked).refusal is None
     assert refusal(replace(REQUEST, fstab=True), linked) == "it is a symlink"
+
+
+def test_an_fstab_that_cannot_be_written_only_matters_where_it_would_be() -> None:
+    request = replace(REQUEST, fstab=True)
+    held = replace(FRESH, fstab_obstacle=Refused("it is immutable"))
+    assert plan_volume(REQUEST, held).refusal is None
+    assert refusal(request, held) == "it is immutable"
+    options = plan_volume(request, FRESH).fstab_options
+    assert options is not None
+    written = set_volume(b"", volume_id="mnt-data", path=PATH, options=options)
+    there = replace(MOUNTED, fstab=written, fstab_obstacle=held.fstab_obstacle)
+    assert plan_volume(request, there).refusal is None
+    assert refusal(replace(request, size_bytes=9 * GIB), there) == "it is immutable"
+    for reload_is_due in (False, True):  # which systemd does, and writes nothing for
+        found = plan_volume(request, replace(there, reload_is_due=reload_is_due))
+        assert found.refusal is None and bool(found.changes) is reload_is_due
 
 
 def test_a_line_that_stays_behind_is_named_by_value_not_by_text() -> None:
