@@ -22,7 +22,7 @@ from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
 from hostprep.readiness.model import CannotTell, Level, NotInstalled
 from hostprep.readiness.space import Space, space_of
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
 from hostprep.system.state import state_dir
@@ -333,6 +333,8 @@ class Context:
         except ChildProcessError as error:
             refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
             hint = "run it as root" if refused else "see whether it is there, and readable"
+            if isinstance(error, QuestionFailed) and error.hint:
+                hint = error.hint
             # What hostprep itself raised there is a sentence already.
             raise CannotTell(f"{name}: {str(error).removesuffix('.')}.", hint) from None
 

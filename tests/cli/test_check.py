@@ -136,6 +136,40 @@ def test_a_record_that_cannot_be_read_is_no_record_of_nothing(code: str, content
     assert "move the folder away" in found["remedy"]["hint"]
 
 
+@pytest.fixture
+def unreadable_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Name records that nobody may look into: root reads all that has a right mode, but no loop."""
+    loop = tmp_path / "records"
+    loop.symlink_to(loop)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(loop))
+    return loop
+
+
+def test_without_readable_records_all_else_is_judged(unreadable_records: Path) -> None:
+    spec(f"volumes: [{{path: {unreadable_records.parent}/no/volume, size: 1M}}]")
+    done = hostprep("check", "--json")
+    found = document(done)["checks"]
+    assert found, done.stderr
+    unread = [each for each in found if str(unreadable_records) in each["message"]]
+    codes = {each["code"] for each in unread if each["status"] == "UNKNOWN"}
+    assert {"HP010", "HP011", "HP012"} <= codes
+    for each in unread:
+        if each["status"] == "UNKNOWN":
+            assert "HOSTPREP_STATE_DIR=DIR" in each["remedy"]["hint"]
+    # What needs no record is told, also what is wrong.
+    told = {each["code"]: each["status"] for each in found if each["code"] not in codes}
+    assert told["HP001"] == "FAIL" and {"HP031", "HP040"} <= told.keys()
+    assert "HP001" in hostprep("check").stdout
+
+
+@pytest.mark.parametrize("form", [form for form in Format if form is not Format.TEXT])
+def test_every_format_takes_a_host_whose_records_are_closed(
+    unreadable_records: Path, form: Format
+) -> None:
+    done = hostprep("check", "--only", "HP010,HP031", "--format", form)
+    assert done.returncode == 4 and "HP010" in done.stdout, done.stderr
+
+
 def test_the_spec_that_is_named_counts(tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(f"volumes: [{{path: {tmp_path}/no/volume, size: 1M}}]")
