@@ -25,7 +25,9 @@ import pytest
 
 from hostprep.cli.app import COMMANDS
 from hostprep.cli.main import run
+from hostprep.probing import results
 from hostprep.readiness.formats import Format
+from tests.unit.probing.test_results import made as made_probe
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/check.schema.json").read_text())
@@ -168,6 +170,24 @@ def test_every_format_takes_a_host_whose_records_are_closed(
 ) -> None:
     done = hostprep("check", "--only", "HP010,HP031", "--format", form)
     assert done.returncode == 4 and "HP010" in done.stdout, done.stderr
+
+
+def test_a_damaged_probe_was_measured(tmp_path: Path) -> None:
+    spec(
+        f"datasets: [{{name: city, source: {tmp_path}/source, to: {tmp_path}/to}}]\n"
+        "requirements: [{dataset: city, samples_per_second: 100}]\n"
+    )
+    (never,) = document(hostprep("check", "--only", "HP062", "--json"))["checks"]
+    assert never["message"].endswith(f"{tmp_path}/to/city gives 100 samples/s was never measured.")
+    document_of_it = made_probe() | {"path": f"{tmp_path}/to/city"}
+    results.keep(document_of_it)
+    file = results.folder() / f"{document_of_it['id']}.json"
+    file.write_bytes(file.read_bytes()[:200])
+    done = hostprep("check", "--only", "HP062", "--json")
+    (found,) = document(done)["checks"]
+    assert (done.returncode, found["status"]) == (4, "UNKNOWN")
+    assert str(file) in found["message"] and "never measured" not in found["message"]
+    assert found["remedy"]["commands"] == never["remedy"]["commands"]
 
 
 def test_the_spec_that_is_named_counts(tmp_path: Path) -> None:
