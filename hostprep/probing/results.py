@@ -30,7 +30,7 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.received import is_whole
 from hostprep.system.files import write_atomically
-from hostprep.system.state import readable_state_dirs, state_dir
+from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 SCHEMA = "hostprep.probe/1"
 _FOLDER = "probes"
@@ -187,7 +187,7 @@ def keep(fields: dict[str, Any]) -> str:
 
     OSError where that cannot be.
     """
-    word = re.sub(r"[^A-Za-z0-9]+", "-", fields["path"]).strip("-")[-40:] or "root"
+    word = _word(fields["path"])
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     fields["id"] = f"{moment}-{word}-{secrets.token_hex(2)}"
     fields["time"] = moment
@@ -196,6 +196,10 @@ def keep(fields: dict[str, Any]) -> str:
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=1)
     write_atomically(place / f"{fields['id']}.json", [f"{text}\n".encode()], durable=True)
     return str(fields["id"])
+
+
+def _word(path: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", path).strip("-")[-40:] or "root"
 
 
 def load(path_or_id: str) -> dict[str, Any]:
@@ -219,14 +223,37 @@ def load(path_or_id: str) -> dict[str, Any]:
 
 
 def newest_first() -> Iterator[dict[str, Any]]:
-    """Yield all results that are kept, from the newest on."""
-    kept = [folder / _FOLDER for folder in readable_state_dirs()]
-    files = sorted((file for folder in kept for file in folder.glob("*.json")), reverse=True)
-    for file in sorted(files, key=lambda one: one.name, reverse=True):
+    """Yield all results that are kept, from the newest on; ``damaged`` has those nobody can read.
+
+    Raises ``HostprepError`` where what is kept cannot be listed.
+    """
+    for file in _kept():
         try:
             yield _read(file)
         except HostprepError:
             continue  # one broken file must not hide the others
+
+
+def damaged() -> dict[str, HostprepError]:
+    """Return what is wrong with the kept files that cannot be read, by path, from the newest on."""
+    found: dict[str, HostprepError] = {}
+    for file in _kept():
+        try:
+            _read(file)
+        except HostprepError as error:
+            found[str(file)] = error
+    return found
+
+
+def is_of(file: str, path: str) -> bool:
+    """Whether a file has the name of a result that was kept of ``path``, whatever is in it."""
+    named = re.fullmatch(r"\d{8}T\d{6}Z-(.+)-[0-9a-f]{4}\.json", os.path.basename(file))
+    return named is not None and named[1] == _word(path)
+
+
+def _kept() -> list[Path]:
+    files = sorted(file for file in remembered(_FOLDER) if file.suffix == ".json")
+    return sorted(files, key=lambda one: one.name, reverse=True)
 
 
 def best_of_each_path() -> tuple[dict[str, Any], ...]:

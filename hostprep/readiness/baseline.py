@@ -17,8 +17,10 @@ from hostprep.readiness.report import SCHEMA
 
 # From good to bad. What is not looked at any more was better looked at.
 _RANK = {"PASS": 0, "SKIP": 1, "WARN": 2, "UNKNOWN": 3, "FAIL": 4}
-# A value that moved less than this is taken for noise.
+# A value that moved less than this is taken for noise; as is, while it passes before and after,
+# one that moved by less than this part of its threshold: twice a thousandth is as good as none.
 NOTABLE_CHANGE = 0.2
+NOTABLE_PART_OF_THRESHOLD = 0.1
 # What another host has; less of anything else is what got worse on this one.
 _ALIKE = ("machine", "cpu_model")
 # Kernels keep more or less of the RAM for themselves; a module of memory is more than this.
@@ -184,7 +186,10 @@ def _direction(old: dict[str, Any], new: dict[str, Any]) -> int:
     if not (is_number(then["value"]) and is_number(here["value"])):
         return 0
     change = here["value"] - then["value"]
-    if abs(change) <= NOTABLE_CHANGE * abs(then["value"]):
+    if abs(change) <= NOTABLE_CHANGE * abs(then["value"]) or then["text"] == here["text"]:
+        return 0
+    threshold: Any = new["threshold_value"] if new["status"] == "PASS" else None
+    if is_number(threshold) and abs(change) < NOTABLE_PART_OF_THRESHOLD * abs(threshold):
         return 0
     return 1 if (change > 0) == (here["better"] == "higher") else -1
 

@@ -22,7 +22,7 @@ from hostprep.host.mounts import Mount, read_mounts
 from hostprep.readiness.answers import Answers
 from hostprep.readiness.model import CannotTell, Level, NotInstalled
 from hostprep.readiness.space import Space, space_of
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.last_results import read_last
 from hostprep.system.run import Completed, run
 from hostprep.system.state import state_dir
@@ -53,8 +53,9 @@ class Context:
     """The host that is judged. Readers are lazy, and each is asked once, whoever asks first.
 
     ``given`` answers in place of readers, by their names: ``volumes``, ``datasets``, ``damaged``,
-    ``live``, ``tmpfs``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``last``, ``statvfs``,
-    ``answers``, ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``, ``measured``.
+    ``live``, ``tmpfs``, ``headroom``, ``cpu``, ``nvml``, ``probes``, ``damaged_probes``, ``last``,
+    ``statvfs``, ``answers``, ``commands``, ``environ``, ``now``, ``euid``, ``cwd``, ``state_dir``,
+    ``measured``.
     ``live``, ``last``, ``statvfs``, ``answers``, ``commands`` and ``measured`` are mappings from
     what is asked.
     """
@@ -181,13 +182,17 @@ class Context:
 
     @property
     def probes(self) -> tuple[dict[str, Any], ...]:
-        """Return the kept documents of ``hostprep probe``, one for each path, newest first.
-
-        It is the newest that is valid, or where none is, the newest.
-        """
+        """Return of each path the newest document of ``hostprep probe``, a valid one if any is."""
         from hostprep.probing.results import best_of_each_path
 
         return self._answers.once("probes", best_of_each_path)
+
+    @property
+    def damaged_probes(self) -> Mapping[str, HostprepError]:
+        """Return what is wrong with kept probes that cannot be read, by file, newest first."""
+        from hostprep.probing.results import damaged
+
+        return self._answers.once("damaged_probes", damaged)
 
     def last(self, command: str) -> dict[str, Any] | None:
         """Return the last kept document of ``recommend`` or ``verify``; its age: ``age_of``."""
@@ -333,6 +338,8 @@ class Context:
         except ChildProcessError as error:
             refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
             hint = "run it as root" if refused else "see whether it is there, and readable"
+            if isinstance(error, QuestionFailed) and error.hint:
+                hint = error.hint
             # What hostprep itself raised there is a sentence already.
             raise CannotTell(f"{name}: {str(error).removesuffix('.')}.", hint) from None
 

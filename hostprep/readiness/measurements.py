@@ -8,6 +8,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
+from hostprep.errors import HostprepError
 from hostprep.readiness.context import Context
 
 
@@ -15,14 +16,14 @@ def measurements(context: Context) -> dict[str, Any]:
     """Return the parts ``storage``, ``epoch``, ``loader`` and ``overlap`` with their ages.
 
     Rates are bytes or samples a second, times are seconds. What is kept in a form that is not
-    understood counts as not measured.
+    understood, or where this user may not look, counts as not measured: the checks tell of it.
     """
     parts = {"storage": _storage, "epoch": _epoch, "loader": _loader, "overlap": _overlap}
     found: dict[str, Any] = {}
     for name, part in parts.items():
         try:
             found[name] = part(context)
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, HostprepError):
             found[name] = None
     return found
 

@@ -30,6 +30,7 @@ from hostprep.staging.plans.space import (
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import cut_short_refusal
+from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, folder_of, load_record
 from hostprep.staging.source.reading import choose_reading
@@ -309,6 +310,8 @@ def _plan_files(
             )
 
         found = plan()
+        if damaged := damage(previous, manifest, found.strangers):
+            raise damaged
         if full_check and published_fd is not None:
             differing = check_kept(
                 found, source_fd, published_fd, cores(), observer, gentle=request.gentle

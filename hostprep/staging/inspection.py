@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
@@ -20,6 +19,7 @@ from hostprep.staging.checking import check_published
 from hostprep.staging.model import Entry, Recorded, kind_of
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.record.damage import DamagedManifest, has_lost
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, folder_of
 from hostprep.staging.source.opening import open_source
@@ -65,7 +65,8 @@ class ReadThrough:
 def inspect_target(record: Record, *, seconds: float) -> Inspected:
     """Compare what lies on the target with the manifest.
 
-    Raises ``HostprepError`` or ``OSError`` where there is nothing, or no manifest.
+    Raises ``HostprepError`` or ``OSError`` where there is nothing, ``DamagedManifest`` where that
+    does not have all of it.
     """
     descriptor = _open_target(record)
     try:
@@ -261,30 +262,14 @@ def _open_target(record: Record) -> int:
 def _manifest(record: Record) -> ManifestIndex:
     index = ManifestIndex([manifest_path(folder_of(record))])
     if not len(index):
-        message = f"the manifest of {record.name} is missing or holds nothing"
-        raise HostprepError(message, _anew(record))
+        raise DamagedManifest(record, 0)
     return index
 
 
 def _check_complete(record: Record, on_record: int) -> None:
-    """Raise ``HostprepError`` where the manifest has lost lines: what it lacks was not compared.
-
-    That of an update that was cut short may be the new one, with the record still the old one.
-    """
-    if record.phase == "staged" and on_record < record.entries:
-        raise HostprepError(
-            f"the manifest of {record.name} is damaged: it has {on_record:,} of the"
-            f" {record.entries:,} entries that were staged",
-            _anew(record),
-        )
-
-
-def _anew(record: Record) -> str:
-    """Return what helps where the manifest does not: a run takes what it lacks for others'."""
-    return (
-        f"move {shlex.quote(record.target)} away and `hostprep stage` it again: without the"
-        " manifest nobody knows which of its entries are hostprep's"
-    )
+    """Raise ``DamagedManifest`` where it has lost lines: what it lacks was not compared."""
+    if has_lost(record, on_record):
+        raise DamagedManifest(record, on_record)
 
 
 def _shuffled(directories: Iterable[str]) -> list[str]:

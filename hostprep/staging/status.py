@@ -17,6 +17,7 @@ from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.planning import scan_source, target_lookers
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
@@ -95,8 +96,8 @@ def _status(record: Record, observer: Observer, *, check_source: bool) -> Datase
         return DatasetStatus(record, state, "unknown", why, hint)
     if not check_source:
         return DatasetStatus(record, state, "unknown", "the source was not looked at", hint)
-    freshness, reason = _freshness(record, observer)
-    return DatasetStatus(record, state, freshness, reason, hint)
+    freshness, reason, helps = _freshness(record, observer)
+    return DatasetStatus(record, state, freshness, reason, hint or helps)
 
 
 def _state(record: Record) -> tuple[str, str, str | None]:
@@ -155,7 +156,8 @@ def _in_the_way(record: Record) -> str | None:
     return None
 
 
-def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
+def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None]:
+    """Return freshness, reason and hint."""
     observer.phase(
         f"comparing {one_line(record.name)} with its source", files=math.ceil(SOURCE_SECONDS)
     )
@@ -166,16 +168,20 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
             on_wait=lambda seconds: observer.progress(int(seconds), 0),
         )
     except NoAnswerInTime:
-        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s"
+        return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s", None
     except ChildProcessError as error:
-        return "unknown", str(error)
+        return "unknown", str(error), None
     if answer["unreadable"]:
         count = format_count(answer["unreadable"], "folder")
-        return "unknown", f"not readable of the source: {count}"
+        return "unknown", f"not readable of the source: {count}", None
     if answer["empty"] and record.files:  # which a run refuses to copy
-        return "unknown", "the source is empty: is its file system mounted?"
+        return "unknown", "the source is empty: is its file system mounted?", None
     if place := answer["not_mounted"]:  # nor this
-        return "unknown", f"{one_line(place)} is empty, where a file system was mounted before"
+        return (
+            "unknown",
+            f"{one_line(place)} is empty, where a file system was mounted before",
+            None,
+        )
     parts = [
         f"{answer[key]:,} {words}"
         for key, words in (
@@ -189,8 +195,10 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str]:
     ]
     if answer["by_hand"]:
         parts.append("the source is as it was staged: the copy was changed by hand")
-    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders"))
-    return ("stale" if stale else "fresh"), ", ".join(parts)
+    if answer["damaged"]:
+        parts.append(answer["damaged"])
+    stale = any(answer[key] for key in ("copy", "delete", "blocked", "folders", "damaged"))
+    return ("stale" if stale else "fresh"), ", ".join(parts), answer["helps"]
 
 
 def _compare(record: Record) -> dict[str, Any]:
@@ -212,6 +220,7 @@ def _compare(record: Record) -> dict[str, Any]:
             lookers=target_lookers(locate(record.target).storage_class),
         )
         source, copy = who_changed(plan, manifest)
+        damaged = damage(record, manifest, plan.strangers)
     # What failed when it was staged would be tried again: that is not what makes it stale.
     failed = {item.path for item in record.skipped if item.failed}
     return {
@@ -221,6 +230,8 @@ def _compare(record: Record) -> dict[str, Any]:
         "folders": len(set(plan.make_directories) - failed),
         "foreign": len(plan.foreign),
         "by_hand": copy and not source,
+        "damaged": damaged and damaged.found,
+        "helps": damaged and damaged.anew,
         "unreadable": len(scan.unreadable),
         "empty": scan.holds_nothing,
         "not_mounted": missing(record, scan, read_mounts()),

@@ -11,12 +11,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from hostprep.errors import HostprepError
 from hostprep.system.forking import NoProcess, fork
 from hostprep.system.interruption import INTERRUPTIONS
 
 
 class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
+
+
+class QuestionFailed(ChildProcessError):
+    """The question raised; ``hint`` says what helps, None where what it raised does not say."""
+
+    def __init__(self, said: str, hint: str | None = None) -> None:
+        super().__init__(said)
+        self.hint = hint
 
 
 def ask_in_child(
@@ -30,8 +39,9 @@ def ask_in_child(
     The child has none of the parent's open files: the question opens what it needs. ``on_wait`` is
     told each second how many have passed.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
-    the kernel is left to end when its call returns. Raises ``ChildProcessError`` with its words
-    where the question raised, ``NoProcess`` where there may be no further process.
+    the kernel is left to end when its call returns. Raises ``QuestionFailed`` with its words
+    where the question raised, ``ChildProcessError`` where the child ended without an answer,
+    ``NoProcess`` where there may be no further process.
     """
     reader, writer = os.pipe()
     try:
@@ -66,9 +76,9 @@ def ask_in_child(
         leave(child)
     if not said:
         raise ChildProcessError("the child ended without an answer")
-    fine, answer = json.loads(said)
+    fine, answer, hint = json.loads(said)
     if not fine:
-        raise ChildProcessError(answer)
+        raise QuestionFailed(answer, hint)
     return answer
 
 
@@ -79,9 +89,11 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         for number in INTERRUPTIONS:
             signal.signal(number, signal.SIG_DFL)
         try:
-            said = [True, question()]
+            said = [True, question(), None]
+        except HostprepError as error:
+            said = [False, error.message, error.hint]
         except BaseException as error:
-            said = [False, f"{error}" or type(error).__name__]
+            said = [False, f"{error}" or type(error).__name__, None]
         data = memoryview(json.dumps(said).encode())
         while data:
             data = data[os.write(writer, data) :]

@@ -25,7 +25,9 @@ import pytest
 
 from hostprep.cli.app import COMMANDS
 from hostprep.cli.main import run
+from hostprep.probing import results
 from hostprep.readiness.formats import Format
+from tests.unit.probing.test_results import made as made_probe
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs/check.schema.json").read_text())
@@ -134,6 +136,58 @@ def test_a_record_that_cannot_be_read_is_no_record_of_nothing(code: str, content
     assert (done.returncode, found["status"]) == (4, "UNKNOWN")
     assert found["subject"] == "city-0123456789" and str(file) in found["message"]
     assert "move the folder away" in found["remedy"]["hint"]
+
+
+@pytest.fixture
+def unreadable_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Name records that nobody may look into: root reads all that has a right mode, but no loop."""
+    loop = tmp_path / "records"
+    loop.symlink_to(loop)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(loop))
+    return loop
+
+
+def test_without_readable_records_all_else_is_judged(unreadable_records: Path) -> None:
+    spec(f"volumes: [{{path: {unreadable_records.parent}/no/volume, size: 1M}}]")
+    done = hostprep("check", "--json")
+    found = document(done)["checks"]
+    assert found, done.stderr
+    unread = [each for each in found if str(unreadable_records) in each["message"]]
+    codes = {each["code"] for each in unread if each["status"] == "UNKNOWN"}
+    assert {"HP010", "HP011", "HP012"} <= codes
+    for each in unread:
+        if each["status"] == "UNKNOWN":
+            assert "HOSTPREP_STATE_DIR=DIR" in each["remedy"]["hint"]
+    # What needs no record is told, also what is wrong.
+    told = {each["code"]: each["status"] for each in found if each["code"] not in codes}
+    assert told["HP001"] == "FAIL" and {"HP031", "HP040"} <= told.keys()
+    assert "HP001" in hostprep("check").stdout
+
+
+@pytest.mark.parametrize("form", [form for form in Format if form is not Format.TEXT])
+def test_every_format_takes_a_host_whose_records_are_closed(
+    unreadable_records: Path, form: Format
+) -> None:
+    done = hostprep("check", "--only", "HP010,HP031", "--format", form)
+    assert done.returncode == 4 and "HP010" in done.stdout, done.stderr
+
+
+def test_a_damaged_probe_was_measured(tmp_path: Path) -> None:
+    spec(
+        f"datasets: [{{name: city, source: {tmp_path}/source, to: {tmp_path}/to}}]\n"
+        "requirements: [{dataset: city, samples_per_second: 100}]\n"
+    )
+    (never,) = document(hostprep("check", "--only", "HP062", "--json"))["checks"]
+    assert never["message"].endswith(f"{tmp_path}/to/city gives 100 samples/s was never measured.")
+    document_of_it = made_probe() | {"path": f"{tmp_path}/to/city"}
+    results.keep(document_of_it)
+    file = results.folder() / f"{document_of_it['id']}.json"
+    file.write_bytes(file.read_bytes()[:200])
+    done = hostprep("check", "--only", "HP062", "--json")
+    (found,) = document(done)["checks"]
+    assert (done.returncode, found["status"]) == (4, "UNKNOWN")
+    assert str(file) in found["message"] and "never measured" not in found["message"]
+    assert found["remedy"]["commands"] == never["remedy"]["commands"]
 
 
 def test_the_spec_that_is_named_counts(tmp_path: Path) -> None:

@@ -115,6 +115,23 @@ def change_copy(host: Host) -> None:
     (host.target / "class-1/images/002.bin").write_bytes(b"scribbled over")
 
 
+def manifest() -> Path:
+    (found,) = Path(os.environ["HOSTPREP_STATE_DIR"]).glob("datasets/*/manifest.jsonl")
+    return found
+
+
+def lose_manifest(host: Host) -> None:
+    manifest().unlink()
+
+
+def empty_manifest(host: Host) -> None:
+    manifest().write_bytes(b"")
+
+
+def cut_manifest(host: Host) -> None:
+    manifest().write_bytes(manifest().read_bytes()[:300])
+
+
 def name_other_source(host: Host) -> None:
     host.say(make_source(host.folder / "other", directories=1, files=3, seed=7))
 
@@ -133,6 +150,9 @@ def name_other_source(host: Host) -> None:
         (lose_data_set, "HP010", "FAIL"),
         (lose_file, "HP011", "FAIL"),
         (change_copy, "HP011", "FAIL"),
+        (lose_manifest, "HP011", "UNKNOWN"),
+        (empty_manifest, "HP011", "UNKNOWN"),
+        (cut_manifest, "HP011", "UNKNOWN"),
         (name_other_source, "HP012", "FAIL"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
@@ -141,6 +161,15 @@ def test_a_remedy_cures(host: Host, plant: Callable[[Host], None], code: str, st
     plant(host)
     _cure(host, code, status)
     assert {each["status"] for each in host.check(*OF_THE_SPEC).values()} == {"PASS"}
+
+
+def test_a_copy_stays_where_its_manifest_is_gone_and_its_source_too(host: Host) -> None:
+    lose_manifest(host)
+    host.source.rename(host.folder / "unplugged")
+    (host.source).mkdir()
+    found = host.check("HP011")["HP011"]
+    assert (found["status"], found["remedy"]["commands"]) == ("UNKNOWN", [])
+    assert "HP014" in found["remedy"]["hint"]
 
 
 def test_a_volume_that_may_be_swapped_is_mounted_anew(host: Host, tmp_path: Path) -> None:

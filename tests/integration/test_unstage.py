@@ -23,7 +23,14 @@ from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import find_record, plan_unstage
 from hostprep.system.locks import lock
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep, make_private, rewrite, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    hostprep,
+    make_private,
+    only_dataset,
+    rewrite,
+    run_hostprep,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -83,6 +90,66 @@ def test_what_root_staged_is_not_a_users_to_remove(
         assert "was staged by root; nothing was changed" in found["error"]["message"]
         assert "sudo" in found["error"]["hint"]
     assert snapshot(target) == before
+
+
+@pytest.mark.parametrize("left", [None, 0, 2], ids=["missing", "empty", "cut"])
+def test_a_damaged_manifest_is_named_and_nobody_blamed(
+    left: int | None, source: Path, target: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    lose_lines(state, left)
+    before = snapshot(target), snapshot(state)
+    found_by_words = "missing or holds nothing" if not left else "is damaged: it has"
+    for words in (
+        ("unstage", "data"),
+        ("unstage", "data", "--dry-run"),
+        ("stage", source, "--to", target),
+        ("stage", source, "--to", target, "--partial"),
+        ("stage", source, "--to", target, "--dry-run"),
+    ):
+        error = hostprep(*words, expect=5)["error"]
+        assert found_by_words in error["message"] and "nothing was changed" in error["message"]
+        assert f"move {target}/data away" in error["hint"]
+        assert (snapshot(target), snapshot(state)) == before
+    found = only_dataset()
+    assert found_by_words in found["reason"] and "`hostprep stage` it again" in found["hint"]
+    (target / "data").rename(target / "away")
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+    lose_lines(state, left)
+    (target / "data").rename(target / "away too")
+    hostprep("unstage", "data")
+    assert hostprep("status")["datasets"] == []
+
+
+def test_what_a_damaged_manifest_lacks_and_the_target_too_is_staged_again(
+    source: Path, target: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    lose_lines(state, 0)
+    for entry in (target / "data").iterdir():
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_files_of_others_are_theirs_beside_a_whole_manifest(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    (target / "data/class-0/added").write_bytes(b"somebody's")
+    (source / "new").write_bytes(b"new")
+    hostprep("stage", source, "--to", target)
+    found = hostprep("unstage", "data", expect=1)
+    assert found["left"] == ["class-0/added"]
+
+
+def lose_lines(state: Path, left: int | None) -> None:
+    """Leave so many lines of the manifest, with None no file."""
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    if left is None:
+        manifest.unlink()
+    else:
+        lines = manifest.read_bytes().splitlines(keepends=True)
+        manifest.write_bytes(b"".join(lines[:left]))
 
 
 def test_two_of_one_name_need_the_path(source: Path, target: Path, safe_dir: Path) -> None:

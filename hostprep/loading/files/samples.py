@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from hostprep.loading.files import decoders
+from hostprep.loading.files.arrays import MAGIC, read_array
 
 _IN_MEMORY = 64
 _REPEATS = 1000
@@ -58,11 +58,9 @@ class FileSamples:
         raise ValueError(f"many files in a row cannot be read or decoded, such as {problem}")
 
     def unpack(self, data: bytes) -> Any:
-        """Return the decoded sample of a file's bytes."""
-        if data[:6] == b"\x93NUMPY":
-            import numpy as np
-
-            return _as_torch_takes(np.load(io.BytesIO(data), allow_pickle=False))
+        """Return the decoded sample of a file's bytes; ``ValueError`` where it is broken."""
+        if data.startswith(MAGIC):
+            return _as_torch_takes(read_array(data))
         if self.kind == "image" and self.decoder is not None:
             return decoders.decode(data, self.decoder)
         return data

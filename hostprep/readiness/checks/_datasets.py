@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,11 @@ from hostprep.readiness.checks._commands import stage_again_line, stage_line
 from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
+from hostprep.readiness.shell import quote
 from hostprep.readiness.side_by_side import at_once
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.inspection import Inspected
+from hostprep.staging.record.damage import NOBODY_KNOWS, DamagedManifest
 from hostprep.staging.record.records import Record
 from hostprep.staging.status import DatasetStatus
 
@@ -87,11 +89,15 @@ class DatasetLook:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A data set and what a comparison found of it; ``problem`` where there was no comparison."""
+    """A data set and what a comparison found of it; ``problem`` where there was no comparison.
+
+    ``damaged``: there was none, as the manifest is missing or has lost lines.
+    """
 
     dataset: DatasetLook
     found: Inspected | None
     problem: str | None = None
+    damaged: bool = False
 
 
 def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
@@ -207,14 +213,27 @@ def compared(
     record, seconds = dataset.record, COMPARE_SECONDS[context.level]
     assert record is not None
     patience = seconds + _OVERHEAD_SECONDS[context.level]
+    question = by_manifest(lambda: asdict(inspect(record, seconds=seconds)))
     try:
-        answer = context.ask(
-            name, lambda: asdict(inspect(record, seconds=seconds)), patience_seconds=patience
-        )
+        answer = context.ask(name, question, patience_seconds=patience)
     except CannotTell as error:
         return Compared(dataset, None, error.message)
+    if "damaged" in answer:
+        return Compared(dataset, None, f"{answer['damaged']}.", damaged=True)
     examples = tuple((what, path) for what, path in answer["examples"])
     return Compared(dataset, Inspected(**{**answer, "examples": examples}))
+
+
+def by_manifest(question: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Return the question with an answer where the manifest is damaged: what is wrong with it."""
+
+    def ask() -> dict[str, Any]:
+        try:
+            return question()
+        except DamagedManifest as error:
+            return {"damaged": error.found}
+
+    return ask
 
 
 def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
@@ -222,6 +241,30 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
     hint = "--full takes more time; see whether target, source and hostprep's records can be read"
     remedy = Remedy(("hostprep status",), hint)
     return Finding(Status.UNKNOWN, dataset.subject, problem.rstrip(".") + ".", remedy=remedy)
+
+
+def staging_anew(dataset: DatasetLook) -> Remedy:
+    """Return what helps where the manifest is damaged: the copy makes way for another.
+
+    It is not removed, for others' files may be in it. Where it cannot be staged now, it stays.
+    """
+    target = dataset.target
+    anew = dataset.staging(
+        f"{NOBODY_KNOWS}, so that nothing can bring it right; remove {target}.old once nothing in"
+        " it is others'. Where there is no room for both, move it to another disk"
+    )
+    if not anew.commands:
+        return anew
+    # With -T it does not end up in a folder that has this name already.
+    return replace(
+        anew, commands=(f"mv -T {quote(target)} {quote(f'{target}.old')}", *anew.commands)
+    )
+
+
+def damaged_as_told(dataset: DatasetLook, problem: str) -> Finding:
+    """Return the UNKNOWN of a check beside HP011, which has the remedy: it is not run twice."""
+    remedy = Remedy(("hostprep check --only HP011",), "what it prints cures this too")
+    return Finding(Status.UNKNOWN, dataset.subject, problem, remedy=remedy)
 
 
 def comparison(

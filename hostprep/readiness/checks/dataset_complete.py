@@ -14,6 +14,7 @@ from hostprep.readiness.checks._datasets import (
     difference,
     extent,
     look_at_datasets,
+    staging_anew,
 )
 from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
@@ -47,7 +48,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
     yield from cannot_read(facts.damaged)
     for each in facts.datasets:
-        if each.found is None:
+        if each.damaged:
+            message, remedy = f"{each.problem}", staging_anew(each.dataset)
+            yield Finding(Status.UNKNOWN, each.dataset.subject, message, remedy=remedy)
+        elif each.found is None:
             yield cannot_compare(each.dataset, each.problem or "it could not be compared.")
         else:
             yield _judge_one(each, each.found)
@@ -84,6 +88,7 @@ and says how many; `--full` takes up to 30 s.
 hostprep's record cannot be read, or did not answer.
 
 The same `hostprep stage` that staged it brings it right; it copies only what differs. Files that
-others put there are no fault, and stay.
+others put there are no fault, and stay. Where the manifest is missing or damaged, nobody knows
+which of the files are hostprep's: the copy is moved aside, and staged again.
 """,
 )

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from hostprep.dataclass import dataclass
-from hostprep.readiness.checks._datasets import DatasetLook, cannot_compare, look_at_datasets
+from hostprep.readiness.checks._datasets import (
+    DatasetLook,
+    by_manifest,
+    cannot_compare,
+    damaged_as_told,
+    look_at_datasets,
+)
 from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
@@ -29,13 +35,17 @@ _MOST_NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A data set and what reading it found; ``problem`` where it could not be read."""
+    """A data set and what reading it found; ``problem`` where it could not be read.
+
+    ``damaged``: there is nothing to hold it against, as the manifest is missing or has lost lines.
+    """
 
     dataset: DatasetLook
     size_bytes: int
     hashed: bool
     found: ReadThrough | None
     problem: str | None = None
+    damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +75,13 @@ def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
     if record.digest is None:
         return Read(dataset, record.bytes, False, None)
     name = f"read {dataset.target} through"
+    question = by_manifest(lambda: asdict(read_through(record, seconds=seconds, processes=cores())))
     try:
-        answer = context.ask(
-            name,
-            lambda: asdict(read_through(record, seconds=seconds, processes=cores())),
-            patience_seconds=seconds + _OVERHEAD_SECONDS,
-        )
+        answer = context.ask(name, question, patience_seconds=seconds + _OVERHEAD_SECONDS)
     except CannotTell as error:
         return Read(dataset, record.bytes, True, None, error.message)
+    if "damaged" in answer:
+        return Read(dataset, record.bytes, True, None, f"{answer['damaged']}.", damaged=True)
     wrong = tuple((path, reason) for path, reason in answer["wrong"])
     return Read(dataset, record.bytes, True, ReadThrough(**{**answer, "wrong": wrong}))
 
@@ -86,6 +95,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if not each.hashed:
             message = f"{each.dataset.name} was staged without verification, so no hash is known."
             yield Finding(Status.SKIP, each.dataset.subject, message)
+        elif each.damaged:
+            yield damaged_as_told(each.dataset, f"{each.problem}")
         elif each.found is None:
             yield cannot_compare(each.dataset, each.problem or "it could not be read.")
         else:

@@ -13,6 +13,7 @@ from hostprep.readiness.checks._datasets import (
     cannot_compare,
     compared,
     comparison,
+    damaged_as_told,
     difference,
     extent,
     look_at_datasets,
@@ -72,6 +73,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
     for each in facts.datasets:
         if each.found is not None:
             yield _judge_one(each, each.found)
+        elif each.damaged:
+            yield damaged_as_told(each.dataset, f"{each.problem}")
         elif each.problem is not None:
             yield cannot_compare(each.dataset, each.problem)
         elif _is_elsewhere(each.dataset):

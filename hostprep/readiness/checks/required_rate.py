@@ -7,8 +7,10 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.host.block import PathStorage
 from hostprep.probing.model import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
+from hostprep.probing.results import is_of
 from hostprep.readiness.checks._disks import storage_of
 from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
 from hostprep.readiness.context import Context
@@ -24,7 +26,8 @@ class Rate:
     """A requirement, and what was measured where training reads; ``judged`` None: nothing for it.
 
     ``invalid`` says why the last probe tells nothing about it, ``elsewhere`` on which file system
-    it measured where that is not the one that is there now.
+    it measured where that is not the one that is there now, ``damaged`` what is wrong with the file
+    that was kept of it, where no other can be read.
     """
 
     dataset: str
@@ -35,6 +38,7 @@ class Rate:
     age_seconds: float | None
     invalid: str | None
     elsewhere: str | None = None
+    damaged: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ def look(context: Context) -> Facts:
                 None if probe is None else context.age_of(probe),
                 invalid,
                 elsewhere,
+                None if probe is not None else _damage_of(context, path),
             )
         )
     return Facts(tuple(rates))
@@ -79,18 +84,23 @@ def _certain(judged: Judged, probe: dict[str, Any]) -> bool:
     return is_certain(judged, doubts)
 
 
+def _damage_of(context: Context, path: str) -> str | None:
+    """Return what is wrong with the newest kept probe of a path, by the name of its file."""
+    names = _names(path, _storage(context, path))
+    for file, error in context.damaged_probes.items():
+        if any(is_of(file, name) for name in names):
+            return error.message
+    return None
+
+
 def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str | None]:
     """Return the kept probe of a path, under the name that it really has.
 
     And what it measured, where another file system is there now: a volume or disk that is not
     mounted, or something else in its place.
     """
-    names, storage = {path}, None
-    try:
-        storage = storage_of(context, path)
-        names.add(storage.path)
-    except HostprepError:
-        pass  # it does not answer now, but it was measured when it did
+    storage = _storage(context, path)
+    names = _names(path, storage)
     probe = next((probe for probe in context.probes if probe["path"] in names), None)
     mount = {} if probe is None else probe.get("mount", {})
     if storage is None or "fstype" not in mount:
@@ -99,6 +109,18 @@ def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str |
     if then == now:
         return probe, None
     return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
+
+
+def _storage(context: Context, path: str) -> PathStorage | None:
+    """Return what the path sits on, None where it does not answer now; then it may have before."""
+    try:
+        return storage_of(context, path)
+    except HostprepError:
+        return None
+
+
+def _names(path: str, storage: PathStorage | None) -> set[str]:
+    return {path} if storage is None else {path, storage.path}
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -118,6 +140,9 @@ def _judge_one(rate: Rate) -> Finding:
             why = f"the last probe of {rate.path} was of {rate.elsewhere}"
         elif rate.invalid is not None:
             why = f"the last probe of {rate.path} is not valid: {rate.invalid}"
+        elif rate.damaged is not None:
+            measured = f"whether {rate.path} gives {rate.required} was measured, and cannot be told"
+            why = f"{measured}: {rate.damaged.removesuffix('.')}"
         elif rate.age_seconds is not None:
             why = f"the last probe of {rate.path} says nothing about {rate.required}"
         remedy = Remedy((rate.command,), "half a minute; it writes a test file and removes it")
@@ -176,8 +201,8 @@ data sets are probed first.
 busy for 90 % of the time. The probe names what would be enough. **WARN** it is enough, but it was
 measured more than 30 days ago, or by a clock that was set back since: disks fill, wear and are
 exchanged. **UNKNOWN** it was never measured, or on another file system than is there now, or the
-last probe contradicts itself and is worth nothing, or samples a second are all that is required of
-shards. That the processors could do no more while it read is no contradiction
-to a rate that is enough.
+file that was kept of it is damaged, or the last probe contradicts itself and is worth nothing, or
+samples a second are all that is required of shards. That the processors could do no more while it
+read is no contradiction to a rate that is enough.
 """,
 )

@@ -15,8 +15,10 @@ _FILE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The chosen value, None where the kernel has no such file; ``huge`` are the volumes with
-    huge pages."""
+    """The chosen value, None where the kernel has no such file.
+
+    ``huge`` are the volumes with huge pages, where the value is one that overrules them.
+    """
 
     value: str | None
     huge: tuple[str, ...]
@@ -27,6 +29,8 @@ def look(context: Context) -> Facts:
     chosen = re.search(r"\[(\w+)\]", context.read(_FILE) or "")
     if chosen is None:
         return Facts(None, ())
+    if chosen[1] != "deny":  # then the volumes, whose records may not be readable, do not matter
+        return Facts(chosen[1], ())
     paths = {volume.path for volume in context.volumes}
     if context.spec is not None:
         paths |= {volume.path for volume in context.spec.volumes}

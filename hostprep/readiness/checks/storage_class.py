@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.block import StorageClass
+from hostprep.host.block import PathStorage, StorageClass
 from hostprep.readiness.checks._disks import Role, Seat, seats
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -27,8 +27,15 @@ class Facts:
 
 
 def look(context: Context) -> Facts:
-    """Locate the paths, and read what probes saw."""
-    return Facts(seats(context), tuple(seen_behaviours(context).items()))
+    """Locate the paths, and where the kernel does not tell of one, read what probes saw."""
+    found = seats(context)
+    if all(seat.storage is None or _is_told(seat.storage) for seat in found):
+        return Facts(found, ())
+    return Facts(found, tuple(seen_behaviours(context).items()))
+
+
+def _is_told(storage: PathStorage) -> bool:
+    return storage.storage_class is not StorageClass.UNKNOWN
 
 
 def seen_behaviours(context: Context) -> dict[str, str]:

@@ -69,7 +69,11 @@ def _baseline(baseline: dict[str, Any]) -> list[str]:
 
 
 def _state(side: dict[str, Any]) -> str:
-    return side["status"] or _text(side["measured"]["text"])
+    """Return what a side of a change was: two of one status differ by what was measured."""
+    measured = _text(side["measured"]["text"]) if side["measured"] else ""
+    if side["status"] is None:
+        return measured
+    return f"{side['status']} ({measured})" if measured else str(side["status"])
 
 
 def _text(text: str, *, cell: bool = False) -> str:

@@ -87,6 +87,11 @@ class CopyPlan:
             or self.resumed.files
         )
 
+    @property
+    def strangers(self) -> list[str]:
+        """Return what lies on the target and is not hostprep's by its manifest."""
+        return [*self.foreign, *(each.path for each in self.skipped if each.blocked)]
+
     def copies_among(self, paths: Set[str]) -> int:
         """Return how many of ``paths`` are copied or linked."""
         if not paths:

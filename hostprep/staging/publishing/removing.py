@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import (
     ManifestIndex,
     encode_line,
@@ -33,7 +34,10 @@ _GONE = "removing"
 
 
 def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
-    """Return how many entries are as staged and can go, and the paths of those that are not."""
+    """Return how many entries are as staged and can go, and the paths of those that are not.
+
+    Raises ``DamagedManifest`` where the manifest lacks some, as those may be hostprep's too.
+    """
     ours = 0
     foreign: list[str] = []
     manifest = _index(record)
@@ -49,6 +53,8 @@ def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
                     ours += 1
                     if found.kind == "d":
                         pending.append(path)
+        if damaged := damage(record, manifest, foreign):
+            raise damaged
     finally:
         manifest.close()
     # The directories around what stays must stay as well.

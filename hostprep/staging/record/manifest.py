@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from stat import S_IMODE
 from typing import IO
@@ -20,6 +20,7 @@ from hostprep.system.files import write_atomically
 
 FORMAT = "hostprep.manifest/1"
 
+_BETWEEN = b'],["'
 _quoted = json.encoder.encode_basestring_ascii  # in C
 
 
@@ -154,6 +155,19 @@ class ManifestIndex:
             (before if offset < self._extended else since).add(record.name)
         return since - before
 
+    def count(self, *, closely: Set[str]) -> int:
+        """Return how many entries are on record; read are only those in directories of ``closely``.
+
+        In the other lines records are counted by what stands between two of them, which no name
+        can hold: in it a quotation mark has a backslash before it.
+        """
+        return sum(
+            len(self.records(directory))
+            if directory in closely
+            else sum(_records_in(line) for line in self.lines(directory))
+            for directory in self._lines
+        )
+
     def __len__(self) -> int:
         return len(self._lines)
 
@@ -166,6 +180,10 @@ class ManifestIndex:
                     yield offset, record
             except (ValueError, TypeError):
                 continue
+
+
+def _records_in(line: bytes) -> int:
+    return 0 if line.endswith(b",[]]\n") else line.count(_BETWEEN) + 1
 
 
 def _pread(descriptor: int, length: int, offset: int) -> bytes:

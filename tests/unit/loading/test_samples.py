@@ -19,6 +19,7 @@ from PIL import Image
 from hostprep.loading.child.building import ProbeJob, build
 from hostprep.loading.child.opening import open_source
 from hostprep.loading.files import decoders
+from hostprep.loading.files.arrays import _check_size, read_array
 from hostprep.loading.files.listing import list_samples
 from hostprep.loading.files.samples import (
     BytesSamples,
@@ -27,6 +28,7 @@ from hostprep.loading.files.samples import (
     collate_tensors,
     in_memory,
 )
+from hostprep.loading.files.stages import time_stages
 from tests.unit.loading.making import picture
 
 
@@ -47,6 +49,67 @@ def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
 def test_what_is_no_image_is_an_error(decoder: str) -> None:
     with pytest.raises((ValueError, OSError)):
         decoders.decode(b"no image at all", decoder)
+
+
+def array_file(shape: object, kind: object = "<f4", content: bytes = b"") -> bytes:
+    """Return an ``.npy`` file with a header that may say anything."""
+    said = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    said += b" " * (-(len(said) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(said)) + said + content
+
+
+BROKEN_ARRAYS = {
+    "more-than-any-memory": array_file((200_000_000_000,), content=b"some bytes"),
+    "more-than-64-bits": array_file((2**40, 2**40)),
+    "a-number-too-long": array_file((2**70,)),
+    "negative": array_file((-4,), content=bytes(16)),
+    "cut-short": array_file((4,), content=bytes(15)),
+    "cut-in-its-header": array_file((4,))[:40],
+    "nothing-but-its-mark": b"\x93NUMPY",
+    "no-type": array_file((4,), "<q9", bytes(64)),
+    "of-objects": array_file((4,), "|O", bytes(64)),
+    "too-many-dimensions": array_file((1,) * 70, content=bytes(4)),
+    "no-shape": array_file("[[[[]]]]", content=bytes(4)),
+}
+
+
+@pytest.mark.parametrize("data", BROKEN_ARRAYS.values(), ids=BROKEN_ARRAYS.keys())
+def test_a_broken_array_costs_itself_alone(tmp_path: Path, data: bytes) -> None:
+    for number in range(3):
+        np.save(tmp_path / f"{number}.npy", np.full((4,), number, np.float32))
+    (tmp_path / "1.npy").write_bytes(data)
+    samples = FileSamples([str(tmp_path / f"{n}.npy") for n in range(3)], "npy", None, 32)
+    with pytest.raises(ValueError):
+        samples.unpack(data)
+    assert [float(samples[number][0]) for number in range(3)] == [0, 2, 2]
+    assert {float(sample[0]) for sample in in_memory(samples, "as_is", "pillow")} == {0, 2}
+    found = time_stages(samples, 2, 0.2, 2)
+    assert found.unreadable > 0 and f"{tmp_path}/1.npy: " in found.problem
+
+
+def test_memory_that_a_whole_array_lacks_is_no_fault_of_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*args: object, **how: object) -> None:
+        raise MemoryError
+
+    file = io.BytesIO()
+    np.save(file, np.ones(4))
+    monkeypatch.setattr(np, "load", refuse)
+    with pytest.raises(MemoryError):
+        read_array(file.getvalue())
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
+def test_whole_arrays_of_every_version_are_read(
+    version: tuple[int, int], shape: tuple[int, ...]
+) -> None:
+    wanted = np.ones(shape, [("é" if version == (3, 0) else "e", "<f4"), ("s", "<U2")])
+    file = io.BytesIO()
+    np.lib.format.write_array(file, wanted, version)
+    _check_size(file.getvalue())
+    assert (read_array(file.getvalue()) == wanted).all()
 
 
 def test_no_program_is_run_on_what_calls_itself_a_picture(

@@ -161,6 +161,26 @@ def _of_another_kind(value: Any) -> Iterator[Any]:
         )
 
 
+@pytest.mark.parametrize("left", [b"", b'{"schema": "hostprep.probe/1"', bytes(512)])
+def test_a_damaged_result_is_named_by_its_file(left: bytes) -> None:
+    fields = made()
+    results.keep(fields)
+    assert results.damaged() == {}
+    file = results.folder() / f"{fields['id']}.json"
+    file.write_bytes(left)
+    (found,) = results.damaged().items()
+    assert found[0] == str(file) and str(file) in found[1].message
+    assert results.is_of(str(file), fields["path"])
+    assert not results.is_of(str(file), f"{fields['path']}/below")
+
+
+def test_results_that_cannot_be_listed_are_not_none() -> None:
+    results.folder().parent.mkdir()
+    results.folder().symlink_to(results.folder())
+    with pytest.raises(HostprepError, match="cannot be read"):
+        list(results.newest_first())
+
+
 def test_a_damaged_result_is_as_good_as_none_for_what_reads_it(tmp_path: Path) -> None:
     link = PcieLink("0000:01:00.0", 16.0, 4, 16.0, 4, 7e9)
     whole = json.loads(json.dumps({"schema": results.SCHEMA, **made(link=link), "time": "now"}))

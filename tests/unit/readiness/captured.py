@@ -6,6 +6,7 @@
   ``nvml``: dataclasses of hostprep as mappings. A field that is left out takes its default, null
   where it may be unknown, else an empty or plain value of its type.
 * ``damaged`` (folder of a record that cannot be read: what is wrong); there is none, if not given.
+* ``damaged_probes`` (file that cannot be read: what is wrong), the same.
 * ``probes`` (documents, newest first), ``last`` (``recommend``: document or null).
 * ``statvfs`` (path: ``size_bytes``, ``free_bytes``, ``inodes``, ``free_inodes``), ``answers``
   (name: what the child says), ``commands`` (line: ``stdout``, ``stderr``, ``returncode``; or null
@@ -56,6 +57,7 @@ def captured(case: Path) -> Context:
     unknown = set(said) - set(_READERS)
     assert not unknown, f"{file}: there are no readers {sorted(unknown)}"
     said.setdefault("damaged", {})
+    said.setdefault("damaged_probes", {})
     given = {name: _READERS[name](value) for name, value in said.items()}
     return Context(root=case / "root", spec=spec, level=level, given=given)
 
@@ -144,6 +146,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "volumes": lambda said: build(tuple[VolumeStatus, ...], said),
     "datasets": lambda said: build(tuple[DatasetStatus, ...], said),
     "damaged": _damaged,
+    "damaged_probes": _damaged,
     "tmpfs": lambda said: build(TmpfsSupport, said),
     "live": _each(LiveVolume),
     "headroom": lambda said: build(Headroom, said),

@@ -41,12 +41,44 @@ def test_a_value_counts_by_its_direction_and_beyond_noise() -> None:
     assert changes(one(**free(100, 10)), one(**free(70, 10))) == (["HP041"], [])
     assert changes(one(**free(100, 10)), one(**free(130, 10))) == ([], ["HP041"])
     assert changes(one(**free(100, 10)), one(**free(90, 10))) == ([], [])
-    slow, fast = (one(measured=Measured("x", value, "s", "lower")) for value in (2.0, 1.0))
+    slow, fast = (one(measured=Measured(f"{s} s", s, "s", "lower")) for s in (2.0, 1.0))
     assert changes(fast, slow) == (["HP041"], [])
     assert changes(slow, fast) == ([], ["HP041"])
-    aimless = [one(measured=Measured("x", value, "s")) for value in (1, 5)]
+    aimless = [one(measured=Measured(f"{value} s", value, "s")) for value in (1, 5)]
     assert changes(*aimless) == ([], [])
     assert changes(one(measured=Measured("x", 1, "s", "lower")), one()) == ([], [])
+
+
+def waited(percent: float, status: str = "PASS", limit: float | None = 20.0) -> dict[str, Any]:
+    measured = Measured(f"{percent:.1f} %", percent, "percent", "lower")
+    return one(status, measured=measured, threshold_value=limit)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "worse"),
+    [
+        (0.0, 0.2, False),  # seconds apart, on a machine that does nothing
+        (0.04, 1.9, False),
+        (0.0, 2.1, True),
+        (10.0, 11.9, False),
+        (10.0, 12.5, True),
+    ],
+)
+def test_what_passes_is_worse_once_it_nears_its_threshold(
+    then: float, now: float, worse: bool
+) -> None:
+    found = ["HP041"] if worse else []
+    assert changes(waited(then), waited(now)) == (found, [])
+    # Of what does not pass, and of what has no threshold, the part of the value counts as before.
+    assert changes(waited(1.0, "WARN"), waited(1.5, "WARN")) == (["HP041"], [])
+    assert changes(waited(1.0, limit=None), waited(1.5, limit=None)) == (["HP041"], [])
+
+
+@pytest.mark.parametrize("status", ["PASS", "WARN"])
+def test_two_values_that_look_the_same_are_no_change(status: str) -> None:
+    for limit in (20.0, 0.0, None):
+        sides = waited(0.01, status, limit), waited(0.04, status, limit)
+        assert changes(*sides) == changes(*reversed(sides)) == ([], [])
 
 
 def test_what_only_one_has_is_said() -> None:

@@ -231,3 +231,13 @@ def test_what_is_worse_since_a_baseline(form: Format) -> None:
     assert "worse: HP041 /: PASS (50 GiB free) -> WARN (3 GiB free)" in report_text(
         fields, colours=False
     )
+
+
+def test_markdown_shows_what_two_passes_differ_by() -> None:
+    """Without it a change read "PASS → PASS"."""
+    before, fields = (
+        report([result("HP041", Status.PASS, "/", "fine.", **free(gib, 10))]) for gib in (50, 20)
+    )
+    fields["baseline"] = compare(before, fields)
+    text = render(Format.MARKDOWN, fields)
+    assert "- worse: HP041 /: PASS (50 GiB free) → PASS (20 GiB free)" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,16 @@ def test_nothing_kept_is_nothing_measured() -> None:
     found = measurements(Context())
     assert found == {"storage": None, "epoch": None, "loader": None, "overlap": None}
     assert all(plot.svg is None and plot.missing for plot in plots(found))
+
+
+def test_where_nobody_may_look_nothing_is_shown_as_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(loop))
+    found = measurements(Context())
+    assert found == {"storage": None, "epoch": None, "loader": None, "overlap": None}
 
 
 def test_probes_are_shown_newest_first_and_one_for_each_path() -> None:

@@ -55,6 +55,21 @@ directories = st.dictionaries(
 )
 
 
+@given(directories, st.data())
+def test_counted_are_as_many_as_are_read(
+    tmp_path_factory: pytest.TempPathFactory, tree: dict[str, list[Recorded]], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "counted"
+    odd = Recorded('x"],["y', "f", 1, 2, 3, 4, 5, '"],["', '],["')
+    tree = {**tree, 'odd"],["': [odd, odd._replace(name="plain")]}
+    lines = [encode_line(directory, records) for directory, records in tree.items()]
+    write_manifest(folder, lines, durable=False)
+    closely = data.draw(st.sets(st.sampled_from(sorted(tree))))
+    manifest = ManifestIndex([manifest_path(folder)])
+    assert manifest.count(closely=closely) == sum(len(records) for records in tree.values())
+    manifest.close()
+
+
 @given(names, st.lists(recordeds, max_size=3))
 def test_a_line_comes_back(directory: str, records: list[Recorded]) -> None:
     line = encode_line(directory, records)

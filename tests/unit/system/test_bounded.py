@@ -10,7 +10,8 @@ import time
 import psutil
 import pytest
 
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.errors import HostprepError
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 
 
 def test_the_answer_comes_back() -> None:
@@ -27,6 +28,15 @@ def test_what_it_raises_comes_back_in_words() -> None:
 
     with pytest.raises(ChildProcessError, match="no such thing"):
         ask_in_child(question, patience_seconds=5)
+
+
+def test_what_helps_comes_with_what_the_question_raised() -> None:
+    def question() -> None:
+        raise HostprepError("it is closed.", "open it")
+
+    with pytest.raises(QuestionFailed, match=r"^it is closed\.$") as caught:
+        ask_in_child(question, patience_seconds=5)
+    assert caught.value.hint == "open it"
 
 
 def test_a_child_that_dies_is_told() -> None:
