@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_datasets
+from hostprep.converging.chains import feeders_of, look_at_datasets, source_of
+from hostprep.converging.datasets import DatasetLook, plan_datasets
+from hostprep.converging.looking import Looker
 from hostprep.converging.model import HostPlan, ObjectPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
 from hostprep.converging.prune import (
@@ -61,25 +63,17 @@ def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
     ram_bytes = ram_for_percent()
     volumes = tuple(look_at_volume(volume, ram_bytes) for volume in spec.volumes)
     sizes = {look.spec.path: wanted_size(look) for look in volumes}
-    datasets = tuple(
-        look_at_dataset(
-            dataset,
-            None if dataset.volume is None else sizes[dataset.volume],
-            options.reserve_bytes,
-            observer,
-        )
-        for dataset in spec.datasets
-    )
+    datasets = look_at_datasets(spec.datasets, Looker(sizes, options.reserve_bytes, observer))
     away = frozenset(look.spec.name for look in datasets if look.away)
     return HostFacts(
         packages=look_at_packages(spec.packages),
         volumes=volumes,
         datasets=datasets,
-        boot=look_at_boot(spec.datasets, away, sizes),
+        boot=look_at_boot(spec.datasets, away, sizes, feeders_of(datasets)),
         leftovers=look_for_leftovers(
             {look.target for look in datasets},
             sizes.keys(),
-            {_source(look) for look in datasets},
+            set(map(source_of, datasets)),
             prune=options.prune,
         ),
     )
@@ -122,7 +116,7 @@ def _plan_memory(
     reserve = options.reserve_bytes
     volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve)
     needed = [look.spec.path for look in facts.volumes]
-    needed += map(_source, facts.datasets)
+    needed += map(source_of, facts.datasets)
     going = going_volumes(facts.leftovers, needed)
     if not going or not any(each.refusal for each in volumes):
         return frozenset(), volumes
@@ -134,11 +128,6 @@ def _plan_memory(
     if any(each.refusal for each in without):
         return frozenset(), volumes
     return frozenset(going), without
-
-
-def _source(look: DatasetLook) -> str:
-    """Return the source without symlinks, where it could be looked at."""
-    return look.spec.source if look.request is None else look.request.source
 
 
 def _lies_in(path: str, volumes: Collection[str]) -> bool:
