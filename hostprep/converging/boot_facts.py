@@ -176,7 +176,10 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
     except HostprepError:  # the volume's own plan says why
         live = None
     mount = None if dataset.volume else mount_containing(parent, read_mounts())
-    staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
+    try:
+        staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
+    except HostprepError:  # the data set's own plan says why
+        staged = None
     return Footing(
         name=dataset.name,
         source=source,
