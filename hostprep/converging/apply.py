@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
+from hostprep.converging.keeping import check_kept
 from hostprep.converging.model import (
     Change,
     HostPlan,
@@ -59,6 +60,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         return Applied(plan, (), (), (), plan)
     if for_root := next((each for each in plan.changes if each.kind is not Kind.DATASET), None):
         need_root(f"{for_root.kind} {for_root.subject}")
+    check_kept({each.kind for each in plan.objects if each.task is not None})
     done: list[ObjectPlan] = []
     staged: list[Staged] = []
     failed: dict[tuple[Kind, str], Problem] = {}

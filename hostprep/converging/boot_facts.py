@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
-from hostprep.converging.boot_record import BootRecord, all_boot_records, dataset_of, unit_pattern
+from hostprep.converging.boot_record import (
+    BootRecord,
+    all_boot_records,
+    dataset_of,
+    unit_name,
+    unit_pattern,
+)
 from hostprep.converging.boot_template import own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
@@ -14,6 +21,7 @@ from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.plans.space import IN_MEMORY
 from hostprep.staging.record.records import load_record
+from hostprep.staging.target.place import standing_directory
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
@@ -56,6 +64,7 @@ class Footing:
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
     may need the network. ``in_memory``: the target is on a tmpfs that is no volume of the spec's.
+    ``feeders`` are the units that stage what the source lies in.
     """
 
     name: str
@@ -67,6 +76,7 @@ class Footing:
     volume_size_bytes: int | None
     digest: str | None
     in_memory: bool = False
+    feeders: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +111,15 @@ class BootFacts:
         return next((record for record in self.records if record.name == name), None)
 
 
-def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
+def gather_boot(
+    datasets: tuple[DatasetSpec, ...], feeders: Mapping[str, DatasetSpec] | None = None
+) -> BootFacts:
     """Read what ``plan_boot`` needs to know of those of ``datasets`` with ``at_boot``.
 
-    A source on a dead network file system makes this hang, as it does staging. Changes nothing.
+    ``feeders`` has the data set in whose copy a source lies, by the target of the one it is of. A
+    source on a dead network file system makes this hang, as it does staging. Changes nothing.
     """
+    feeders = {} if feeders is None else feeders
     wanted = [dataset for dataset in datasets if dataset.at_boot]
     directory = unit_dir()
     command = own_command()
@@ -124,7 +138,7 @@ def gather_boot(datasets: tuple[DatasetSpec, ...]) -> BootFacts:
         program_writer=next(filter(None, map(_writer, own_programs())), None),
         installed=tuple(_installed(directory, name) for name in sorted(names)),
         records=records,
-        footings=tuple(_footing(dataset) for dataset in wanted),
+        footings=tuple(_footing(each, feeders.get(each.target)) for each in wanted),
         traces=tuple(sorted(traces - names)),
         systemd=systemd_runs(),
     )
@@ -153,20 +167,19 @@ def _installed(directory: Path, unit: str) -> Installed:
     return Installed(unit, snapshot, enabled, writer=writer, failed=failed)
 
 
-def _footing(dataset: DatasetSpec) -> Footing:
+def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
     source = os.path.realpath(dataset.source)
     parent = dataset.volume or os.path.realpath(dataset.parent)
-    try:
-        storage = locate(source)
-        source_mount, remote = storage.mount.target, storage.storage_class in _REMOTE
-    except HostprepError:  # not there now
-        source_mount, remote = None, None
+    source_mount, remote = _ground(source, feeder)
     try:
         live = read_live(dataset.volume) if dataset.volume else None
     except HostprepError:  # the volume's own plan says why
         live = None
     mount = None if dataset.volume else mount_containing(parent, read_mounts())
-    staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
+    try:
+        staged = load_record(dataset.name, f"{parent.rstrip('/')}/{dataset.name}")
+    except HostprepError:  # the data set's own plan says why
+        staged = None
     return Footing(
         name=dataset.name,
         source=source,
@@ -177,7 +190,25 @@ def _footing(dataset: DatasetSpec) -> Footing:
         volume_size_bytes=None if live is None else live.size_bytes,
         digest=None if staged is None else staged.digest,
         in_memory=mount is not None and mount.fstype in IN_MEMORY,
+        feeders=(unit_name(feeder.name),) if feeder is not None and feeder.at_boot else (),
     )
+
+
+def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool | None]:
+    """Return the mount point of a source, and whether it is remote; None where it is not there.
+
+    One in the copy of another data set, ``feeder``, lies where that is staged to, be it there yet
+    or not, with its volume or without.
+    """
+    if feeder is not None and feeder.volume is not None:
+        return feeder.volume, False
+    if feeder is not None and not os.path.lexists(source):
+        source = standing_directory(os.path.realpath(feeder.parent))
+    try:
+        storage = locate(source)
+    except HostprepError:  # not there now
+        return None, None
+    return storage.mount.target, storage.storage_class in _REMOTE
 
 
 def _writer(program: str) -> str | None:

@@ -22,10 +22,16 @@ _CARRIED = (*_DIRECTORIES, "HOSTPREP_FSTAB")
 _MADE_READ_ONLY = ("/usr", "/boot", "/efi", "/etc")
 
 
-def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str, ...]) -> bytes:
+def render(
+    record: BootRecord,
+    command: tuple[str, ...],
+    environment: tuple[str, ...],
+    feeders: tuple[str, ...] = (),
+) -> bytes:
     """Return the unit that runs ``command`` (see ``own_command``) with the data set's name.
 
-    ``environment`` holds ``NAME=VALUE`` pairs.
+    ``environment`` holds ``NAME=VALUE`` pairs; ``feeders`` are the units that stage what the source
+    lies in.
     """
     variables = dict(variable.split("=", 1) for variable in environment)
     own = [variables[name] for name in _DIRECTORIES if name in variables]
@@ -36,6 +42,7 @@ def render(record: BootRecord, command: tuple[str, ...], environment: tuple[str,
         parent=record.parent,
         places=(record.source, record.parent, command[0], *own),
         remote=record.remote,
+        feeders=feeders,
         command=(*command, "restage", record.name),
         environment=environment,
         # Each of those trees is a mount point for the service: what it writes to there it could

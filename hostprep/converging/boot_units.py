@@ -167,7 +167,7 @@ def _plan_one(dataset: DatasetSpec, facts: BootFacts, reserve_bytes: int | None)
         )
     earlier = facts.record_of(name)
     record = _wanted_record(dataset, footing, earlier, reserve_bytes)
-    content = render(record, facts.command, facts.environment)
+    content = render(record, facts.command, facts.environment, footing.feeders)
     changes = []
     if differing := _differences(record, earlier):
         changes.append(Change(Kind.BOOT, name, "write what to stage at boot", differing))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import field
 
-from hostprep.converging.datasets import DatasetLook, look_at_dataset, plan_datasets
-from hostprep.converging.model import HostPlan, ObjectPlan
+from hostprep.converging.chains import feeders_of, look_at_datasets, source_of
+from hostprep.converging.datasets import DatasetLook, plan_datasets
+from hostprep.converging.keeping import check_readable, refuse_unkept, unkept_kinds
+from hostprep.converging.looking import Looker
+from hostprep.converging.model import HostPlan, Kind, ObjectPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
 from hostprep.converging.prune import (
     Leftovers,
@@ -23,6 +28,7 @@ from hostprep.converging.volumes import (
     wanted_size,
 )
 from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError
 from hostprep.host.memory import ram_for_percent
 from hostprep.host.mounts import lies_in
 from hostprep.spec import Spec
@@ -43,45 +49,44 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Everything about this host that a spec's plan rests on."""
+    """Everything about this host that a spec's plan rests on.
+
+    ``unkept`` has the kinds of which nothing can be done here, and why.
+    """
 
     packages: PackageFacts
     volumes: tuple[VolumeLook, ...]
     datasets: tuple[DatasetLook, ...]
     boot: BootLook
     leftovers: Leftovers
+    unkept: Mapping[Kind, HostprepError] = field(default_factory=dict)
 
 
 def gather_host(spec: Spec, options: Options, observer: Observer) -> HostFacts:
     """Look at every object of ``spec`` on this host; what cannot be looked at is in its look.
 
     Reads data sets and their sources through, as ``stage`` does; ``observer`` is told how far that
-    is. Changes nothing.
+    is. Changes nothing. Raises ``Refused`` where hostprep's own records cannot be read.
     """
+    check_readable()
     ram_bytes = ram_for_percent()
     volumes = tuple(look_at_volume(volume, ram_bytes) for volume in spec.volumes)
     sizes = {look.spec.path: wanted_size(look) for look in volumes}
-    datasets = tuple(
-        look_at_dataset(
-            dataset,
-            None if dataset.volume is None else sizes[dataset.volume],
-            options.reserve_bytes,
-            observer,
-        )
-        for dataset in spec.datasets
-    )
+    datasets = look_at_datasets(spec.datasets, Looker(sizes, options.reserve_bytes, observer))
     away = frozenset(look.spec.name for look in datasets if look.away)
     return HostFacts(
         packages=look_at_packages(spec.packages),
         volumes=volumes,
         datasets=datasets,
-        boot=look_at_boot(spec.datasets, away, sizes),
+        boot=look_at_boot(spec.datasets, away, sizes, feeders_of(datasets)),
         leftovers=look_for_leftovers(
             {look.target for look in datasets},
             sizes.keys(),
-            {_source(look) for look in datasets},
+            set(map(source_of, datasets)),
             prune=options.prune,
         ),
+        # Others than root look at what is root's to carry out, and is kept elsewhere then.
+        unkept=unkept_kinds() if os.geteuid() == 0 else {},
     )
 
 
@@ -93,17 +98,15 @@ def plan_host(spec: Spec, options: Options, facts: HostFacts) -> HostPlan:
     """
     first, volumes = _plan_memory(options, facts)
     left = plan_leftovers(facts.leftovers)
-    return HostPlan(
-        spec.path,
-        (
-            *plan_packages(spec.packages, facts.packages),
-            *(each for each in left if _lies_in(each.subject, first)),
-            *volumes,
-            *plan_datasets(facts.datasets),
-            *plan_services(facts.boot, prune=options.prune, reserve_bytes=options.reserve_bytes),
-            *(each for each in left if not _lies_in(each.subject, first)),
-        ),
+    objects = (
+        *plan_packages(spec.packages, facts.packages),
+        *(each for each in left if _lies_in(each.subject, first)),
+        *volumes,
+        *plan_datasets(facts.datasets),
+        *plan_services(facts.boot, prune=options.prune, reserve_bytes=options.reserve_bytes),
+        *(each for each in left if not _lies_in(each.subject, first)),
     )
+    return HostPlan(spec.path, refuse_unkept(objects, facts.unkept))
 
 
 def _plan_memory(
@@ -122,7 +125,7 @@ def _plan_memory(
     reserve = options.reserve_bytes
     volumes = plan_volumes(facts.volumes, needs, reserve_bytes=reserve)
     needed = [look.spec.path for look in facts.volumes]
-    needed += map(_source, facts.datasets)
+    needed += map(source_of, facts.datasets)
     going = going_volumes(facts.leftovers, needed)
     if not going or not any(each.refusal for each in volumes):
         return frozenset(), volumes
@@ -134,11 +137,6 @@ def _plan_memory(
     if any(each.refusal for each in without):
         return frozenset(), volumes
     return frozenset(going), without
-
-
-def _source(look: DatasetLook) -> str:
-    """Return the source without symlinks, where it could be looked at."""
-    return look.spec.source if look.request is None else look.request.source
 
 
 def _lies_in(path: str, volumes: Collection[str]) -> bool:

@@ -85,12 +85,14 @@ class Leftovers:
     """Data sets and volumes that the spec does not name; the plans of None were not asked for.
 
     ``damaged`` has what is wrong with records that cannot be read, by the names of their files:
-    what they are of, and so what would be removed, is not known. ``prune``: removing was asked for.
+    what they are of, and so what would be removed, is not known. ``kept`` are those that the spec
+    does not name either, and which something of the spec needs. ``prune``: removing was asked for.
     """
 
     datasets: tuple[tuple[Record, UnstagePlan | HostprepError | None], ...]
     volumes: tuple[tuple[str, UnmountPlan | HostprepError | None], ...]
     damaged: tuple[tuple[Kind, str, HostprepError], ...] = ()
+    kept: tuple[Unchanged, ...] = ()
     prune: bool = False
 
 
@@ -103,38 +105,66 @@ def look_for_leftovers(
 ) -> Leftovers:
     """Look for what hostprep made beside the spec's ``targets`` and ``volumes``; changes nothing.
 
-    A volume in which something of the spec lies is none, nor is a data set that one of its
+    A volume in which something of the spec lies is kept, and so is a data set that one of its
     ``sources`` is, holds or lies in: without it the next staging had nothing to read. With
-    ``prune``, how each would be removed.
+    ``prune``, how each other would be removed.
     """
-    records = [
-        record
-        for record in all_records()
-        if record.target not in targets
-        and not any(lies_in(source, record.target) for source in sources)
-        and not any(lies_in(record.target, source) for source in sources)
-    ]
-    needed = (*targets, *volumes, *sources)
-    paths = sorted(
-        (
-            status.path
-            for status in volume_statuses()
-            if not any(lies_in(path, status.path) for path in needed)
-        ),
-        key=lambda path: (-path.count("/"), path),  # one inside another has to go before it
-    )
+    kept: list[Unchanged] = []
+    records: list[Record] = []
+    for record in all_records():
+        if record.target in targets:
+            continue
+        if source := _read_from(record.target, sources):
+            kept.append(_kept(Kind.DATASET, record.target, f"the spec stages from {source}"))
+        else:
+            records.append(record)
+    paths: list[str] = []
+    for status in volume_statuses():
+        if status.path in volumes:
+            continue
+        if why := _needed_for(status.path, targets, volumes, sources):
+            also = ", with its line in fstab" if status.in_fstab else ""
+            kept.append(_kept(Kind.VOLUME, status.path, why, also))
+        else:
+            paths.append(status.path)
+    paths.sort(key=lambda path: (-path.count("/"), path))  # one inside another goes before it
     damaged = _damaged(targets, volumes)
     if not prune:
         return Leftovers(
             tuple((record, None) for record in records),
             tuple((path, None) for path in paths),
             damaged,
+            tuple(kept),
         )
     datasets = tuple((record, _look_at_unstaging(record)) for record in records)
     going = [
         record for record, found in datasets if isinstance(found, UnstagePlan) and not found.foreign
     ]
-    return Leftovers(datasets, _look_at_volumes(paths, going), damaged, prune=True)
+    return Leftovers(datasets, _look_at_volumes(paths, going), damaged, tuple(kept), prune=True)
+
+
+def _read_from(target: str, sources: Collection[str]) -> str | None:
+    """Return the source that the data set at ``target`` is, holds or lies in."""
+    meeting = (each for each in sources if lies_in(each, target) or lies_in(target, each))
+    return min(meeting, default=None)
+
+
+def _needed_for(
+    path: str, targets: Iterable[str], volumes: Iterable[str], sources: Iterable[str]
+) -> str | None:
+    """Say what of the spec lies in the volume at ``path``, None where nothing does."""
+    for places, words in (
+        (volumes, "it holds {}, which the spec names"),
+        (targets, "it holds {}, where the spec stages to"),
+        (sources, "it holds {}, from which the spec stages"),
+    ):
+        if inside := min((each for each in places if lies_in(each, path)), default=None):
+            return words.format(inside)
+    return None
+
+
+def _kept(kind: Kind, subject: str, why: str, also: str = "") -> Unchanged:
+    return Unchanged(kind, subject, f"the spec does not name it; {why}, so it stays{also}")
 
 
 def _damaged(
@@ -171,6 +201,7 @@ def plan_leftovers(leftovers: Leftovers) -> tuple[ObjectPlan, ...]:
         *(_plan_dataset(record, plan) for record, plan in leftovers.datasets),
         *(_plan_volume(path, plan, leftovers) for path, plan in leftovers.volumes),
         *(_plan_damaged(*each, prune=leftovers.prune) for each in leftovers.damaged),
+        *(ObjectPlan(each.kind, each.subject, unchanged=(each,)) for each in leftovers.kept),
     )
 
 

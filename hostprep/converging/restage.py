@@ -15,6 +15,7 @@ import time
 from hostprep.converging.boot_record import (
     BootNote,
     BootRecord,
+    all_boot_records,
     load_boot_record,
     save_boot_record,
     save_note,
@@ -24,7 +25,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
-from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.staging.model import StageRequest, StageResult, Verify, cure_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import plan_stage, stage_lock
@@ -88,6 +89,12 @@ def check_places(record: BootRecord, again: str) -> None:
     if absent := absent_mount(record, read_mounts()):
         raise Refused(f"{absent}; nothing was staged.", mended)
     if not os.path.isdir(record.source):
+        if feeder := next((each for each in all_boot_records() if _feeds(each, record)), None):
+            raise Refused(
+                f"its source {record.source} is of the copy of {feeder.name}, and is not there;"
+                " nothing was staged.",
+                f"`systemctl restart {shlex.quote(feeder.unit)}`, then {again}",
+            )
         raise Refused(f"its source {record.source} is not there; nothing was staged.", mended)
     now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
     if (real := os.path.realpath(record.source)) != record.source:
@@ -102,6 +109,10 @@ def check_places(record: BootRecord, again: str) -> None:
         )
     _check_target(record, now)
     _check_filled(record, again)
+
+
+def _feeds(other: BootRecord, record: BootRecord) -> bool:
+    return other.name != record.name and lies_in(record.source, other.target)
 
 
 def _check_filled(record: BootRecord, again: str) -> None:

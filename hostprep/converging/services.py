@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import field
 
 from hostprep.converging.boot_facts import BootFacts, gather_boot
 from hostprep.converging.boot_units import BootStep, apply_boot, plan_boot
@@ -15,17 +16,21 @@ from hostprep.staging.observer import Observer
 
 @dataclass(frozen=True, slots=True)
 class BootTask:
-    """Writes the boot service of the one in ``datasets``; with none, takes ``unit`` away."""
+    """Writes the boot service of the one in ``datasets``; with none, takes ``unit`` away.
+
+    ``feeders`` has the data set in whose copy its source lies, if there is one.
+    """
 
     datasets: tuple[DatasetSpec, ...]
     unit: str
     reserve_bytes: int | None = None
+    feeders: Mapping[str, DatasetSpec] = field(default_factory=dict)
 
     def carry_out(self, observer: Observer) -> None:
         """Look again, now that volume and data set are there, and apply the one step."""
         plan = plan_boot(
             self.datasets,
-            gather_boot(self.datasets),
+            gather_boot(self.datasets, self.feeders),
             prune=not self.datasets,
             reserve_bytes=self.reserve_bytes,
         )
@@ -38,31 +43,39 @@ class BootTask:
 
 @dataclass(frozen=True, slots=True)
 class BootLook:
-    """The data sets that could be looked at, the names of the others, and facts of the former."""
+    """The data sets that could be looked at, the names of the others, and facts of the former.
+
+    ``feeders`` has the data set in whose copy a source lies, by the target of the one it is of.
+    """
 
     datasets: tuple[DatasetSpec, ...]
     unknown: frozenset[str]
     facts: BootFacts
+    feeders: Mapping[str, DatasetSpec] = field(default_factory=dict)
 
 
 def look_at_boot(
-    datasets: tuple[DatasetSpec, ...], unknown: frozenset[str], sizes: Mapping[str, int]
+    datasets: tuple[DatasetSpec, ...],
+    unknown: frozenset[str],
+    sizes: Mapping[str, int],
+    feeders: Mapping[str, DatasetSpec],
 ) -> BootLook:
     """Read what the boot services rest on.
 
     ``unknown`` names data sets whose source is away: to ask again may hang, and what lies there
     now, on another file system, must not be recorded for the boot. ``sizes`` are those that the
-    spec's volumes will have, by path: what is recorded for the boot.
+    spec's volumes will have, by path: what is recorded for the boot. ``feeders`` are as in
+    ``BootLook``.
     """
     known = tuple(dataset for dataset in datasets if dataset.name not in unknown)
-    facts = gather_boot(known)
+    facts = gather_boot(known, feeders)
     footings = tuple(
         dataclasses.replace(
             footing, volume_size_bytes=sizes.get(footing.parent, footing.volume_size_bytes)
         )
         for footing in facts.footings
     )
-    return BootLook(known, unknown, dataclasses.replace(facts, footings=footings))
+    return BootLook(known, unknown, dataclasses.replace(facts, footings=footings), feeders)
 
 
 def plan_services(
@@ -74,7 +87,7 @@ def plan_services(
     objects = [
         _left(step)
         if step.subject in look.unknown
-        else _object(step, wanted.get(step.subject), reserve_bytes)
+        else _object(step, wanted.get(step.subject), reserve_bytes, look.feeders)
         for step in plan.steps
     ]
     if objects:
@@ -89,7 +102,12 @@ def _left(step: BootStep) -> ObjectPlan:
     )
 
 
-def _object(step: BootStep, dataset: DatasetSpec | None, reserve_bytes: int | None) -> ObjectPlan:
+def _object(
+    step: BootStep,
+    dataset: DatasetSpec | None,
+    reserve_bytes: int | None,
+    feeders: Mapping[str, DatasetSpec],
+) -> ObjectPlan:
     datasets = () if dataset is None else (dataset,)
     return ObjectPlan(
         Kind.BOOT,
@@ -97,7 +115,7 @@ def _object(step: BootStep, dataset: DatasetSpec | None, reserve_bytes: int | No
         changes=step.changes,
         unchanged=step.unchanged,
         refusal=step.refusal,
-        task=BootTask(datasets, step.unit, reserve_bytes) if step.changes else None,
+        task=BootTask(datasets, step.unit, reserve_bytes, feeders) if step.changes else None,
         # A data set goes by its name, or by its place where another has the same name.
         after=tuple((Kind.DATASET, name) for name in (dataset.name, dataset.target))
         if dataset is not None

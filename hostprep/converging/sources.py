@@ -30,7 +30,15 @@ _OF_THE_SOURCE = frozenset(
 
 
 class SourceAway(Refused):
-    """The source is not there now: missing, failing, or a mount point without its file system."""
+    """The source is not there now: missing, failing, or a mount point without its file system.
+
+    ``source`` and ``parent``, the target directory, are without symlinks.
+    """
+
+    def __init__(self, message: str, hint: str, *, source: str, parent: str) -> None:
+        super().__init__(message, hint)
+        self.source = source
+        self.parent = parent
 
 
 def real_paths(spec: DatasetSpec) -> tuple[str, str]:
@@ -71,6 +79,8 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",
             f"is its file system mounted? `findmnt -T {shlex.quote(source)}` shows it",
+            source=source,
+            parent=parent,
         )
     return source, parent
 

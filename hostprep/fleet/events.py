@@ -50,6 +50,7 @@ class _Host:
     tasks: list[str] = field(default_factory=list)
     documents: list[dict[str, Any]] = field(default_factory=list)
     diffs: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     message: str | None = None
     failed: bool = False
     unreachable: bool = False
@@ -91,6 +92,8 @@ class Tally:
             host.documents.append(document if isinstance(document, dict) else {})
             host.started_at = host.started_at or host.task_started
             host.ended_at = event.at
+        if fields.get("warns") and (words := fields.get("message")):
+            host.warnings.append(str(words))
         if not fields.get("predicted", True):
             host.predicted = False
             host.message = fields.get("message")
@@ -117,6 +120,7 @@ class Tally:
                 predicted=host.predicted,
                 documents=tuple(host.documents),
                 diffs=tuple(host.diffs),
+                warnings=tuple(host.warnings),
                 started_at=host.started_at,
                 ended_at=host.ended_at,
             )

@@ -13,8 +13,9 @@ class HostOutcome:
 
     ``changed_tasks`` are the names of the tasks that changed something, or would in check mode;
     ``documents`` are the JSON documents of the host's own hostprep, in the order of the tasks.
-    ``predicted`` is False where check mode could not tell all. Times are seconds since the epoch on
-    the controller: from the first document's task to its end, None where there was none.
+    ``predicted`` is False where check mode could not tell all. ``warnings`` are the playbook's own.
+    Times are seconds since the epoch on the controller: from the first document's task to its end,
+    None where there was none.
     """
 
     host: str
@@ -27,6 +28,7 @@ class HostOutcome:
     diffs: tuple[str, ...] = ()
     started_at: float | None = None
     ended_at: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:

@@ -60,14 +60,14 @@ def changes_of(outcome: HostOutcome) -> tuple[HostChange, ...]:
 
 
 def warnings_of(outcome: HostOutcome) -> tuple[str, ...]:
-    """Return what a host's own hostprep warned of, each once though plan and apply both say it."""
-    said = (
+    """Return what was warned of a host, each once though plan and apply both say it."""
+    said = [
         str(warning)
         for document in outcome.documents
         if document.get("schema") in _CONVERGE
         for warning in document.get("warnings", ())
-    )
-    return tuple(dict.fromkeys(said))
+    ]
+    return tuple(dict.fromkeys((*outcome.warnings, *said)))
 
 
 def staged_by(outcome: HostOutcome) -> tuple[Staged, ...]:

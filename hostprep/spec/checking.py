@@ -6,17 +6,16 @@ section that holds mistakes is not judged: a data set's volume may be the one th
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Collection, Iterable
-from itertools import islice
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from hostprep.dataclass import dataclass
-from hostprep.spec.document import Document, Value, shown, shown_key
+from hostprep.spec.document import Document, Value, shown
+from hostprep.spec.feeding import mistakes_in_feeding
 from hostprep.spec.model import (
     DatasetSpec,
     RequirementSpec,
@@ -32,6 +31,7 @@ from hostprep.spec.schema import (
     SpecFile,
     VolumeEntry,
 )
+from hostprep.spec.wording import listed, nearest, or_near, unknown
 
 Entry = TypeVar("Entry")
 _SECTIONS = tuple(SpecFile.model_fields)
@@ -110,11 +110,11 @@ class _Checker:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self._note((), f"the file must hold keys: {_listed(_SECTIONS)}")
+            self._note((), f"the file must hold keys: {listed(_SECTIONS)}")
             return {}
         for key in value:
             if key not in _SECTIONS:
-                self._note((key,), _unknown(key, _SECTIONS))
+                self._note((key,), unknown(key, _SECTIONS))
         return value
 
     def _section(
@@ -130,7 +130,7 @@ class _Checker:
         items = root.get(name)
         if items is None:
             # Perhaps it is there under a misspelt name, and what refers to it would be blamed.
-            misspelt = any(_nearest(key, _SECTIONS) == name for key in root if key not in _SECTIONS)
+            misspelt = any(nearest(key, _SECTIONS) == name for key in root if key not in _SECTIONS)
             return _Section(name, (), complete=not misspelt)
         if not isinstance(items, list):
             self._note((name,), "must be a list: each entry begins with `- `")
@@ -155,12 +155,12 @@ class _Checker:
         """Note what is wrong with an entry; return the keys that its unknown ones stand for."""
         known = _KEYS[where[0]]
         found = error.errors(include_url=False)
-        unknown = [str(item["loc"][0]) for item in found if item["type"] == "extra_forbidden"]
-        meant = {near for key in unknown if (near := _nearest(key, known))}
+        strange = [str(item["loc"][0]) for item in found if item["type"] == "extra_forbidden"]
+        meant = {near for key in strange if (near := nearest(key, known))}
         for item in found:
             kind, below = item["type"], (*where, *item["loc"])
             if kind == "extra_forbidden":
-                self._note(below, _unknown(str(item["loc"][0]), known))
+                self._note(below, unknown(str(item["loc"][0]), known))
             elif kind == "missing":
                 if item["loc"][0] not in meant:
                     self._note(below, "is missing")
@@ -170,7 +170,7 @@ class _Checker:
                 value = item["input"]
                 self._note(
                     below,
-                    "has no value" if value is None else f"must hold keys: {_listed(known)}",
+                    "has no value" if value is None else f"must hold keys: {listed(known)}",
                 )
         return meant
 
@@ -186,9 +186,9 @@ class _Checker:
         choice = one or some
         given = [key for key in choice if item.get(key) is not None or key in meant]
         if choice and not given:
-            self._note(where, f"needs {_listed(choice, 'or')}")
+            self._note(where, f"needs {listed(choice, 'or')}")
         if one and len(given) > 1:
-            self._note(where, f"has {_listed(one, 'and')}; give one of them")
+            self._note(where, f"has {listed(one, 'and')}; give one of them")
 
     def _datasets(
         self, section: _Section[DatasetEntry], volumes: _Section[VolumeEntry]
@@ -207,7 +207,7 @@ class _Checker:
                 self._note(
                     (*where, "volume"),
                     f"{shown(entry.volume)} is not declared in `volumes`"
-                    + _or_near(entry.volume, declared),
+                    + or_near(entry.volume, declared),
                 )
             volume, to = entry.volume, entry.to
             if to in declared:
@@ -228,6 +228,7 @@ class _Checker:
         self._unique(section, targets)
         self._apart(targets, declared)
         self._services(targets, found)
+        self._fed([index for index, _, _ in targets], found)
         return tuple(found)
 
     def _services(
@@ -243,6 +244,13 @@ class _Checker:
                     f"datasets[{earlier}] (line {line}) of this name is staged at boot too, by a"
                     " service of this name; give it another `name`",
                 )
+
+    def _fed(self, indexes: Sequence[int], datasets: Sequence[DatasetSpec]) -> None:
+        """Note each data set that cannot be staged from another's copy as it says."""
+        for place, key, other, words in mistakes_in_feeding(datasets):
+            line = self.document.lines["datasets", indexes[other]]
+            named = f"datasets[{indexes[other]}] (line {line})"
+            self._note(("datasets", indexes[place], key), words.format(named))
 
     def _spares_source(self, where: tuple[str | int, ...], dataset: DatasetSpec) -> None:
         """Note a copy that would lie in what it is a copy of, or the other way round."""
@@ -283,7 +291,7 @@ class _Checker:
                 self._note(
                     (section.name, index, "dataset"),
                     f"{shown(entry.dataset)} is not declared in `datasets`"
-                    + _or_near(entry.dataset, names),
+                    + or_near(entry.dataset, names),
                 )
         self._unique(section, ((i, "dataset", entry.dataset) for i, entry in section.entries))
 
@@ -325,26 +333,3 @@ def _volume(entry: VolumeEntry) -> VolumeSpec:
 
 def _above(path: str) -> tuple[str, ...]:
     return tuple(str(folder) for folder in PurePosixPath(path).parents)
-
-
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    # The matcher is slow, and the words may be long and many.
-    few = list(islice(known, 200))
-    return next(iter(difflib.get_close_matches(word[:80].lower(), few, n=1)), None)
-
-
-def _or_near(word: str, known: Iterable[str]) -> str:
-    near = _nearest(word, known)
-    return f"; did you mean {near}?" if near else ""
-
-
-def _unknown(key: str, known: Collection[str]) -> str:
-    near = _nearest(key, known)
-    if near:
-        return f"unknown key; did you mean `{near}`?"
-    return f"unknown key; known here: {', '.join(known)}"
-
-
-def _listed(words: Collection[str], last: str = "or") -> str:
-    quoted = [f"`{shown_key(word)}`" for word in words]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} {last} {quoted[-1]}"

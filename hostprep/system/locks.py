@@ -139,6 +139,8 @@ def _open(path: Path) -> int:
                 return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise _no_lock(path, error, "made") from None
         except OSError as error:
             raise _no_lock(path, error) from None
     raise HostprepError(f"the lock file {path} comes and goes; something else uses its name.")

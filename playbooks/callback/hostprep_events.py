@@ -20,6 +20,7 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 # What ssh adds on its own when a session over a shared connection ends.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
+_SAYING = ("debug", "ansible.builtin.debug")
 _NOT_UNDERSTOOD = "its answer is not understood. What was done there is not known"
 
 
@@ -57,8 +58,11 @@ class CallbackModule(CallbackBase):
         host = getattr(result, "host", None) or result._host
         task = getattr(result, "task", None) or result._task
         whose = {"host": host.get_name(), "task": task.name or task.get_name()}
+        # What our playbooks say of their own is for whoever keeps the inventory.
+        warns = event == "ok" and task.action in _SAYING
         try:
-            line = self._line(event, **whose, **self._told(result, failed=event == "failed"))
+            told = self._told(result, failed=event == "failed")
+            line = self._line(event, **whose, **told, warns=warns)
         except Exception:
             # A host may send anything, also what nests too deep to be copied. Without an event of
             # its end it would count as unharmed.

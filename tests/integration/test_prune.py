@@ -152,8 +152,18 @@ def test_a_record_that_cannot_be_read_is_named_and_nothing_is_pruned(
 
 def test_a_volume_that_still_serves_the_spec_stays(spec: Path, safe_dir: Path) -> None:
     write_spec(spec, datasets=[{"source": "one", "to": safe_dir / "a"}])
-    planned = plan(spec, "--prune")
-    assert ("volume", str(safe_dir / "a")) not in keys(planned["changes"])
+    for planned in (plan(spec), plan(spec, "--prune")):
+        assert ("volume", str(safe_dir / "a")) not in keys(planned["changes"])
+        assert kept(planned, safe_dir / "a") == (
+            f"the spec does not name it; it holds {safe_dir / 'a/one'}, where the spec stages to,"
+            " so it stays, with its line in fstab"
+        )
+
+
+def kept(planned: dict[str, Any], path: Path) -> str:
+    """Return why ``path``, that the spec does not name, is left as it is."""
+    (reason,) = [each["reason"] for each in planned["unchanged"] if each["subject"] == str(path)]
+    return str(reason)
 
 
 def test_a_data_set_that_moves_is_there_before_the_old_one_goes(spec: Path, safe_dir: Path) -> None:
@@ -216,7 +226,12 @@ def test_what_the_spec_stages_from_stays(spec: Path, safe_dir: Path) -> None:
         keys(applied["done"])
     )
     assert (safe_dir / "disk/three/hard").exists() and (safe_dir / "b/two/hard").exists()
-    assert apply(spec, "--prune")["changed"] is False
+    again = apply(spec, "--prune")
+    assert again["changed"] is False
+    three, two = safe_dir / "disk/three", safe_dir / "b/two"
+    assert f"the spec stages from {three}, so it stays" in kept(again, three)
+    assert f"the spec stages from {two / 'class-0'}, so it stays" in kept(again, two)
+    assert f"it holds {two / 'class-0'}, from which the spec" in kept(again, safe_dir / "b")
 
 
 def test_a_volume_in_which_one_of_the_spec_lies_stays(spec: Path, safe_dir: Path) -> None:
@@ -225,6 +240,8 @@ def test_a_volume_in_which_one_of_the_spec_lies_stays(spec: Path, safe_dir: Path
     assert ("volume", str(safe_dir / "b")) not in keys(apply(spec, "--prune")["done"])
     assert os.path.ismount(inside)
     assert apply(spec, "--prune")["changed"] is False
+    for planned in (plan(spec), plan(spec, "--prune")):
+        assert f"it holds {inside}, which the spec names" in kept(planned, safe_dir / "b")
 
 
 def nest(spec: Path, safe_dir: Path) -> Path:

@@ -44,12 +44,16 @@ def units() -> Iterator[Path]:
         yield Path(folder)
 
 
-def dump(units: Path, *records: BootRecord, command: tuple[str, ...]) -> str:
+def dump(
+    units: Path, *records: BootRecord, command: tuple[str, ...], feeders: tuple[str, ...] = ()
+) -> str:
     """Return what systemd makes of a boot to multi-user.target with these units."""
     wants = units / "multi-user.target.wants"
     wants.mkdir()
     for record in records:
-        (units / record.unit).write_bytes(render(record, command, ("HOSTPREP_STATE_DIR=/a b",)))
+        own = tuple(unit for unit in feeders if unit != record.unit)
+        content = render(record, command, ("HOSTPREP_STATE_DIR=/a b",), own)
+        (units / record.unit).write_bytes(content)
         (wants / record.unit).symlink_to(units / record.unit)
     path = f"{units}:/usr/lib/systemd/system:/lib/systemd/system"
     done = subprocess.run(
@@ -112,6 +116,16 @@ def test_the_boot_does_not_wait_for_it(units: Path) -> None:
     assert "After: network-online.target" in ours[remote.unit]
     assert "Wants: network-online.target" in ours[remote.unit]
     assert "After: network-online.target" not in ours[RECORD.unit]
+
+
+@needs_systemd
+def test_it_waits_for_what_stages_its_source_and_does_not_fail_with_it(units: Path) -> None:
+    odd = dataclasses.replace(RECORD, name=ODD)
+    dumped = dump(units, RECORD, odd, command=("/bin/true",), feeders=(odd.unit,))
+    fed = block(dumped, RECORD.unit)
+    assert {f"After: {odd.unit}", f"Wants: {odd.unit}"} <= set(fed)
+    assert f"Requires: {odd.unit}" not in fed
+    assert f"After: {RECORD.unit}" not in block(dumped, odd.unit)
 
 
 @needs_systemd

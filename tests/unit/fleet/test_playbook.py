@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import runpy
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hostprep.fleet import run_playbook
 from hostprep.fleet.received import understood
+from hostprep.system.resources import data_path
 
 BROKEN = """\
 - hosts: all
@@ -92,14 +96,71 @@ def test_a_playbook_of_ones_own_may_not_misspell_a_section(playbooks: Path) -> N
     assert here.message.endswith("-> known are volumes, datasets, requirements, packages")
 
 
-def test_a_variable_in_the_singular_is_no_section(playbooks: Path) -> None:
-    says = "hostprep_volume: [{path: /a, size: 1G}]"
-    (playbooks / "own.yml").write_text(f"{OWN}        {says}\n")
-    (here,) = run_playbook("own", "here,", {}, check=True).hosts
-    assert here.failed and not here.changed
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("hostprep_volume", "hostprep_volumes"),
+        ("hostprep_volums", "hostprep_volumes"),
+        ("hostprep_install_dri", "hostprep_install_dir"),
+    ],
+)
+def test_a_variable_that_is_misspelt_fails_its_host_before_the_first_change(
+    tmp_path: Path, name: str, meant: str
+) -> None:
+    (tmp_path / "hosts").write_text(f"here {name}=[] ansible_connection=local\nother\n")
+    limited = run_playbook("site", str(tmp_path / "hosts"), {}, limit=("here",))
+    (here,) = limited.hosts
+    assert here.failed and not here.changed and not here.unreachable
     assert here.message is not None
-    assert here.message.startswith("the variable hostprep_volume of this host is none of hostprep")
-    assert "-> known are hostprep_volumes, hostprep_datasets, " in here.message
+    assert here.message.startswith(f"the variable {name} of this host is none of hostprep's")
+    assert here.message.endswith(f"nothing was changed. -> did you mean {meant}?")
+
+
+def test_a_variable_that_may_be_a_labs_own_is_told_of(playbooks: Path) -> None:
+    own = "hostprep_server: /srv\n        hostprep_datasets_far: []\n"
+    own += "        hostprep_datasets: '{{ hostprep_datasets_far }}'\n        hostprep_prune: false"
+    (playbooks / "own.yml").write_text(f"{OWN}        {own}\n")
+    (here,) = run_playbook("own", "here,", {"hostprep_spec": {}}, check=True).hosts
+    assert not here.failed
+    (warning,) = here.warnings
+    assert warning.startswith(
+        "hostprep_datasets_far, hostprep_server: none of hostprep's variables"
+    )
+
+
+def test_no_variable_of_hostprep_itself_is_told_of() -> None:
+    declared = {
+        name
+        for path in data_path("playbooks", "roles").glob("*/meta/argument_specs.yml")
+        for name in yaml.safe_load(path.read_text())["argument_specs"]["main"]["options"]
+    }
+    assert len(declared) > 12
+    names = strange_names()({*declared, "hostprep_check_arguments", "hostprep_install_unpacked"})
+    assert names == {"misspelt": {}, "others": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        *(("volums", "volumes"), ("Volumes", "volumes"), ("data_sets", "datasets")),
+        *(("wave", "waves"), ("prune_al", "prune_all"), ("pakages", "packages")),
+        *(("requirement", "requirements"), ("install_directory", "install_dir")),
+        *(("volumes_gpu", None), ("volume_size", None), ("lab_volumes", None), ("server", None)),
+        *(("install_python_package", "install_python_packages"), ("requirements_a", None)),
+        *(("datasets2", None), ("dataset_dir", None), ("nfs", None), ("version", None)),
+    ],
+)
+def test_a_misspelt_name_is_told_from_one_of_a_labs_own(name: str, meant: str | None) -> None:
+    found = strange_names()([f"hostprep_{name}", "ansible_host"])
+    assert found["misspelt"] == ({f"hostprep_{name}": f"hostprep_{meant}"} if meant else {})
+    assert found["others"] == ([] if meant else [f"hostprep_{name}"])
+
+
+def strange_names() -> Callable[[Iterable[str]], dict[str, Any]]:
+    """Return the role's filter, which is no module of the package."""
+    path = data_path("playbooks", "roles", "hostprep", "filter_plugins", "hostprep_names.py")
+    found: Callable[[Iterable[str]], dict[str, Any]] = runpy.run_path(str(path))["strange"]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,14 @@ def test_one_name_may_be_staged_to_two_places_and_one_requirement_covers_both() 
     assert spec.requirements == (RequirementSpec("a", 1000.0, 400_000_000),)
 
 
+def test_a_source_may_be_the_copy_of_another_data_set() -> None:
+    spec = parse(
+        "volumes: [{path: /m, size: 1G}]\n"
+        "datasets:\n- {source: /nvme/x/part, volume: /m, at_boot: true}\n- {source: /x, to: /nvme}"
+    )
+    assert [dataset.source for dataset in spec.datasets] == ["/nvme/x/part", "/x"]
+
+
 def test_an_anchor_saves_writing() -> None:
     spec = parse("volumes:\n- {path: /a, size: &size 3G}\n- {path: /b, size: *size}\n")
     assert [volume.size for volume in spec.volumes] == ["3G", "3G"]
@@ -350,6 +358,24 @@ SIZES = f"accepted: {SIZE_FORMS}"
         (
             "volumes: [{path: /m, size: 1G}]\ndatasets:\n- {source: /m/a/b, volume: /m, name: a}",
             ["3: datasets[0].source: '/m/a/b' lies in its copy, '/m/a'; set it apart"],
+        ),
+        (
+            "volumes: [{path: /m, size: 1G}]\n"
+            "datasets:\n- {source: /x, volume: /m}\n- {source: /m/x, to: /nvme, at_boot: true}",
+            [
+                "4: datasets[1].at_boot: cannot be, since its source is the copy of datasets[0]"
+                " (line 3), which a reboot takes away; set `at_boot` there too"
+            ],
+        ),
+        (
+            "datasets:\n- {source: /m/b/in, to: /m, name: a}\n- {source: /m/a, to: /m, name: b}\n"
+            "- {source: /m/b, to: /m, name: c}",
+            [
+                "2: datasets[0].source: would come from the copy of datasets[1] (line 3), which"
+                " comes from its own; name an original",
+                "3: datasets[1].source: would come from the copy of datasets[0] (line 2), which"
+                " comes from its own; name an original",
+            ],
         ),
         (
             "volumes: [{path: /m/v, size: 1G}]\ndatasets: [{source: /x, to: /m, name: v}]",

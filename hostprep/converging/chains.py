@@ -1,0 +1,63 @@
+"""Data sets whose source is the copy of another one of the spec: a share to a disk, that to memory.
+
+When the host is planned such a source may be missing still, or be about to change. So what it comes
+from is planned first, and staged first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from hostprep.converging.datasets import DatasetLook
+from hostprep.converging.looking import Looker
+from hostprep.errors import Refused
+from hostprep.spec import DatasetSpec
+from hostprep.spec.feeding import holder_of, staged_before
+
+
+def look_at_datasets(specs: Iterable[DatasetSpec], looker: Looker) -> tuple[DatasetLook, ...]:
+    """Look at the data sets of a spec; return them in the order in which they are to be staged.
+
+    That is the spec's, but for one whose source lies in another's copy: that goes before.
+    """
+    looks = [looker.look(spec) for spec in specs]
+    targets = {look.target: index for index, look in enumerate(looks)}
+    feeders = [holder_of(source_of(look), targets) for look in looks]
+    settled: dict[int, DatasetLook] = {}
+    for index in sorted(range(len(looks)), key=lambda index: len(staged_before(index, feeders))):
+        feeder = feeders[index]
+        # None too where symlinks lead two into each other: neither source can ever be there.
+        before = None if feeder is None else settled.get(feeder)
+        look = looks[index]
+        settled[index] = look if before is None else _fed(look, before, looker)
+    return tuple(settled.values())
+
+
+def feeders_of(looks: Sequence[DatasetLook]) -> dict[str, DatasetSpec]:
+    """Return whose copy the source of each lies in, by the data set's target in the spec."""
+    by_target = {look.target: look.spec for look in looks}
+    return {look.spec.target: by_target[look.feeder] for look in looks if look.feeder in by_target}
+
+
+def source_of(look: DatasetLook) -> str:
+    """Return the source without symlinks, where it could be looked at."""
+    return look.spec.source if look.source is None else look.source
+
+
+def _fed(look: DatasetLook, feeder: DatasetLook, looker: Looker) -> DatasetLook:
+    """Return the look at a data set, now that it is known what becomes of its source."""
+    name = feeder.spec.name
+    if not look.missing:
+        if feeder.action is not None and look.problem is None and look.request is not None:
+            look = looker.look_behind(look, feeder)
+    elif feeder.problem is None and feeder.action is not None:
+        look = looker.look_ahead(look, feeder)
+    elif look.problem is not None:
+        why = "which is refused" if feeder.problem else "which is whole and does not have it"
+        problem = Refused(
+            f"its source {look.source} would be of the copy of {name}, {why}; nothing was changed.",
+            f"mend what is said of {name}" if feeder.problem else "correct its `source`",
+        )
+        look = dataclasses.replace(look, problem=problem)
+    return dataclasses.replace(look, feeder=feeder.target)

@@ -1,0 +1,112 @@
+"""Whether records and locks can be written where hostprep has them: asked before the first change.
+
+Nothing is tried, since a plan changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from hostprep.converging.model import Kind, ObjectPlan, Problem
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.host.block import MADE_UP
+from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.system.state import readable_state_dirs, remembered, run_dir, state_dir
+
+# Where each kind is remembered, below the state directory; a package is the system's to remember.
+_FOLDERS = {
+    Kind.VOLUME: "volumes",
+    Kind.FSTAB: "volumes",
+    Kind.DATASET: "datasets",
+    Kind.BOOT: "boot",
+}
+
+
+def check_readable() -> None:
+    """Raise ``Refused`` where the records cannot be read: what is hostprep's is not known then."""
+    folders = tuple(dict.fromkeys(_FOLDERS.values()))
+    try:
+        for place in (state / folder for state in readable_state_dirs() for folder in folders):
+            if os.path.lexists(place) and not place.is_dir():
+                raise Refused(
+                    f"{place} is no directory, and hostprep has its records there: what is its own"
+                    " here is not known; nothing was changed.",
+                    "move it away, or name another directory for its records:"
+                    " HOSTPREP_STATE_DIR=DIR",
+                )
+        for folder in folders:
+            tuple(remembered(folder))
+    except UsageError:
+        raise
+    except HostprepError as error:
+        raise Refused(error.message, error.hint) from None
+
+
+def unkept_kinds() -> dict[Kind, HostprepError]:
+    """Return of which kinds nothing could be done here, for want of a place for records or locks.
+
+    For who would carry the plan out: any user may look at a plan that is root's to carry out.
+    """
+    found: dict[Kind, HostprepError] = {}
+    state, run = state_dir(), run_dir()
+    for kind, folder in _FOLDERS.items():
+        if why := unwritable(state) or unwritable(state / folder):
+            found[kind] = Refused(
+                f"hostprep could not remember what it does in {state}: {why}; nothing was changed.",
+                "mend that, or name another directory for its records: HOSTPREP_STATE_DIR=DIR",
+            )
+        elif kind is not Kind.BOOT and (why := unwritable(run)):
+            found[kind] = Refused(
+                f"hostprep could not lock what it works on in {run}: {why}; nothing was changed.",
+                "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
+            )
+    return found
+
+
+def refuse_unkept(
+    objects: Iterable[ObjectPlan], unkept: Mapping[Kind, HostprepError]
+) -> tuple[ObjectPlan, ...]:
+    """Return the plans with the first refused of those for which one thing is wanting. Pure."""
+    told: set[str] = set()
+    found = []
+    for each in objects:
+        problem = unkept.get(each.kind) if each.task is not None else None
+        if problem is not None and problem.message not in told:
+            told.add(problem.message)
+            refusal = Problem.of(each.kind, each.subject, problem)
+            each = replace(each, changes=(), refusal=refusal, task=None)
+        found.append(each)
+    return tuple(found)
+
+
+def check_kept(kinds: Collection[Kind]) -> None:
+    """Raise ``Refused`` where something of one of ``kinds`` could not be done."""
+    for kind, problem in unkept_kinds().items():
+        if kind in kinds:
+            raise problem
+
+
+def unwritable(directory: Path) -> str | None:
+    """Say why no file can be made in a directory, which is made if it is missing; else None."""
+    place = directory
+    while not os.path.lexists(place) and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        return f"{place} is no directory"
+    try:
+        room = os.statvfs(place)
+        mount = mount_containing(os.path.realpath(place), read_mounts())
+    except (OSError, HostprepError) as error:
+        return f"{place} cannot be looked at: {getattr(error, 'strerror', None) or error}"
+    if mount is not None and mount.fstype in MADE_UP:
+        return f"the kernel makes up what is in {place} ({mount.fstype})"
+    if room.f_flag & os.ST_RDONLY:
+        return f"the file system of {place} is mounted read-only"
+    if not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+        return f"{place} may not be written to"
+    if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
+        return f"the file system of {place} is full"
+    return None

@@ -1,0 +1,200 @@
+"""Looks at a spec's data sets through the planner of ``stage``; nothing is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+
+from hostprep.converging.dataset_words import (
+    MOST_NAMED,
+    action_of,
+    reason_of,
+    stage_command,
+    warnings_of,
+)
+from hostprep.converging.datasets import DatasetLook
+from hostprep.converging.sources import Patient, SourceAway, kept_target, real_paths
+from hostprep.dataclass import dataclass
+from hostprep.errors import HostprepError, Refused
+from hostprep.host.answering import NoAnswer
+from hostprep.spec import DatasetSpec
+from hostprep.staging.model import StageRequest, cure_of
+from hostprep.staging.observer import Observer
+from hostprep.staging.planning import StagePlan, plan_stage
+from hostprep.staging.plans.space import check_space
+from hostprep.staging.record.records import load_record
+from hostprep.staging.source.opening import check_name
+from hostprep.staging.target.place import standing_directory
+from hostprep.units import format_count
+
+
+@dataclass(frozen=True, slots=True)
+class Looker:
+    """Looks at the data sets of a spec.
+
+    ``sizes`` are those that the spec's volumes will have, by path. ``reserve_bytes`` is the memory
+    that volumes must leave for the machine, None for the default.
+    """
+
+    sizes: Mapping[str, int]
+    reserve_bytes: int | None
+    observer: Observer
+
+    def look(self, spec: DatasetSpec) -> DatasetLook:
+        """Plan the staging of a data set and return what came of it; changes nothing.
+
+        A source or a target that does not answer is a problem after a while, see ``sources``. One
+        that is staged, and whole, needs no source: then all else of the host can be mended without
+        it.
+        """
+        try:
+            source, parent = real_paths(spec)
+            return self._plan(spec, source, parent, source)
+        except (NoAnswer, SourceAway) as problem:
+            return _without_source(spec, problem)
+        except HostprepError as problem:
+            return DatasetLook(spec, spec.target, problem=problem)
+
+    def look_ahead(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
+        """Look once more at one whose source ``feeder`` is yet to stage; changes nothing.
+
+        It is planned from what ``feeder`` is staged from, since its copy will be like that. What
+        there is of the data set itself is brought up to date when its source is there.
+        """
+        assert look.source is not None
+        spec, parent = look.spec, os.path.dirname(look.target)
+        try:
+            record = load_record(spec.name, look.target)
+            mine = record is not None and record.source == look.source and record.phase == "staged"
+            if mine and os.path.lexists(look.target):
+                return self.look_behind(look, feeder)
+            origin = _origin(look, feeder)
+            if not os.path.isdir(origin):
+                raise Refused(
+                    f"the source {look.source} is of the copy of {feeder.spec.name}, which will not"
+                    f" have it: there is no directory {origin}; nothing was changed.",
+                    "correct its `source`",
+                )
+            return self._plan(spec, look.source, parent, origin)
+        except HostprepError as problem:
+            return dataclasses.replace(look, problem=problem)
+
+    def look_behind(self, look: DatasetLook, feeder: DatasetLook) -> DatasetLook:
+        """Return what is to be done of one that is there, and whose source is yet to change.
+
+        What its source holds now does not tell what that will be.
+        """
+        assert look.source is not None
+        return dataclasses.replace(
+            look,
+            request=self._request(look.spec, look.source, os.path.dirname(look.target)),
+            action=f"bring {look.target} up to date with {look.source}",
+            reason=f"that is of {feeder.spec.name}, which is to be changed before",
+            origin=_origin(look, feeder),
+            warnings=look.warnings if look.request is not None else (),
+            away=False,
+        )
+
+    def _request(self, spec: DatasetSpec, source: str, parent: str) -> StageRequest:
+        return StageRequest(
+            source=source,
+            name=check_name(spec.name),
+            parent=parent,
+            volume_size_bytes=None if spec.volume is None else self.sizes[spec.volume],
+            reserve_bytes=self.reserve_bytes,
+        )
+
+    def _plan(self, spec: DatasetSpec, source: str, parent: str, origin: str) -> DatasetLook:
+        """Plan the staging from ``origin``, and say of it what it will be from ``source``."""
+        request = self._request(spec, source, parent)
+        read = dataclasses.replace(request, source=origin)
+        with plan_stage(read, Patient(self.observer, origin)) as plan:
+            plan.request = request
+            return dataclasses.replace(_seen(spec, plan), source=source, origin=origin)
+
+
+def _origin(look: DatasetLook, feeder: DatasetLook) -> str:
+    """Return what the source of one that ``feeder`` feeds will be the copy of."""
+    assert look.source is not None and feeder.origin is not None
+    return feeder.origin + look.source.removeprefix(feeder.target)
+
+
+def _without_source(spec: DatasetSpec, problem: NoAnswer | SourceAway) -> DatasetLook:
+    target, away = kept_target(spec), isinstance(problem, NoAnswer)
+    missing, source = False, None
+    place = spec.target
+    if isinstance(problem, SourceAway):
+        missing, source = True, problem.source
+        place = f"{problem.parent.rstrip('/')}/{spec.name}"
+    if target is None:
+        return DatasetLook(spec, place, problem=problem, away=away, missing=missing, source=source)
+    why = problem.message.removesuffix("; nothing was changed.")
+    warning = f"{why}: {target} stays as it was staged, and whether it is fresh is not known"
+    reason = "whole by its manifest; whether it is fresh is not known, since its source is away"
+    return DatasetLook(
+        spec,
+        target,
+        reason=reason,
+        warnings=(warning,),
+        away=True,
+        missing=missing,
+        source=source,
+    )
+
+
+def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
+    files, request = plan.files, plan.request
+    failed = [item for item in files.skipped if item.failed]
+    look = DatasetLook(
+        spec,
+        request.target,
+        request,
+        warnings=warnings_of(plan),
+        problem=_problem(plan),
+        reason="whole and fresh"
+        + (f", but for {format_count(len(failed), 'entry')}" if failed else ""),
+    )
+    if plan.is_fresh or look.problem is not None:
+        return look
+    if failed:
+        named = ", ".join(f"{item.path} ({item.reason})" for item in failed[:MOST_NAMED])
+        problem = HostprepError(
+            f"{format_count(len(failed), 'entry')} of {request.source} cannot be staged: {named};"
+            " nothing was changed.",
+            f"{cure_of(failed)}, or stage the rest yourself: `{stage_command(request)} --partial`",
+        )
+        return dataclasses.replace(look, problem=problem)
+    return dataclasses.replace(
+        look,
+        needed_bytes=max(0, files.space_needed() - _reclaimed(plan)),
+        needed_inodes=files.inodes_needed(),
+        device=None if plan.volume is not None else _device(request.parent),
+        free_bytes=plan.space.free_bytes,
+        budget=plan.budget if plan.volume is None else None,
+        action=action_of(plan),
+        reason=reason_of(plan),
+    )
+
+
+def _problem(plan: StagePlan) -> HostprepError | None:
+    """Return what forbids the run, but for what its volume tells of itself: rules, and its room."""
+    if plan.volume is None or plan.refusal is None:
+        return plan.refusal
+    room = check_space(plan.request, plan.space)
+    of_volume = (plan.volume.refusal, room)
+    told = any(each is not None and each.message == plan.refusal.message for each in of_volume)
+    return None if told else plan.refusal
+
+
+def _reclaimed(plan: StagePlan) -> int:
+    """Return what an interrupted run left and this one clears away first, in bytes."""
+    if plan.volume is None:
+        return 0
+    used = plan.volume.live.used_bytes if plan.volume.live is not None else 0
+    return max(0, plan.space.free_bytes - max(0, plan.volume.size_bytes - used))
+
+
+def _device(path: str) -> int:
+    """Return which file system ``path``, or the nearest folder above it, lies on."""
+    return os.stat(standing_directory(path)).st_dev
