@@ -62,7 +62,7 @@ def interrupted() -> NoReturn:
     _steady()
     argv = sys.argv[1:]
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
-    emit_error(command, Interrupted("interrupted."), as_json=_wants_json(argv))
+    _tell(argv, command, Interrupted("interrupted."))
     _end(Interrupted.exit_code)
 
 
@@ -121,7 +121,6 @@ def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; what it raises is printed here."""
     # A word to name the document by, should the run end before the commands are known.
     command = next((word for word in argv if not word.startswith("-")), "hostprep")
-    as_json = _wants_json(argv)
     begin()
     try:
         # In here, for it is most of the start: Ctrl-C meanwhile is an interruption like any other.
@@ -136,10 +135,10 @@ def run(argv: list[str]) -> int:
             raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except HostprepError as error:
-        emit_error(command, error, as_json=as_json)
+        _tell(argv, command, error)
         return error.exit_code
     except KeyboardInterrupt:
-        emit_error(command, Interrupted("interrupted."), as_json=as_json)
+        _tell(argv, command, Interrupted("interrupted."))
         return Interrupted.exit_code
     except SystemExit as end:  # as Typer does where the reader of its help has gone
         if isinstance(end.__context__, BrokenPipeError):
@@ -147,17 +146,17 @@ def run(argv: list[str]) -> int:
         raise
     except Exception as error:
         if lacking := _lacking(error):  # it may be Typer itself
-            emit_error(command, lacking, as_json=as_json)
+            _tell(argv, command, lacking)
             return lacking.exit_code
         import typer
 
         if isinstance(error, typer.Exit):
             return error.exit_code
         if isinstance(error, typer.Abort):
-            emit_error(command, Interrupted("interrupted."), as_json=as_json)
+            _tell(argv, command, Interrupted("interrupted."))
             return Interrupted.exit_code
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
-            return _usage(command, error, as_json=as_json)
+            return _usage(argv, command, error)
         if os.environ.get("HOSTPREP_DEBUG"):
             raise
         unexpected = (
@@ -169,7 +168,7 @@ def run(argv: list[str]) -> int:
                 "this is a bug in hostprep; HOSTPREP_DEBUG=1 shows where",
             )
         )
-        emit_error(command, unexpected, as_json=as_json)
+        _tell(argv, command, unexpected)
         return unexpected.exit_code
 
 
@@ -219,20 +218,32 @@ def _refused(error: Exception) -> HostprepError | None:
     return HostprepError(f"the host failed a step: {error.strerror}{where}.", hint)
 
 
+def _tell(argv: list[str], command: str, error: HostprepError) -> None:
+    """Print what ended the run, also in the form that was asked for: a reader waits for it."""
+    # Into a file goes the report alone.
+    as_nagios = "nagios" in _given(argv, "--format") and {"-"}.issuperset(_given(argv, "--output"))
+    emit_error(command, error, as_json=_wants_json(argv), as_nagios=as_nagios)
+
+
 def _wants_json(argv: list[str]) -> bool:
-    said = any(first == "--format" and then == "json" for first, then in itertools.pairwise(argv))
     # `--json=yes` is a mistake, but its author waits for a document.
     flag = any(word.partition("=")[0] == "--json" for word in argv)
-    return said or flag or "--format=json" in argv
+    return flag or "json" in _given(argv, "--format")
 
 
-def _usage(command: str, error: Exception, *, as_json: bool) -> int:
+def _given(argv: list[str], option: str) -> list[str]:
+    """Return what follows an option, in a command line that may not be understood."""
+    apart = [then for first, then in itertools.pairwise(argv) if first == option]
+    return apart + [word.partition("=")[2] for word in argv if word.startswith(f"{option}=")]
+
+
+def _usage(argv: list[str], command: str, error: Exception) -> int:
     """Report a mistake that the command line parser found."""
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
     hint = f"see `{context.command_path} --help`" if context is not None else None
-    if context is not None and message == context.get_help() and not as_json:
+    if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code
-    emit_error(command, UsageError(message, hint), as_json=as_json)
+    _tell(argv, command, UsageError(message, hint))
     return UsageError.exit_code

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from hostprep.errors import HostprepError, one_line
@@ -137,8 +137,18 @@ def say_error(error: HostprepError) -> None:
     say_problem("hostprep", error.message, error.hint)
 
 
-def emit_error(command: str, error: HostprepError, *, as_json: bool) -> None:
-    """Print an error on stderr, and with ``--json`` the document too."""
+def emit_error(
+    command: str, error: HostprepError, *, as_json: bool, as_nagios: bool = False
+) -> None:
+    """Print an error on stderr, and with ``--json`` the document too.
+
+    With ``as_nagios`` also the one line that Nagios reads from stdout, and that before the others:
+    where both lead to one place it takes the first.
+    """
+    if as_nagios:
+        words = " ".join(printable(error.message, lines=True).replace("|", "/").split())
+        with suppress(HostprepError):  # stdout is closed: as below
+            emit_text(f"HOSTPREP UNKNOWN - {words}")
     say_error(error)
     if as_json and not _document_begun:
         try:

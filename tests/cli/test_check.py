@@ -450,6 +450,44 @@ def test_the_documented_nagios_plugin(path_with_hostprep: str, verdict: str, cod
     assert done.stdout.count("\n") == 1
 
 
+def test_the_documented_nagios_plugin_says_why_nothing_was_checked(
+    path_with_hostprep: str,
+) -> None:
+    (script,) = blocks("sh", "HOSTPREP CRITICAL")
+    spec("volumes: [{path: relative, size: 1M}]")
+    done = documented(script, path_with_hostprep)
+    assert done.returncode == 3
+    assert done.stdout.startswith("HOSTPREP UNKNOWN - ") and "lab.yml" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((), 2),
+        (("/no/such/spec|.yml",), 2),
+        (("--no-such-option",), 2),
+        (("--only", "HP999"), 2),
+        (("--save-baseline", "/no/such/folder/base.json"), 1),
+        (("--output", "-"), 2),
+    ],
+)
+@pytest.mark.parametrize("form", [("--format", "nagios"), ("--format=nagios",)])
+def test_nagios_has_its_line_where_nothing_was_checked(
+    form: tuple[str, ...], args: tuple[str, ...], code: int
+) -> None:
+    spec("volumes: [{path: relative, size: 1M}]")
+    done = hostprep("check", *form, *args)
+    assert done.returncode == code, "the code is hostprep's own: docs/check.md"
+    assert re.fullmatch(r"HOSTPREP UNKNOWN - [^|\n]+\n", done.stdout)
+    assert done.stderr.startswith("hostprep: ")
+
+
+def test_a_report_for_nagios_that_goes_into_a_file_leaves_no_line_on_stdout() -> None:
+    spec("volumes: [{path: relative, size: 1M}]")
+    done = hostprep("check", "--format", "nagios", "--output", "line")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
 def test_the_documented_units_are_what_systemd_understands(tmp_path: Path) -> None:
     names = {"Type=oneshot": "hostprep-check.service", "OnBootSec": "hostprep-check.timer"}
     for containing, name in names.items():

@@ -72,4 +72,5 @@ def test_reports_are_collected_and_the_worst_counts(inventory: Path, tmp_path: P
 )
 def test_what_cannot_be_is_said_before_any_host_is_reached(args: tuple[str, ...]) -> None:
     done: Done = hostprep("check", *args)
-    assert done.returncode == 2 and done.stdout == ""
+    assert done.returncode == 2
+    assert done.stdout == "" or done.stdout.startswith("HOSTPREP UNKNOWN - "), "no report"
