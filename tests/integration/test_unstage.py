@@ -122,6 +122,18 @@ def test_a_damaged_manifest_is_named_and_nobody_blamed(
     assert hostprep("status")["datasets"] == []
 
 
+def test_a_line_that_cannot_be_read_is_no_word_of_others(
+    source: Path, target: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    (manifest,) = state.glob("datasets/*/manifest.jsonl")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"f"', b'"f', 1))
+    before = snapshot(target), snapshot(state)
+    error = hostprep("unstage", "data", expect=5)["error"]
+    assert "the manifest of data is damaged: it has" in error["message"]
+    assert (snapshot(target), snapshot(state)) == before
+
+
 def test_what_a_damaged_manifest_lacks_and_the_target_too_is_staged_again(
     source: Path, target: Path, state: Path
 ) -> None:

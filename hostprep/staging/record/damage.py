@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from hostprep.errors import Refused
 from hostprep.staging.record.manifest import ManifestIndex
@@ -42,15 +42,14 @@ def has_lost(record: Record, on_record: int) -> bool:
 
 
 def damage(
-    record: Record | None, manifest: ManifestIndex, strangers: Iterable[str]
+    record: Record | None, manifest: ManifestIndex, strangers: Sequence[str]
 ) -> DamagedManifest | None:
     """Return what is wrong with a manifest by which ``strangers`` on the target are not ours.
 
-    They are looked for where they lie; elsewhere counting must do, for it is a long file. Without
-    any, what it lacks is not on the target either, and a run brings it right.
+    It has been read where they lie. Without any, what it lacks is not on the target either, and a
+    run brings it right.
     """
-    around = {path.rstrip("/").rpartition("/")[0] for path in strangers}
-    if record is None or not around:
+    if record is None or not strangers:
         return None
-    on_record = manifest.count(closely=around)
+    on_record = manifest.count()
     return DamagedManifest(record, on_record) if has_lost(record, on_record) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from stat import S_IMODE
 from typing import IO
@@ -76,6 +76,8 @@ class ManifestIndex:
         self._files: list[IO[bytes]] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
         self._extended: int | None = None
+        # Of lines that failed to be read, by file and offset: how many records they have.
+        self._unreadable: dict[tuple[int, int], int] = {}
         decoder = json.JSONDecoder()
         for path in paths:
             try:
@@ -155,18 +157,14 @@ class ManifestIndex:
             (before if offset < self._extended else since).add(record.name)
         return since - before
 
-    def count(self, *, closely: Set[str]) -> int:
-        """Return how many entries are on record; read are only those in directories of ``closely``.
+    def count(self) -> int:
+        """Return how many entries are on record, without those of lines that failed to be read.
 
-        In the other lines records are counted by what stands between two of them, which no name
-        can hold: in it a quotation mark has a backslash before it.
+        No line is decoded for that. Records are counted by what stands between two of them, which
+        no name can hold: in it a quotation mark has a backslash before it.
         """
-        return sum(
-            len(self.records(directory))
-            if directory in closely
-            else sum(_records_in(line) for line in self.lines(directory))
-            for directory in self._lines
-        )
+        counted = (_records_in(line) for directory in self._lines for line in self.lines(directory))
+        return sum(counted) - sum(self._unreadable.values())
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -179,7 +177,7 @@ class ManifestIndex:
                 for record in decode_line(data)[1]:
                     yield offset, record
             except (ValueError, TypeError):
-                continue
+                self._unreadable[number, offset] = _records_in(data)
 
 
 def _records_in(line: bytes) -> int:
