@@ -79,7 +79,7 @@ def probe(
     required = _requirement(need, profile)
     settings = Settings(seconds, size_in_bytes(size), readers, drop_caches)
     before = results.load(compare) if compare else None
-    to = target(path)
+    to = target(path, seconds)
     if before is not None:
         results.refuse_unlike(before, results.chosen_settings(to, settings))
     if dry_run:

@@ -41,8 +41,10 @@ _PARTS = {
 }
 
 
-# What was not there to be read leaves the other figures as good as they are.
+# What was not there to be read leaves the other figures as good as they are, and so does what there
+# was no time for.
 _NOT_READ = frozenset({"no_file", "no_small_files"})
+_NO_TIME = frozenset({"too_little_time", "too_few_files"})
 
 
 def render(
@@ -59,6 +61,7 @@ def render(
         _device(measured, judgement),
         _rates(measured),
         _small(measured, judgement),
+        _fewer(measured, judgement),
         _epoch(judgement),
         printable(measured.folder_note or ""),
         _verdict(judgement, need),
@@ -171,6 +174,16 @@ def _small(measured: Measured, judgement: Judgement) -> str:
     return "\n".join(lines)
 
 
+def _fewer(measured: Measured, judgement: Judgement) -> str:
+    """Say which passes were made with fewer at a time, where the verdict does not say so."""
+    told = [reason.message for reason in judgement.invalid]
+    return "\n".join(
+        f"  {printable(fewer.message)}"
+        for fewer in measured.fewer
+        if not any(fewer.message in message for message in told)
+    )
+
+
 def _small_rows(small: SmallFiles, *, in_memory: bool) -> list[tuple[str, SmallRun]]:
     first = "here" if in_memory else "cold"
     rows = [(f"{first}, {run.readers} at a time", run) for run in small.cold]
@@ -224,11 +237,14 @@ def _cache_words(epoch: Epoch) -> str:
 def _verdict(judgement: Judgement, need: Need | None) -> str:
     lines = []
     if judgement.verdict is Verdict.INVALID:
-        doubt = any(reason.code not in _NOT_READ for reason in judgement.invalid)
+        codes = {reason.code for reason in judgement.invalid}
+        doubt = bool(codes - _NOT_READ - _NO_TIME)
         what = "these numbers do not say" if doubt else "these are too few numbers to say"
         lines.append(f"INVALID: {what} what the storage gives")
         lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
-        if not doubt and all(reason.of for reason in judgement.invalid) and need is None:
+        if codes & _NO_TIME:
+            lines.append("  -> give it more time: --seconds")
+        elif not doubt and all(reason.of for reason in judgement.invalid) and need is None:
             lines.append(
                 "  -> name a folder on the same storage that you may write to, or say what is"
                 " required of what is here: --need 1800 (samples/s), 400M (bytes/s)"

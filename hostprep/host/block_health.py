@@ -29,14 +29,17 @@ class Health:
     power_on_hours: int | None
 
 
-def read_health(name: str) -> Health | None:
-    """Return the health of disk ``name``, None where smartctl is missing or may not read it."""
+def read_health(name: str, *, timeout_seconds: float = 5) -> Health | None:
+    """Return the health of disk ``name``, None where smartctl is missing or may not read it.
+
+    And where that takes longer than ``timeout_seconds``.
+    """
     try:
         done = run(
             smartctl_line(name),
             wanted_for=WANTED_FOR,
             package=PACKAGE,
-            timeout_seconds=5,
+            timeout_seconds=timeout_seconds,
             ok=range(256),
         )
     except HostprepError:

@@ -6,22 +6,24 @@ The traps are noted where they are avoided; numbers are issues of axboe/fio.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Inconclusive
 from hostprep.probing.counters import Meter
 from hostprep.probing.model import ENGINE, SLOWEST_BYTES_PER_S, FioRun, Latency, Load
 from hostprep.system.run import CommandFailed, Completed, run, start
 
 _GRACE_SECONDS = 4.0
 # fio and its sixty libraries may come from the very disk that is slow, and page by page.
-_LOADING_SECONDS = 60.0
+LOADING_SECONDS = 60.0
 _WANTED_FOR = "measure a disk"
 _OLDEST = 3
 _DOCUMENT = re.compile(r"^\{[ \t]*\n", re.M)  # inside a document, braces are indented
@@ -35,6 +37,12 @@ class FioFailed(HostprepError):
 
 class FioTooLate(FioFailed):
     """fio did not end in time: the storage hangs, or is slower than any that is waited for."""
+
+
+class FioNotLoaded(Inconclusive):
+    """fio itself did not come from its disk in time: nothing could be measured."""
+
+    code = "fio_not_loaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +64,29 @@ class Job:
     direct: bool
 
 
-def version() -> str:
+def version(patience_seconds: float = LOADING_SECONDS) -> str:
     """Return fio's version; ``MissingTool`` where it is not installed.
 
-    ``FioFailed`` where the command of this name is another program, or too old.
+    ``FioFailed`` where the command of this name is another program, or too old; ``FioNotLoaded``
+    where it has not answered after ``patience_seconds``.
     """
-    done = run(
-        ["fio", "--version"],
-        wanted_for=_WANTED_FOR,
-        package="fio",
-        timeout_seconds=_LOADING_SECONDS,
-    )
+    began = time.monotonic()
+    try:
+        done = run(
+            ["fio", "--version"],
+            wanted_for=_WANTED_FOR,
+            package="fio",
+            timeout_seconds=patience_seconds,
+        )
+    except CommandFailed:
+        if time.monotonic() < began + patience_seconds:
+            raise
+        raise FioNotLoaded(
+            f"`fio --version` did not end within {patience_seconds:g} s: the disk that fio itself"
+            f" lies on ({shutil.which('fio')}) hangs, or is so slow. Nothing was measured.",
+            "start it yourself until it answers, `fio --version`: then it is in memory, and a probe"
+            " has its time for the storage; or allow more of it by --seconds",
+        ) from None
     said = done.stdout.strip()
     release = re.match(r"fio-(\d+)\.", said)
     if release is None:
@@ -121,16 +141,19 @@ def measure(
     disks: Iterable[str] = (),
     tell: Callable[[float], None] = lambda _: None,
     loading_seconds: float = 0.0,
+    arriving_seconds: float = 0.0,
+    within_seconds: float = math.inf,
 ) -> FioRun:
     """Run one pass and return what it measured; ``tell`` hears the rate of the last half second.
 
     It hears it four times a second, also where there is nothing new.
 
-    ``loading_seconds`` is what fio itself may take to come from a slow disk, beside the pass.
+    ``loading_seconds`` is what fio itself may take to come from a slow disk, beside the pass, and
+    ``arriving_seconds`` what is under way at its end; all of it may take ``within_seconds``.
     Raises ``FioFailed`` with what fio said where it gave no result or reported an error, and
     ``FioTooLate`` where it did not end in time.
     """
-    patience = _patience(job) + loading_seconds
+    patience = min(_patience(job) + loading_seconds + arriving_seconds, within_seconds)
     reader = StatusReader()
     rate = 0.0
     meter = Meter(disks)
@@ -145,7 +168,7 @@ def measure(
         except CommandFailed:
             raise FioTooLate(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
-                "is the device still there? see `dmesg`",
+                "is the device still there? see `dmesg`; if it is only slow: more --seconds",
             ) from None
     return _result(job, reader.last, done, load)
 

@@ -75,7 +75,11 @@ def _written(storage: PathStorage, settings: Settings) -> list[Intent]:
     why = f"{format_bytes(free.f_bavail * free.f_frsize)} are free" if free.f_blocks else "--size"
     allowed = room(storage, settings)
     steps = [
-        Intent(f"{path}/{PROBE_PREFIX}*", "make a hidden folder, and remove it", "for test data")
+        Intent(
+            os.path.join(path, f"{PROBE_PREFIX}*"),
+            "make a hidden folder, and remove it",
+            "for test data",
+        )
     ]
     if allowed < SMALLEST_BYTES:
         few = f"{why}, of which {format_bytes(allowed)} may be used"

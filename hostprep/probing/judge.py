@@ -10,6 +10,7 @@ from hostprep.probing.model import (
     SMALL_FILES,
     Behaviour,
     Epoch,
+    Fewer,
     FioRun,
     Judgement,
     Load,
@@ -23,6 +24,7 @@ from hostprep.probing.rates import (
     CPU_SATURATED,
     CPU_THROTTLED,
     PASS_SHARE,
+    TOO_LITTLE_TIME,
     compare,
     is_certain,
     rates_of,
@@ -48,6 +50,8 @@ _CPU_BUSY_AT_MOST = 0.95
 # Of the periods of a quota: fewer cost less than what a requirement is forgiven.
 _THROTTLED_AT_MOST = 0.1
 _FEWEST_FILES = 20
+# What gains nothing from a few requests at a time gains nothing from many.
+_NO_GAIN_BELOW = 1.2
 
 
 def judge(measured: Measured, need: Need | None) -> Judgement:
@@ -211,10 +215,14 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
 
 
 def _missing(measured: Measured) -> tuple[Reason, ...]:
-    reasons = []
+    reasons = [
+        Reason(TOO_LITTLE_TIME, f"{fewer.message}: more at a time may give more", fewer.of)
+        for fewer in measured.fewer
+        if _may_give_more(measured, fewer)
+    ]
     if measured.fio_note:
         reasons.append(Reason("fio_unfinished", measured.fio_note))
-    elif not measured.fio:
+    elif not measured.fio and not measured.fio_fewer:
         note = measured.file_note or "no reason given"
         text = f"there was no file for fio to read: {note}"
         reasons.append(Reason("no_file", text, SEQUENTIAL_READS))
@@ -231,6 +239,18 @@ def _missing(measured: Measured) -> tuple[Reason, ...]:
         text = f"only {small.best.files} files were read in the time given"
         reasons.append(Reason("too_few_files", text, SMALL_FILES))
     return tuple(reasons)
+
+
+def _may_give_more(measured: Measured, fewer: Fewer) -> bool:
+    """Return whether the rate may be higher with as many reads at a time as were wanted."""
+    if fewer.used is None:
+        return True
+    if fewer.of == SMALL_FILES:
+        cold = measured.small.cold if measured.small is not None else ()
+        return len(cold) < 2 or cold[1].files_per_s >= _NO_GAIN_BELOW * cold[0].files_per_s
+    pattern = "read" if fewer.of == SEQUENTIAL_READS else "randread"
+    single, queued = measured.run(pattern, 1), measured.run(pattern, fewer.used)
+    return single is None or queued is None or queued.iops >= _NO_GAIN_BELOW * single.iops
 
 
 def _too_fast(measured: Measured) -> list[Reason]:

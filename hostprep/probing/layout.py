@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import mmap
 import os
 import stat
@@ -17,9 +18,11 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host import fiemap
-from hostprep.units import MIB
+from hostprep.units import KIB, MIB
 
 _CHUNK_BYTES = 4 * MIB
+# A write cannot be broken off: a piece is no larger than what the time suffices for.
+_FIRST_BYTES, _LEAST_BYTES = MIB, 64 * KIB
 SMALLEST_BYTES = 16 * MIB
 # How many times longer the smallest file that is of use may take.
 _PATIENCE = 3
@@ -54,13 +57,14 @@ def write_file(
     tell: Callable[[int], None] = lambda _: None,
     *,
     at: int | None = None,
+    at_most_seconds: float = math.inf,
 ) -> Layout:
     """Write up to ``size_bytes`` of data that cannot be compressed, for at most ``seconds``.
 
     ``at`` is a descriptor of its folder, by which it is made, whatever else may lie at ``path``.
-    The least that is of use may take thrice as long: without it there is nothing to read. The file
-    ends where the writing ended: there is no unwritten tail. ``tell`` hears the bytes written so
-    far. OSError where not even ``SMALLEST_BYTES`` could be written.
+    The least that is of use may take thrice as long, but not over ``at_most_seconds``: without it
+    there is nothing to read. The file ends where the writing ended: there is no unwritten tail.
+    ``tell`` hears the bytes written so far. OSError where not even ``SMALLEST_BYTES`` had room.
     """
     begun = time.monotonic()
     written = 0
@@ -73,12 +77,14 @@ def write_file(
             chunk[:] = os.urandom(_CHUNK_BYTES)
             while written < size_bytes:
                 allowed = seconds if written >= SMALLEST_BYTES else _PATIENCE * seconds
-                if time.monotonic() >= begun + allowed:
+                left = begun + min(allowed, at_most_seconds) - (now := time.monotonic())
+                if left <= 0:
                     break
-                _stamp(chunk, written)
-                want = min(_CHUNK_BYTES, (size_bytes - written) // 4096 * 4096)
+                piece = _piece(written, now - begun, left)
+                want = min(piece, (size_bytes - written) // 4096 * 4096)
                 if not want:
                     break
+                _stamp(chunk, written)
                 try:
                     with memoryview(chunk)[:want] as view:
                         done = os.write(fd, view)
@@ -101,6 +107,14 @@ def write_file(
     # Opened anew: some FUSE store a file only once nobody has it open for writing.
     fd = os.open(name, _READ, dir_fd=at)
     return _layout(fd, str(path), written)
+
+
+def _piece(written: int, seconds: float, left: float) -> int:
+    """Return how much to write next, by what was written so far in how many seconds."""
+    if not written:
+        return _FIRST_BYTES
+    suffices = int(written / max(seconds, 1e-6) * left) // 4096 * 4096
+    return min(_CHUNK_BYTES, max(_LEAST_BYTES, suffices))
 
 
 def open_existing(path: str, multiple_bytes: int) -> Layout:

@@ -48,7 +48,8 @@ class Behaviour(StrEnum):
 class Target:
     """A path that answers, and what is known of it before anything is measured.
 
-    ``fio_seconds`` is what it took to start fio, where it may have come from a slow disk.
+    ``fio_seconds`` is what it took to find that out, and to start fio, which may come from a slow
+    disk. It is part of the time that the probe was given.
     """
 
     storage: PathStorage
@@ -105,6 +106,20 @@ class FioRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Fewer:
+    """A pass with fewer reads at a time than were wanted, or none: the time would not suffice.
+
+    ``of`` is the rate that it is about, ``used`` how many there were in the end, None where the
+    pass was left out, ``message`` a sentence without its end.
+    """
+
+    of: str
+    wanted: int
+    used: int | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class SmallRun:
     """One pass over whole files: opened, read to the end and closed, in shuffled order."""
 
@@ -126,7 +141,7 @@ class SmallFiles:
     when the cold passes began, ``metadata_cold`` whether their inodes may have been read from the
     device; None is: cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the line
     through the times of single files of the cold pass by one reader. ``unreadable`` and ``empty``
-    files are in none of the figures.
+    files are in none of the figures. ``fewer`` is about the pass by several readers.
     """
 
     source: str
@@ -140,6 +155,7 @@ class SmallFiles:
     seconds_per_byte: float
     unreadable: int
     empty: int
+    fewer: Fewer | None = None
 
     @property
     def best(self) -> SmallRun:
@@ -242,9 +258,10 @@ class Measured:
     ``folder_note`` says that somebody moved the folder with the files that were made, None where
     nobody did.
     ``file_cached_share`` is the share of the file that stayed in memory, None where nobody asked.
-    ``fio_note`` says why passes are missing, None where none is. ``dataset_note`` says why the data
-    set itself could not be read, None where it could. ``compressed``: some of the files that were
-    here before are kept compressed, or may be.
+    ``fio_note`` says that a pass did not end, None where all did; ``fio_fewer`` which passes were
+    made in part or not at all. ``dataset_note`` says why the data set itself could not be read,
+    None where it could. ``compressed``: some of the files that were here before are kept
+    compressed, or may be.
     """
 
     storage: PathStorage
@@ -268,6 +285,13 @@ class Measured:
     link: PcieLink | None
     health: tuple[tuple[str, Health], ...]
     seconds: float
+    fio_fewer: tuple[Fewer, ...] = ()
+
+    @property
+    def fewer(self) -> tuple[Fewer, ...]:
+        """Return all passes that were made in part or not at all."""
+        small = self.small.fewer if self.small is not None else None
+        return self.fio_fewer if small is None else (*self.fio_fewer, small)
 
     def run(self, pattern: str, depth: int) -> FioRun | None:
         """Return the pass of fio of this kind, None where it was not made."""

@@ -14,7 +14,7 @@ from hostprep.host.block_health import Health, read_health
 from hostprep.host.block_link import PcieLink, nvme_link
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import read_mounts
-from hostprep.probing import fio, small_files
+from hostprep.probing import small_files
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.counters import counted_disks
 from hostprep.probing.dataset import Found, largest, measure_size, scan
@@ -29,16 +29,16 @@ from hostprep.probing.layout import (
 from hostprep.probing.model import (
     DEPTHS,
     LARGE_BYTES,
-    RANDOM_BLOCK_BYTES,
     SEQUENTIAL_BLOCK_BYTES,
-    FioRun,
     Measured,
     Observer,
     Settings,
     SmallFiles,
     Target,
 )
+from hostprep.probing.passes import LEAST_SECONDS, START_SECONDS, WANTED, Passes, Read
 from hostprep.probing.readers import refusal
+from hostprep.probing.timing import Clock
 from hostprep.system import page_cache
 from hostprep.units import MIB, format_bytes, format_rate
 
@@ -49,8 +49,14 @@ MADE_SHARE = 0.25
 _SCAN, _MAKE, _EVICT, _ONE, _SEVERAL, _WARM, _LAYOUT, _SIZES, _FIO = (
     0.08, 0.07, 0.05, 0.12, 0.12, 0.015, 0.14, 0.03, 0.10,
 )  # fmt: skip
-_FIO_START_SECONDS = 0.45
-_FIO_LEAST_SECONDS = 0.5
+_WARM_STEPS = 4  # that take so long each
+# To start fio, and to read by it for a moment, takes what it takes: with little time for all, what
+# comes before it is the shorter. The rest is for what no phase has, such as removing files.
+_FIO_SECONDS = len(WANTED) * (START_SECONDS + LEAST_SECONDS)
+_FIO_LEAST_SECONDS = _FIO_SECONDS / len(DEPTHS)  # without those that ask for many at a time
+_FIXED_SECONDS = _FIO_SECONDS + 0.6
+_ELASTIC = _ONE + _SEVERAL + _WARM_STEPS * _WARM + _LAYOUT
+_LEAST_HEALTH_SECONDS, _MOST_HEALTH_SECONDS = 0.5, 5.0
 _ASKED_FILES = 64  # of the data set: whether they are compressed, whether they can be read
 SMART = (Transport.NVME, Transport.SATA, Transport.SCSI)
 
@@ -67,7 +73,7 @@ class Phases:
         self.fio_seconds = 2 * to.fio_seconds
         self.settings = settings
         self.observer = observer
-        self.begun = time.monotonic()
+        self.clock = Clock(settings.seconds, to.fio_seconds, fixed=_FIXED_SECONDS, elastic=_ELASTIC)
         self.in_memory = to.storage.storage_class is StorageClass.RAM
         self.disks = counted_disks(to.storage)
         self.mount_points = [mount.target for mount in read_mounts()]
@@ -116,7 +122,7 @@ class Phases:
                 stack.callback(os.close, file.fd)
             direct = file is not None and reads_directly(file.opened)
             file_share = self.stays_in_memory(file.opened) if file else None
-            runs, fio_note = self.read_file(file, direct) if file else ((), None)
+            read = self.read_file(file, direct) if file else Read((), None, ())
         here = [file.path] if file is not None and source == "existing" else []
         here += found.sample[:_ASKED_FILES]
         # Asked only where disks count what they deliver: nowhere else is it held against that.
@@ -137,8 +143,9 @@ class Phases:
             folder_note=_moved(folder) if folder is not None and folder.moved else None,
             layout_holes=file is not None and file.holes,
             file_cached_share=file_share,
-            fio=runs,
-            fio_note=fio_note,
+            fio=read.runs,
+            fio_note=read.note,
+            fio_fewer=read.fewer,
             small=small,
             small_note=small_note,
             dataset=dataset,
@@ -146,13 +153,13 @@ class Phases:
             compressed=compressed,
             memory_bytes=read_headroom().available_bytes,
             link=self.link,
-            health=health_of(self.storage),
-            seconds=time.monotonic() - self.begun,
+            health=health_of(self.storage, self.clock),
+            seconds=self.clock.passed(),
         )
 
     def count_on(self, found: Found) -> Found:
         """Count again with the time that is left, where it did not suffice at first."""
-        left = self.begun + self.settings.seconds - self.part(_SIZES) - time.monotonic()
+        left = self.clock.left(self.part(_SIZES))
         if found.complete or left <= self.part(_SCAN):
             return found
         self.observer.phase("counting files again", left)
@@ -167,9 +174,9 @@ class Phases:
             tell=lambda files: self.observer.progress(f"{files:,} files"),
         )
 
-    def part(self, share: float) -> float:
-        """Return a share of the time, in seconds."""
-        return self.settings.seconds * share
+    def part(self, share: float, *, elastic: bool = False, keep: float = 0.0) -> float:
+        """Return a share of the time, in seconds, or what is left where that is less."""
+        return self.clock.part(share, elastic=elastic, keep=keep)
 
     def room(self, share: float) -> int:
         """Return a share of the space that may be used."""
@@ -177,12 +184,13 @@ class Phases:
 
     def make_and_read_small(self, folder: OwnFolder) -> tuple[SmallFiles | None, str | None]:
         """Make small files and read them; None with the reason where that cannot be."""
-        self.observer.phase("making small files", self.part(_MAKE))
+        seconds = self.part(_MAKE, keep=self.for_large())
+        self.observer.phase("making small files", seconds)
         # They go at once: they may have taken the last inodes, and their room is the large file's.
         with ExitStack() as stack:
             try:
                 place = stack.enter_context(folder.inner("small"))
-                names = small_files.make_files(place, self.room(MADE_SHARE), self.part(_MAKE))
+                names = small_files.make_files(place, self.room(MADE_SHARE), seconds)
             except OSError as error:
                 return None, f"none could be made here ({error.strerror})"
             if len(names) < small_files.FEWEST_FILES:
@@ -193,13 +201,17 @@ class Phases:
         self, names: Sequence[str], source: str, at: int | None = None
     ) -> SmallFiles | None:
         """Read small files, cold and warm; ``at`` is open, and the folder that they begin at."""
+        warm = self.part(_WARM, elastic=True)
+        after = self.for_large() + _WARM_STEPS * warm
         budget = small_files.Budget(
-            evict=self.part(_EVICT),
-            one_reader=self.part(_ONE),
-            several=self.part(_SEVERAL),
-            warm=self.part(_WARM),
+            evict=self.part(_EVICT, keep=after),
+            one_reader=self.part(_ONE, elastic=True, keep=after),
+            several=self.part(_SEVERAL, elastic=True, keep=after),
+            warm=warm,
+            arrived_by=self.clock.by(after),
         )
-        self.observer.phase("reading small files", self.part(_EVICT + _ONE + _SEVERAL + 4 * _WARM))
+        about = budget.evict + budget.one_reader + budget.several + _WARM_STEPS * warm
+        self.observer.phase("reading small files", about)
         return small_files.measure(
             names,
             source,
@@ -212,16 +224,28 @@ class Phases:
             tell=self.observer.progress,
         )
 
+    def for_large(self) -> float:
+        """Return the seconds that are kept for the large file, and for what comes after it."""
+        return self.part(_LAYOUT, elastic=True) + _FIO_SECONDS + self.part(_SIZES)
+
     def lay_out(self, folder: OwnFolder) -> tuple[Layout | None, str | None]:
         """Write the test file; None with the reason where that cannot be."""
-        seconds, room = self.part(_LAYOUT), self.room(1)
+        after = _FIO_LEAST_SECONDS + self.part(_SIZES)
+        seconds, room = self.part(_LAYOUT, elastic=True, keep=after), self.room(1)
         if room < SMALLEST_BYTES:
             return None, f"only {format_bytes(room)} may be used here"
         self.observer.phase("writing a test file", seconds)
         begun = time.monotonic()
         try:
             path = folder.path / "data"
-            file = write_file(path, room, seconds, self.tell_bytes, at=folder.fd)
+            file = write_file(
+                path,
+                room,
+                seconds,
+                self.tell_bytes,
+                at=folder.fd,
+                at_most_seconds=self.clock.left(after),
+            )
         except OSError as error:
             return None, f"a test file could not be written here ({error.strerror})"
         if file.size_bytes < SMALLEST_BYTES:
@@ -255,38 +279,19 @@ class Phases:
         except OSError:
             return None
 
-    def read_file(self, file: Layout, direct: bool) -> tuple[tuple[FioRun, ...], str | None]:
-        """Let fio read, in large and small pieces, one and many at a time.
-
-        A pass that does not end is the last one: return the others, and the note of it.
-        """
-        passes = [
-            (pattern, block, depth)
-            for pattern, block in (
-                ("read", SEQUENTIAL_BLOCK_BYTES),
-                ("randread", RANDOM_BLOCK_BYTES),
-            )
-            for depth in DEPTHS
-        ]
-        left = self.begun + self.settings.seconds - self.part(_SIZES) - time.monotonic()
-        each = min(self.part(_FIO), left / len(passes) - _FIO_START_SECONDS)
-        each = max(each, _FIO_LEAST_SECONDS)
-        runs = []
-        for pattern, block, depth in passes:
-            words = "sequential" if pattern == "read" else "random"
-            self.observer.phase(f"{words} reads of {format_bytes(block)}, depth {depth}", each)
-            job = fio.Job(
-                file.opened, file.path, pattern, block, depth, each, file.size_bytes, direct
-            )
-            try:
-                runs.append(
-                    fio.measure(
-                        job, disks=self.disks, tell=self.tell_rate, loading_seconds=self.fio_seconds
-                    )
-                )
-            except fio.FioTooLate as error:
-                return tuple(runs), f"{error.message.rstrip('.')}: {error.hint}"
-        return tuple(runs), None
+    def read_file(self, file: Layout, direct: bool) -> Read:
+        """Let fio read, in large and small pieces, one and many at a time."""
+        passes = Passes(
+            file,
+            direct=direct,
+            left=lambda: self.clock.left(self.part(_SIZES)),
+            most_seconds=max(LEAST_SECONDS, self.settings.seconds * _FIO),
+            disks=self.disks,
+            loading_seconds=self.fio_seconds,
+            observer=self.observer,
+            tell=self.tell_rate,
+        )
+        return passes.read()
 
     def tell_rate(self, bytes_per_s: float) -> None:
         """Show the rate, and look at the link while it is in use."""
@@ -317,10 +322,19 @@ def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:
     return int(allowed * share)
 
 
-def health_of(storage: PathStorage) -> tuple[tuple[str, Health], ...]:
-    """Return the SMART of the disks that have it and let it be read."""
+def health_of(storage: PathStorage, clock: Clock) -> tuple[tuple[str, Health], ...]:
+    """Return the SMART of the disks that have it and let it be read, in the time that is left."""
     if os.geteuid() != 0:
         return ()
     disks = [disk for disk in storage.disks if disk.transport in SMART and not disk.virtual]
-    read = [(disk.name, read_health(disk.name)) for disk in disks]
+    most = _MOST_HEALTH_SECONDS
+    read = [
+        (
+            disk.name,
+            read_health(
+                disk.name, timeout_seconds=min(most, max(_LEAST_HEALTH_SECONDS, clock.left()))
+            ),
+        )
+        for disk in disks
+    ]
     return tuple((name, health) for name, health in read if health is not None)

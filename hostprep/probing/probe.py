@@ -31,12 +31,19 @@ MOST_SECONDS = 3600.0
 _SILENCE_SECONDS = 60.0
 
 
-def target(path: str) -> Target:
-    """Look at ``path`` and at fio. Raises what is wrong with either; nothing hangs."""
+def target(path: str, seconds: float | None = None) -> Target:
+    """Look at ``path`` and at fio. Raises what is wrong with either; nothing hangs.
+
+    ``seconds`` is the time that the probe is given: half of the least is left of it for measuring,
+    or ``FioNotLoaded`` is raised.
+    """
     absolute = os.path.abspath(path)
-    look(absolute)
     began = time.monotonic()
-    version = fio.version()
+    look(absolute)
+    patience = fio.LOADING_SECONDS
+    if seconds is not None and math.isfinite(seconds):
+        patience = min(patience, max(seconds, LEAST_SECONDS) - LEAST_SECONDS / 2)
+    version = fio.version(patience)
     storage = locate(absolute)
     if storage.fstype in MADE_UP:
         raise UsageError(

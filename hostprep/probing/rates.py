@@ -20,7 +20,8 @@ from hostprep.probing.model import (
 PASS_SHARE = 0.9
 # Doubts that can only have made a rate too low.
 CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
-_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED})
+TOO_LITTLE_TIME = "too_little_time"
+_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME})
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from hostprep.system.forking import NoProcess
 from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
 
-_BUFFER_BYTES = MIB
+BUFFER_BYTES = MIB
 # What took a file's place since it was found may not lead elsewhere, nor keep a reader waiting.
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _START_DELAY_SECONDS = 0.05
@@ -67,7 +67,7 @@ def read_whole_files(
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
-    patience = seconds + _PATIENCE_SECONDS + readers * _BUFFER_BYTES / SLOWEST_BYTES_PER_S
+    patience = seconds + _PATIENCE_SECONDS + readers * BUFFER_BYTES / SLOWEST_BYTES_PER_S
     # Forked, so that a start costs milliseconds; the children do nothing but read.
     context = multiprocessing.get_context("fork")
     begin = time.monotonic() + _START_DELAY_SECONDS
@@ -142,7 +142,7 @@ def _reader(
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
     all_read = True
-    buffer = memoryview(bytearray(_BUFFER_BYTES))
+    buffer = memoryview(bytearray(BUFFER_BYTES))
     time.sleep(max(0.0, begin - time.monotonic()))
     for index, name in enumerate(names):
         started = time.monotonic()
@@ -185,7 +185,7 @@ def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> in
         size = 0
         while got := os.readv(fd, [buffer]):
             size += got
-            if size > _BUFFER_BYTES and time.monotonic() > end:
+            if size > BUFFER_BYTES and time.monotonic() > end:
                 return None
         return size
     finally:

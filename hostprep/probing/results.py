@@ -128,6 +128,7 @@ def document(
             "size_bytes": measured.file_bytes,
             "note": measured.file_note,
         },
+        "fewer": [asdict(fewer) for fewer in measured.fewer],
         "folder_note": measured.folder_note,
         "path": storage.path,
         "mount": {

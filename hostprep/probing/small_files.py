@@ -16,10 +16,17 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.probing.counters import Meter
 from hostprep.probing.folder import own_folder
-from hostprep.probing.model import SmallFiles, SmallRun
-from hostprep.probing.readers import Pass, line_through, percentiles, read_whole_files
+from hostprep.probing.model import SMALL_FILES, Fewer, SmallFiles, SmallRun
+from hostprep.probing.readers import (
+    BUFFER_BYTES,
+    Pass,
+    line_through,
+    percentiles,
+    read_whole_files,
+)
+from hostprep.probing.timing import CAUTION, only
 from hostprep.system import page_cache
-from hostprep.units import KIB, MIB
+from hostprep.units import KIB, MIB, format_seconds
 
 # Half of them are for each of two passes, of which a rate wants 20.
 FEWEST_FILES = 40
@@ -33,18 +40,24 @@ _EVICTED_FILES_AT_MOST = 40_000
 _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
+_LEAST_SECONDS = 0.2  # of a pass
 MEMORY_FOLDER = Path("/dev/shm")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Seconds for getting files out of memory, and for each of the passes."""
+    """Seconds for getting files out of memory, and for each of the passes.
+
+    ``arrived_by`` is when all that several readers have asked for should be there, by the monotonic
+    clock.
+    """
 
     evict: float
     one_reader: float
     several: float
     warm: float
+    arrived_by: float = math.inf
 
 
 def make_files(at: int, size_bytes: int, seconds: float) -> tuple[str, ...]:
@@ -116,7 +129,8 @@ def measure(
     if first is None:
         return None
     one, one_pass = first
-    second = _run(together, at, readers, budget.several, disks, tell)
+    several, seconds, fewer = _several(readers, one, budget)
+    second = _run(together, at, several, seconds, disks, tell) if several > 1 else None
     runs = (one,) if second is None else (one, second[0])
     read = one_pass.names + (second[1].names if second else ())
     warm = _fitting(read, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
@@ -145,7 +159,33 @@ def measure(
         seconds_per_byte=per_byte,
         unreadable=one_pass.unreadable + (second[1].unreadable if second else 0),
         empty=one_pass.empty + (second[1].empty if second else 0),
+        fewer=fewer,
     )
+
+
+def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, Fewer | None]:
+    """Return how many are to read at a time, for how long, and what to say where they are fewer.
+
+    At the end each of them waits for what it has asked for. Storage that answers a few requests a
+    second, however many ask, has them wait for all others, too.
+    """
+    left = budget.arrived_by - time.monotonic()
+    in_flight = min(one.read_bytes / one.files, BUFFER_BYTES)
+    each = CAUTION * in_flight / one.bytes_per_s
+    least = min(budget.several, _LEAST_SECONDS)
+    several = int(min(readers, max(0.0, left - least) / each))
+    if several >= readers:
+        return readers, min(budget.several, max(least, left - readers * each)), None
+    what = f"by {several} readers at a time"
+    if several < 2:
+        several, what = 1, "by one reader at a time"
+    message = (
+        f"small files were only read {what}: with {readers}, each waits"
+        f" {format_seconds(readers * each)} for its last file, by the {one.files_per_s:,.3g}"
+        f" files/s of one alone; {only(left)}"
+    )
+    fewer = Fewer(SMALL_FILES, readers, several if several > 1 else None, message)
+    return several, min(budget.several, max(least, left - several * each)), fewer
 
 
 def _look(names: Sequence[str], at: int | None, seconds: float) -> float | None:

@@ -222,6 +222,23 @@ def test_an_fio_that_hangs_leaves_what_was_measured_before(tmp_path: Path, fake_
     assert list(data.iterdir()) == []
 
 
+def test_an_fio_that_does_not_start_in_time_is_a_sentence(tmp_path: Path, fake_fio: Path) -> None:
+    """As from a disk that answers three requests a second, which fio itself lies on."""
+    data = tmp_path / "data"
+    data.mkdir()
+    fake_fio.write_text("#!/bin/sh\nexec sleep 300\n")
+    fake_fio.chmod(0o755)
+    begun = time.monotonic()
+    env = {"PATH": f"{fake_fio.parent}:/usr/bin:/bin"}
+    done = hostprep("probe", str(data), "--seconds", "5", "--json", env=env)
+    assert done.returncode == 4
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "fio_not_loaded"
+    assert f"the disk that fio itself lies on ({fake_fio})" in error["message"]
+    assert time.monotonic() - begun < 20
+    assert list(data.iterdir()) == []
+
+
 def wait_for_fio(pid_file: Path) -> None:
     deadline = time.monotonic() + 30
     while not pid_file.exists() or not pid_file.read_text().strip():
@@ -301,6 +318,10 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path: Path) -> N
     assert {tuple(change) for change in told["changes"]} == {("subject", "action", "reason")}
     assert snapshot(tmp_path / "data") == before
     assert not (tmp_path / "state").exists()
+    top = hostprep("probe", "/", "--dry-run", env=env).stdout
+    assert "would: //" not in top
+    if os.access("/", os.W_OK):
+        assert f"would: /{PROBE_PREFIX}*: " in top
     odd = hostprep("probe", str(tmp_path / "data"), "--seconds", "1", "--dry-run", env=env)
     assert odd.returncode == 2
     assert "too short" in odd.stderr

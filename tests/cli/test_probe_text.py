@@ -10,10 +10,18 @@ from hostprep.host.block import StorageClass, locate
 from hostprep.host.block_health import Health
 from hostprep.host.block_link import PcieLink
 from hostprep.probing.judge import judge
-from hostprep.probing.model import DataSet, Load, Measured
+from hostprep.probing.model import SEQUENTIAL_READS, DataSet, Fewer, Load, Measured
 from hostprep.probing.needs import parse_need, profile_need
 from hostprep.probing.results import Difference
-from tests.unit.probing.made import disk, measured, small_files, small_run, storage
+from tests.unit.probing.made import (
+    ARM_RUNS,
+    disk,
+    fio_run,
+    measured,
+    small_files,
+    small_run,
+    storage,
+)
 
 HOSTS = Path(__file__).parents[1] / "fixtures/hosts"
 
@@ -52,6 +60,18 @@ def test_bars_grow_with_the_rate() -> None:
     assert small.count("█") == 0
     assert "157 MB/s" in full and "90 IOPS" in small and "p99 24.0 ms" in small
     assert "small files give 6% of the sequential rate" in "\n".join(lines)
+
+
+def test_what_there_was_no_time_for_is_told_once() -> None:
+    words = "sequential reads were only made 8 at a time: with 32 it takes 7.4 s"
+    fewer = (Fewer(SEQUENTIAL_READS, 32, 8, words),)
+    harmless = text(measured(fio=(*ARM_RUNS, fio_run("read", 8, 150)), fio_fewer=fewer))
+    assert f"\n  {words}\n" in harmless and "INVALID" not in harmless
+    left_out = text(measured(fio=ARM_RUNS[:1] + ARM_RUNS[2:], fio_fewer=fewer))
+    assert left_out.count(words) == 1
+    assert "INVALID: these are too few numbers to say" in left_out
+    assert "  -> give it more time: --seconds" in left_out
+    assert "name a folder" not in left_out
 
 
 def test_a_folder_that_somebody_moved_is_told_and_the_figures_stand() -> None:

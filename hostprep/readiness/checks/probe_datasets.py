@@ -68,7 +68,7 @@ def _probe(path: str, seconds: float) -> dict[str, Any]:
     from hostprep.probing.probe import probe, target
 
     try:
-        to = target(path)
+        to = target(path, seconds)
         measured = probe(to, Settings(seconds, _SIZE_BYTES), Silent())
         document = results.document(to, measured, conclude(measured, None), None)
         results.keep(document)

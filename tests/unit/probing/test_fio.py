@@ -12,6 +12,7 @@ import pytest
 from hostprep.errors import MissingTool
 from hostprep.probing.fio import (
     FioFailed,
+    FioNotLoaded,
     FioTooLate,
     Job,
     StatusReader,
@@ -20,7 +21,7 @@ from hostprep.probing.fio import (
     version,
 )
 from hostprep.probing.layout import open_existing
-from hostprep.system.run import run
+from hostprep.system.run import CommandFailed, run
 
 JOB = Job("/data/file", "/data/file", "randread", 4096, 32, 1.5, 1 << 20, True)
 
@@ -139,6 +140,34 @@ def test_an_fio_that_comes_from_a_slow_disk_has_time_to_come(fake: Path) -> None
     assert measure(job, loading_seconds=4.0).bytes_per_s == 4096
     with pytest.raises(FioTooLate, match="within 4 s"):
         measure(job)
+
+
+def test_no_more_is_waited_than_is_left_of_the_time(fake: Path) -> None:
+    write(fake, "exec sleep 300\n")
+    job = Job("/data/file", "/data/file", "read", 1 << 20, 32, 0.1, 1 << 30, True)
+    begun = time.monotonic()
+    with pytest.raises(FioTooLate, match="within 1 s"):
+        measure(job, loading_seconds=60.0, within_seconds=1.0)
+    assert time.monotonic() - begun < 6
+    write(fake, "sleep 4.6\n" + say(status(4096, 1000)))
+    job = Job("/data/file", "/data/file", "randread", 4096, 32, 0.1, 1 << 20, True)
+    assert measure(job, arriving_seconds=4.0).bytes_per_s == 4096
+
+
+def test_an_fio_that_does_not_come_from_its_disk_is_waited_for_as_long_as_there_is_time(
+    fake: Path,
+) -> None:
+    write(fake, "exec sleep 300\n")
+    begun = time.monotonic()
+    with pytest.raises(FioNotLoaded) as error:
+        version(0.5)
+    assert time.monotonic() - begun < 5
+    assert error.value.exit_code == 4
+    assert f"the disk that fio itself lies on ({fake})" in error.value.message
+    assert "`fio --version`: then it is in memory" in (error.value.hint or "")
+    write(fake, "kill -HUP $$\n")
+    with pytest.raises(CommandFailed, match="status -1"):
+        version(0.5)
 
 
 def test_what_fio_says_is_of_the_file_as_people_know_it(fake: Path) -> None:

@@ -9,7 +9,17 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.probing.judge import behave, contradictions, judge
-from hostprep.probing.model import Behaviour, DataSet, Load, Measured, SmallRun, Verdict
+from hostprep.probing.model import (
+    SEQUENTIAL_READS,
+    SMALL_FILES,
+    Behaviour,
+    DataSet,
+    Fewer,
+    Load,
+    Measured,
+    SmallRun,
+    Verdict,
+)
 from hostprep.probing.needs import parse_need, profile_need
 from tests.unit.probing.made import (
     ARM_RUNS,
@@ -189,6 +199,58 @@ def test_a_doubt_about_another_rate_leaves_the_verdict() -> None:
     shards = {"dataset": DataSet(40, True, 40 << 30), "small": small_files(source="made")}
     assert judge(measured(fio=runs, **shards), parse_need("900M")).verdict is Verdict.INVALID
     assert judge(measured(fio_note="no end"), parse_need("100")).verdict is Verdict.INVALID
+
+
+LEFT_OUT = Fewer(SEQUENTIAL_READS, 32, None, "it takes too long")
+EIGHT = (replace(LEFT_OUT, used=8),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "codes_wanted"),
+    [
+        ({"fio": ARM_RUNS[:1] + ARM_RUNS[2:], "fio_fewer": (LEFT_OUT,)}, {"too_little_time"}),
+        ({"fio": (), "fio_fewer": (LEFT_OUT,)}, {"too_little_time"}),
+        # As fast as one at a time: more of them would be no faster.
+        (
+            {
+                "fio": (*ARM_RUNS, fio_run("read", 8, 155)),
+                "fio_fewer": EIGHT,
+            },
+            set(),
+        ),
+        (
+            {
+                "fio": (*ARM_RUNS, fio_run("read", 8, 600)),
+                "fio_fewer": EIGHT,
+            },
+            {"too_little_time"},
+        ),
+        (
+            {"small": small_files(fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"))},
+            {"too_little_time"},
+        ),
+        (
+            {
+                "small": small_files(
+                    cold=(small_run(1, 80), small_run(4, 82)),
+                    fewer=Fewer(SMALL_FILES, 8, 4, "it takes too long"),
+                )
+            },
+            set(),
+        ),
+    ],
+)
+def test_what_there_was_no_time_for_is_told_where_it_may_matter(
+    changes: dict[str, object], codes_wanted: set[str]
+) -> None:
+    assert codes(measured(**changes)) == codes_wanted
+
+
+def test_what_there_was_no_time_for_can_only_have_made_a_rate_too_low() -> None:
+    fewer = Fewer(SMALL_FILES, 8, None, "it takes too long")
+    slow = measured(small=small_files(cold=(small_run(1, 80),), fewer=fewer))
+    assert judge(slow, parse_need("50")).verdict is Verdict.PASS
+    assert judge(slow, parse_need("500")).verdict is Verdict.INVALID
 
 
 def test_shards_that_can_only_be_read_need_no_small_files() -> None:

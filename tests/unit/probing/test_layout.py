@@ -42,21 +42,28 @@ def test_what_a_file_needs_at_least_is_waited_for(
 ) -> None:
     """On a disk that is busy with other writes, for example."""
 
-    def written(chunk_seconds: float) -> int:
+    def written(mib_a_second: float, **more: float) -> tuple[float, float]:
         now = [0.0]
 
-        def tick(_: int) -> None:
-            now[0] += chunk_seconds
+        def tick(size_bytes: int) -> None:
+            now[0] = size_bytes / MIB / mib_a_second
 
         with monkeypatch.context() as patch:
             patch.setattr(time, "monotonic", lambda: now[0])
-            file = write_file(tmp_path / f"data{chunk_seconds}", 1 << 30, 2.0, tick)
+            file = write_file(tmp_path / f"data{mib_a_second}{more}", 1 << 30, 2.0, tick, **more)
         os.close(file.fd)
-        return file.size_bytes
+        return file.size_bytes / MIB, now[0]
 
-    assert written(0.25) == 32 * MIB
-    assert written(1.0) == SMALLEST_BYTES
-    assert written(3.0) == 8 * MIB
+    assert written(16) == (32, 2)
+    size, seconds = written(4)
+    assert SMALLEST_BYTES / MIB <= size < SMALLEST_BYTES / MIB + 4
+    assert seconds <= 5
+    # No write may be so large that it ends long after the time: none can be broken off.
+    for rate in (0.3, 0.9, 2.0):
+        size, seconds = written(rate)
+        assert size < SMALLEST_BYTES / MIB
+        assert 5.9 < seconds < 6.3
+    assert 0.9 < written(2.0, at_most_seconds=1.0)[1] < 1.1
 
 
 def test_a_file_with_holes_is_seen(tmp_path: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
+from array import array
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +74,47 @@ def test_what_the_kernel_takes_away_again_is_not_called_cached(
     cold_alone, cold_together, warming, cached = passes[:4]
     assert cold_alone | cold_together == warming == set(names)
     assert cached == warming - gone
+
+
+@pytest.mark.parametrize(("seconds", "several"), [(1.2, {None}), (3.5, {2, 3, 4, 5}), (600.0, {8})])
+def test_no_more_read_at_a_time_than_there_is_time_for(
+    seconds: float,
+    several: set[int | None],
+    tmp_path: Path,
+    memory_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At two files a second the last files of 8 readers take 4 s, and nobody calls them off."""
+    files = tree(tmp_path, files=80)
+    asked: list[tuple[int, float]] = []
+
+    def slow(names: Sequence[str], readers: int, seconds: float, *_: object, **__: object) -> Pass:
+        asked.append((readers, seconds))
+        done = tuple(names[:10])
+        times, sizes = array("d", [readers / 2] * 10), array("q", [100_000] * 10)
+        return Pass(done, times, sizes, 2.0, 200_000.0, 5.0, 0, 0)
+
+    monkeypatch.setattr("hostprep.probing.small_files.read_whole_files", slow)
+    found = measure(
+        [str(file) for file in files],
+        "dataset",
+        8,
+        replace(BUDGET, arrived_by=time.monotonic() + seconds),
+        disks=(),
+        in_memory=False,
+        dropped=False,
+    )
+    assert found is not None
+    used = found.cold[1].readers if len(found.cold) > 1 else None
+    assert used in several
+    for readers, reading in asked[1 : len(found.cold)]:
+        assert reading + readers / 2 <= seconds
+    if used == 8:
+        assert found.fewer is None
+        return
+    assert found.fewer is not None
+    assert (found.fewer.wanted, found.fewer.used) == (8, used)
+    assert "with 8, each waits 5.0 s for its last file" in found.fewer.message
 
 
 def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:
