@@ -30,9 +30,9 @@ _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
     errno.EACCES: "run it as root",
     errno.EPERM: "run it as root; `lsattr` shows whether the file is immutable (chattr -i)",
-    errno.EROFS: "its file system is mounted read-only",
-    errno.ENOSPC: "its file system is full",
-    errno.EDQUOT: "its file system's quota is used up",
+    errno.EROFS: "mount its file system for writing: `findmnt -T` with the path shows which it is",
+    errno.ENOSPC: "make room on its file system: `df` with the path shows which it is",
+    errno.EDQUOT: "its file system's quota is used up: `quota -s` shows it",
 }
 
 
@@ -158,7 +158,7 @@ def replacing_refusal(path: Path) -> Refused | None:
         return None
     what = "cannot be replaced and is as it was" if os.path.lexists(path) else "cannot be written"
     failed = _failed(path, what, OSError(code, os.strerror(code)))
-    return Refused(failed.message, failed.hint)
+    return Refused(f"{failed.message.removesuffix('.')}; nothing was changed.", failed.hint)
 
 
 def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> None:

@@ -301,7 +301,7 @@ def test_a_look_shows_that_a_directory_takes_no_new_file(immutable_parent: Path)
     ):
         found = replacing_refusal(path)
         assert found is not None and found.exit_code == 5
-        assert found.message == f"{path} {what}: Operation not permitted."
+        assert found.message == f"{path} {what}: Operation not permitted; nothing was changed."
         with pytest.raises(HostprepError, match="Operation not permitted"):
             replace_file(path, b"new\n", expected=read_snapshot(path))
 
