@@ -14,6 +14,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError, one_line
 from hostprep.host.boot import boot_id
 from hostprep.staging.inspection import Inspected, inspect_target
+from hostprep.staging.record.damage import DamagedManifest
 from hostprep.staging.record.records import (
     Record,
     all_records,
@@ -183,9 +184,10 @@ def _looked_through(known: _Known, state: BootState, deadline: float | None) -> 
         return _judge_look(state, inspect_target(record, seconds=seconds), record)
     except PermissionError:  # whoever waits need not be who reads it
         return replace(state, reason=f"{state.reason}; this user may not look at all of it")
+    except DamagedManifest as damaged:
+        return BootState(Stage.FAILED, f"it cannot be looked at: {damaged.found}", damaged.anew)
     except (OSError, HostprepError) as error:
-        hint = error.hint if isinstance(error, HostprepError) else None
-        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", hint or _AGAIN)
+        return BootState(Stage.FAILED, f"it cannot be looked at: {error}", _AGAIN)
 
 
 def _judge_look(state: BootState, found: Inspected, record: Record) -> BootState:
