@@ -30,9 +30,9 @@ _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
     errno.EACCES: "run it as root",
     errno.EPERM: "run it as root; `lsattr` shows whether the file is immutable (chattr -i)",
-    errno.EROFS: "mount its file system for writing: `findmnt -T` with the path shows which it is",
-    errno.ENOSPC: "make room on its file system: `df` with the path shows which it is",
-    errno.EDQUOT: "its file system's quota is used up: `quota -s` shows it",
+    errno.EROFS: "its file system is mounted read-only; `findmnt -T` with the path names it",
+    errno.ENOSPC: "its file system is full; `df` with the path names it",
+    errno.EDQUOT: "its file system's quota is used up; `quota -s` shows it",
 }
 
 
