@@ -27,7 +27,7 @@ else:
             methods = _METHODS | (_FROZEN if frozen else _MUTABLE)
             for name in methods.keys() & vars(cls).keys():
                 del methods[name]
-            # Where a class has none, the standard decorator makes one of its signature, for 2 ms.
+            # Where a class has none, the standard decorator makes one of its signature: 1.6 ms.
             cls.__doc__ = cls.__doc__ or cls.__name__
             cls = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=True)
             if not all(item.init for item in fields(cls)):
