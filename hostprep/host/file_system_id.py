@@ -40,6 +40,23 @@ def file_system_id(storage: PathStorage, root: Path = Path("/")) -> str | None:
     return f"boot {boot} device {mount.device} {identity:x}"
 
 
+def surely_another(one: str | None, other: str | None) -> bool:
+    """Return whether two identities are of two file systems.
+
+    A UUID cannot be held against a server's directory, nor a disk's number in this boot against one
+    in another.
+    """
+    if one is None or other is None:
+        return False
+    return one != other and _realm(one) == _realm(other)
+
+
+def _realm(identity: str) -> list[str]:
+    """Return within what an identity tells one from others: what it is of, and in which boot."""
+    words = identity.split()
+    return words[:2] if words[0] == "boot" else words[:1]
+
+
 def _uuid(path: str) -> str | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

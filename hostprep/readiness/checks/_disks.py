@@ -11,7 +11,9 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.block import PathStorage, StorageClass, classify, locate
 from hostprep.host.block_device import Device
+from hostprep.host.file_system_id import file_system_id
 from hostprep.readiness.context import Context
+from hostprep.readiness.model import CannotTell
 from hostprep.readiness.side_by_side import at_once
 from hostprep.system.typed_json import from_json
 
@@ -78,6 +80,20 @@ def storage_of(context: Context, path: str) -> PathStorage:
         below_root=True,
     )
     return from_json(PathStorage, found)
+
+
+def file_system_of(context: Context, storage: PathStorage) -> str | None:
+    """Return by what the file system of ``storage`` is known, None where nothing tells."""
+    root = context.root
+    try:
+        found: str | None = context.ask(
+            f"the file system of {storage.path}",
+            lambda: file_system_id(storage, root),
+            patience_seconds=_PATIENCE_SECONDS,
+        )
+    except CannotTell:
+        return None
+    return found
 
 
 def _nearest(path: str) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.block import PathStorage
+from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.file_system_id import surely_another
 from hostprep.probing.model import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
 from hostprep.probing.results import is_of
-from hostprep.readiness.checks._disks import storage_of
+from hostprep.readiness.checks._disks import file_system_of, storage_of
 from hostprep.readiness.checks._needs import need_of, probe_line, required, say, say_age
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
@@ -103,12 +104,19 @@ def _probe_of(context: Context, path: str) -> tuple[dict[str, Any] | None, str |
     names = _names(path, storage)
     probe = next((probe for probe in context.probes if probe["path"] in names), None)
     mount = {} if probe is None else probe.get("mount", {})
-    if storage is None or "fstype" not in mount:
+    if probe is None or storage is None or "fstype" not in mount:
         return probe, None
     then, now = (mount["target"], mount["fstype"]), (storage.mount.target, storage.fstype)
-    if then == now:
+    if then != now:
+        return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
+    measured = probe.get("settings", {}).get("file_system")
+    # A tmpfs is a new one with each mount, and as fast as the one before.
+    if measured is None or storage.storage_class is StorageClass.RAM:
         return probe, None
-    return probe, f"{then[1]} on {then[0]}, and now it is {now[1]} on {now[0]}"
+    here = file_system_of(context, storage)
+    if surely_another(measured, here):
+        return probe, f"{then[1]} on {then[0]} ({measured}), and now another is there ({here})"
+    return probe, None
 
 
 def _storage(context: Context, path: str) -> PathStorage | None:

@@ -10,7 +10,7 @@ import pytest
 
 from hostprep.host import file_system_id as module
 from hostprep.host.block import PathStorage, locate
-from hostprep.host.file_system_id import file_system_id
+from hostprep.host.file_system_id import file_system_id, surely_another
 
 
 def on(fstype: str, source: str, device: str, path: str = "/nowhere") -> PathStorage:
@@ -73,3 +73,20 @@ def test_a_server_has_its_name_and_a_program_none(tmp_path: Path) -> None:
     root = booted(tmp_path, "one")
     assert file_system_id(on("nfs4", "nas:/data", "0:52"), root) == "nfs4 nas:/data"
     assert file_system_id(on("fuse.sshfs", "nas:/data", "0:52"), root) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "another"),
+    [
+        ("uuid 01", "uuid 02", True),
+        ("uuid 01", "uuid 01", False),
+        ("nfs4 nas:/a", "nfs4 nas:/b", True),
+        ("nfs4 nas:/a", "uuid 01", False),
+        ("boot a device 8:17 f", "boot a device 8:33 f", True),
+        ("boot a device 8:17 f", "boot b device 8:33 f", False),
+        (None, "uuid 01", False),
+        ("uuid 01", None, False),
+    ],
+)
+def test_what_is_surely_another(one: str | None, other: str | None, another: bool) -> None:
+    assert surely_another(one, other) is another
