@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 
-from hostprep.converging.keeping import check_kept
 from hostprep.converging.model import (
     Change,
     HostPlan,
@@ -15,6 +14,7 @@ from hostprep.converging.model import (
     Staged,
     Unchanged,
 )
+from hostprep.converging.writable import check_kept
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Interrupted, Refused
 from hostprep.staging.observer import Observer

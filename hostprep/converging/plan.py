@@ -8,7 +8,6 @@ from dataclasses import field
 
 from hostprep.converging.chains import feeders_of, look_at_datasets, source_of
 from hostprep.converging.datasets import DatasetLook, plan_datasets
-from hostprep.converging.keeping import check_readable, refuse_unkept, unkept_kinds
 from hostprep.converging.looking import Looker
 from hostprep.converging.model import HostPlan, Kind, ObjectPlan
 from hostprep.converging.packages import PackageFacts, look_at_packages, plan_packages
@@ -27,6 +26,7 @@ from hostprep.converging.volumes import (
     plan_volumes,
     wanted_size,
 )
+from hostprep.converging.writable import check_readable, refuse_unkept, unkept_kinds
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.memory import ram_for_percent

@@ -214,19 +214,31 @@ def remove_stale_temps(path: Path) -> tuple[str, ...]:
 
 
 def _obstacle(path: Path) -> int | None:
+    code = new_file_obstacle(path.parent)
+    if code is not None or not path.exists() or os.access(path, os.W_OK, effective_ids=True):
+        return code
+    return _not_permitted()
+
+
+def new_file_obstacle(directory: Path) -> int | None:
+    """Return the errno that a new file in a directory would fail with, as far as a look shows it.
+
+    None where nothing is in the way.
+    """
     try:
-        room = os.statvfs(path.parent)
+        room = os.statvfs(directory)
     except OSError as error:
         return error.errno
     if room.f_flag & os.ST_RDONLY:
         return errno.EROFS
-    if room.f_blocks and not room.f_bfree:  # one without a limit has no blocks at all
+    # One without a limit has no blocks, or inodes, at all.
+    if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
         return errno.ENOSPC
-    may_write = os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True) and (
-        not path.exists() or os.access(path, os.W_OK, effective_ids=True)
-    )
-    if may_write:
-        return None
+    may_write = os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
+    return None if may_write else _not_permitted()
+
+
+def _not_permitted() -> int:
     return errno.EPERM if os.geteuid() == 0 else errno.EACCES  # root's own is then immutable
 
 

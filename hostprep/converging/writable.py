@@ -5,6 +5,7 @@ Nothing is tried, since a plan changes nothing.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hostprep.converging.model import Kind, ObjectPlan, Problem
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.system.files import new_file_obstacle
 from hostprep.system.state import readable_state_dirs, remembered, run_dir, state_dir
 
 # Where each kind is remembered, below the state directory; a package is the system's to remember.
@@ -97,16 +99,19 @@ def unwritable(directory: Path) -> str | None:
     if not place.is_dir():
         return f"{place} is no directory"
     try:
-        room = os.statvfs(place)
         mount = mount_containing(os.path.realpath(place), read_mounts())
     except (OSError, HostprepError) as error:
         return f"{place} cannot be looked at: {getattr(error, 'strerror', None) or error}"
     if mount is not None and mount.fstype in MADE_UP:
         return f"the kernel makes up what is in {place} ({mount.fstype})"
-    if room.f_flag & os.ST_RDONLY:
-        return f"the file system of {place} is mounted read-only"
-    if not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
-        return f"{place} may not be written to"
-    if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
-        return f"the file system of {place} is full"
-    return None
+    code = new_file_obstacle(place)
+    match code:
+        case None:
+            return None
+        case errno.EROFS:
+            return f"the file system of {place} is mounted read-only"
+        case errno.ENOSPC:
+            return f"the file system of {place} is full"
+        case errno.EPERM | errno.EACCES:
+            return f"{place} may not be written to"
+    return f"{place} cannot be looked at: {os.strerror(code)}"
