@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from types import FrameType
 from typing import Any
 
 from hostprep.cuda import others, surveying
@@ -240,6 +242,16 @@ def _roomy(size_bytes: int) -> str:
     return tempfile.gettempdir()
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Unwind, so that the sample files go; whoever started us kills us a little later."""
+    signal.signal(number, signal.SIG_IGN)
+    # The DataLoader's workers are told to end with us. What torch raises then, wherever we are,
+    # would cut the tidying short.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     die_with_parent()
+    signal.signal(signal.SIGTERM, _stop)
     main(sys.argv[1])
