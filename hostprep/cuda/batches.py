@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from hostprep.cuda.moving import moves_itself
+from hostprep.cuda.moving import attribute_of, moves_itself
 
 
 def leaves(batch: Any) -> Iterator[Any]:
@@ -143,7 +143,7 @@ def _parts(batch: Any) -> Any:
     if moves_itself(batch):
         # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but
         # where it has a device of its own (TensorDict), on which it keeps all of them.
-        whole = getattr(batch, "device", None) is not None
+        whole = attribute_of(batch, "device") is not None
         return batch.values() if isinstance(batch, Mapping) and not whole else None
     if isinstance(batch, Mapping):
         return batch.values()

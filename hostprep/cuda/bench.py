@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from statistics import median
 from typing import Any, TypeVar
 
@@ -70,6 +71,7 @@ class Bench:
         """Return the seconds from the common start to the end of both, and of the call of ``side``.
 
         ``side`` is queued first, in the stream of our own; ``main`` in the current one.
+        RuntimeError where the device's clock says that it took no time, less, or no number.
         """
         torch = self.torch
         torch.cuda.synchronize(self.device)
@@ -90,7 +92,10 @@ class Bench:
         torch.cuda.current_stream(self.device).wait_stream(self.side)
         end.record()
         torch.cuda.synchronize(self.device)
-        return begin.elapsed_time(end) / 1e3, call_seconds
+        seconds = begin.elapsed_time(end) / 1e3
+        if not 0 < seconds < inf:
+            raise RuntimeError(f"by CUDA's events work took {seconds} s, which cannot be")
+        return seconds, call_seconds
 
     def pinned(self, size_bytes: int) -> Any:
         """Return page-locked bytes that were written once."""

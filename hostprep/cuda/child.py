@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from types import FrameType
 from typing import Any
 
 from hostprep.cuda import others, surveying
@@ -101,6 +103,8 @@ class _Run:
         tell("stage", subject=self._trace.subject, stage=name)
         missing, failed = self._trace.missing, self._trace.failed
         try:
+            if failed:
+                self._see_that_cuda_answers()
             if time.monotonic() > self._until:
                 raise Inconclusive("there was no time left")
             for found in stage():
@@ -174,6 +178,8 @@ class _Run:
         for case in delivery.CASES:
             traces.append(delivery.check(bench, case))
             yield {"deliveries": tuple(traces)}
+            if traces[-1].problem is not None:
+                self._torch.cuda.synchronize(self._index)  # or each after it would fail for that
         traces.append(delivery.check_failing_loader(bench))
         yield {"deliveries": tuple(traces)}
         controls: list[ControlTrace] = []
@@ -204,6 +210,19 @@ class _Run:
             in_memory=kind is StorageClass.RAM,
         )
         yield {"training": trace}
+
+    def _see_that_cuda_answers(self) -> None:
+        """Raise ``Inconclusive`` where it does not, of which no later stage would be the cause.
+
+        After some errors (an illegal access, a device that is lost) each call of the process fails.
+        """
+        try:
+            self._torch.cuda.synchronize(self._index)
+        except RuntimeError as error:
+            stage, _ = self._trace.failed[0]
+            raise Inconclusive(
+                f"CUDA answers nothing more since the stage {stage}: {in_a_line(error)}"
+            ) from None
 
     def _left(self) -> float:
         return max(0.0, self._until - time.monotonic())
@@ -240,6 +259,16 @@ def _roomy(size_bytes: int) -> str:
     return tempfile.gettempdir()
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Unwind, so that the sample files go; whoever started us kills us a little later."""
+    signal.signal(number, signal.SIG_IGN)
+    # The DataLoader's workers are told to end with us. What torch raises then, wherever we are,
+    # would cut the tidying short.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
     die_with_parent()
+    signal.signal(signal.SIGTERM, _stop)
     main(sys.argv[1])

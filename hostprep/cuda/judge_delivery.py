@@ -38,7 +38,7 @@ def _unseen(trace: Trace) -> Check:
         unit="faults seen" if tried else None,
         threshold=Threshold("at least 1 of the faults is seen", OWN),
         remedy="see what overlap.* says: nothing goes wrong where all is done in turn; run it again"
-        " without --quick on a quiet machine",
+        " on a quiet machine",
     )
 
 
@@ -78,5 +78,5 @@ def _control(subject: str, trace: ControlTrace) -> Check:
         measured=trace.mismatches,
         unit="wrong values",
         threshold=Threshold("> 0: the test can see this fault", OWN),
-        remedy=None if fired else "run it again without --quick on a quiet machine",
+        remedy=None if fired else "run it again on a quiet machine",
     )

@@ -31,7 +31,7 @@ def moves_itself(value: Any) -> bool:
     tensors in the object. One that says something else may still be, but of a container, whose
     parts can be copied.
     """
-    if isinstance(value, type) or not callable(getattr(value, "to", None)):
+    if isinstance(value, type) or not callable(attribute_of(value, "to")):
         return False
     kind: Any = type(value)
     takes = _takes(kind)
@@ -95,5 +95,16 @@ def _holds_a_tensor(value: Any) -> bool:
         for base in type(one).__mro__:
             slots = getattr(base, "__slots__", ())
             names = (slots,) if isinstance(slots, str) else slots
-            waiting.extend(getattr(one, name, None) for name in names)
+            waiting.extend(attribute_of(one, name) for name in names)
     return False
+
+
+def attribute_of(value: Any, name: str) -> Any:
+    """Return an attribute, None where there is none, however the object says so.
+
+    A dict whose attributes are its keys (``__getattr__ = dict.__getitem__``) raises KeyError.
+    """
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None

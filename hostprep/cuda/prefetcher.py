@@ -27,6 +27,11 @@ _END = object()
 # Copies that were handed out and whose host memory may still be held: 1 lets the host run two
 # batches ahead of the copies, which keeps the device fed, and bounds the page-locked memory.
 _BEHIND = 1
+# Who trains asks for these by name and goes on without what is not there: a sampler that is never
+# told the epoch shuffles each one alike. Not ``state_dict``, which is ahead of the loop.
+_OF_THE_LOADER = frozenset(
+    {"dataset", "sampler", "batch_sampler", "batch_size", "drop_last", "set_epoch"}
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -107,6 +112,12 @@ class CudaPrefetcher(Generic[Batch]):
             backend, self._convert, self._warning = opened
         self._backend = backend
         self._copies = None if backend is None else backend.new_stream()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is the loader's: its data set, samplers and batch size, and ``set_epoch``."""
+        if name in _OF_THE_LOADER:
+            return getattr(self.loader, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __len__(self) -> int:
         """Return how many batches there are; ``TypeError`` where the loader does not know."""

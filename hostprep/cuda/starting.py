@@ -25,6 +25,7 @@ _ISSUE = Threshold(
 _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
 # What torch says where CUDA has another list of devices than it was promised.
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
+_MEMORY_FAULT = "uncorrectable ECC error"  # cudaErrorECCUncorrectable
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
 
 
@@ -239,7 +240,9 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             "unset CUDA_VISIBLE_DEVICES, or name devices that exist (nvidia-smi -L)",
         )
     known = nvml.cuda_version
-    if "too old" in problem or (known is not None and known[0] < built_for[0]):
+    # Where torch counts devices, CUDA has started: an old driver by a forward-compatible library.
+    older = known is not None and known[0] < built_for[0] and not survey.torch.devices
+    if "too old" in problem or older:
         knows = "an older CUDA" if known is None else f"CUDA {known[0]}.{known[1]}"
         return (
             f"the driver {nvml.driver_version or module or ''} knows {knows}, torch"
@@ -256,6 +259,11 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
             f"torch {survey.torch.version} has no code for a GPU of this generation: {problem}",
             "install a build of torch that has: python -c 'import torch;"
             " print(torch.cuda.get_arch_list())' lists what one is built for",
+        )
+    if _MEMORY_FAULT in problem:
+        return (
+            f"the GPU's memory has failed: {problem}",
+            "nvidia-smi -q -d ECC,ROW_REMAPPER; reset or replace the card",
         )
     if _UNAVAILABLE in problem:
         return (

@@ -22,6 +22,7 @@ from hostprep.cuda.traces import Trace
 from hostprep.errors import Inconclusive
 from hostprep.host.gpu import Nvml
 from hostprep.system.typed_json import from_json
+from tests.unit.cuda import virtual_cuda
 from tests.unit.cuda.virtual_cuda import (
     GPU,
     ILLEGAL_ACCESS,
@@ -266,6 +267,36 @@ def test_what_breaks_in_a_worker_is_said_and_stays_an_error(
     _, trace = stages.run()
     why = dict(trace.failed)["training"]
     assert why.endswith("CUDA error: an illegal memory access was encountered")
+
+
+@pytest.mark.parametrize("stage", ["overlap", "delivery"])
+def test_an_error_after_which_cuda_answers_nothing_is_told_once(
+    stage: str, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = raising(AcceleratorError(ILLEGAL_ACCESS))
+
+    def break_all(*_: Any) -> Any:
+        monkeypatch.setattr(torch.cuda, "synchronize", broken)
+        return broken()
+
+    place = {"overlap": (Bench, "overlaps"), "delivery": (delivery, "_scribble")}[stage]
+    monkeypatch.setattr(*place, break_all)
+    _, trace = stages.run()
+    assert dict(trace.failed).keys() == {stage}
+    assert dict(trace.missing).keys() == {"delivery", "flatness", "training"} - {stage}
+    for why in dict(trace.missing).values():
+        assert f"nothing more since the stage {stage}: CUDA error: an illegal memory" in why
+    assert [each.case for each in trace.deliveries] == ["tensors"] * (stage == "delivery")
+
+
+@pytest.mark.parametrize("milliseconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_times_that_cannot_be_are_an_error_of_the_instrument(
+    milliseconds: float, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(virtual_cuda._Event, "elapsed_time", lambda *_: milliseconds)
+    _, trace = stages.run()
+    assert dict(trace.failed).keys() == {"copies"} and trace.copies == ()
+    assert f"took {milliseconds / 1e3} s, which cannot be" in dict(trace.failed)["copies"]
 
 
 def test_what_a_library_prints_and_does_not_end_hides_no_line_of_ours(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from hostprep.cuda.batches import leaves
+from hostprep.cuda.batches import leaves, replaced
 from hostprep.cuda.moving import moved, moves_itself
 
 META = torch.device("meta")
@@ -126,6 +126,18 @@ def test_a_quantity_of_tensors_is_tried_and_comes_through() -> None:
 def test_of_a_container_with_a_method_for_something_else_the_parts_are_copied() -> None:
     length = Length(torch.ones(2))
     assert not moves_itself(length) and list(leaves(length)) == [length.value]
+
+
+@pytest.mark.parametrize("own", [{}, {"to": lambda self, device: self}], ids=["no to", "a to"])
+def test_of_a_dict_whose_attributes_are_its_keys_the_values_are_copied(own: dict[str, Any]) -> None:
+    def item(batch: Any, name: str) -> Any:
+        return batch[name]  # KeyError for what a dict of tensors has none of
+
+    kind = type("Attributes", (dict,), {"__getattr__": item, **own})
+    batch = kind(image=torch.ones(2))
+    assert list(leaves(batch)) == [batch.image]
+    twin = replaced(batch, lambda leaf: leaf + 1)
+    assert type(twin) is kind and twin.image.tolist() == [2.0, 2.0]
 
 
 def test_an_error_of_a_method_for_devices_is_not_swallowed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import threading
 import warnings
 from collections.abc import Iterator
@@ -117,6 +118,16 @@ def test_a_data_loader_with_workers_and_an_odd_last_batch_every_epoch() -> None:
         batches = list(wrapped)
         assert [len(batch["x"]) for batch in batches] == [4, 4, 2]
         assert torch.cat([batch["y"] for batch in batches]).tolist() == list(range(10))
+
+
+def test_what_is_asked_of_a_loader_by_name_is_the_loaders_and_its_state_is_not() -> None:
+    loader: Any = DataLoader(Squares(), batch_size=4)  # type: ignore[arg-type]
+    loader.state_dict = dict
+    made = CudaPrefetcher(loader, "cpu")
+    assert made.dataset is loader.dataset and made.batch_sampler.sampler is loader.sampler
+    assert (made.batch_size, made.drop_last) == (4, False)
+    assert not hasattr(made, "state_dict") and not hasattr(CudaPrefetcher([], "cpu"), "sampler")
+    assert pickle.loads(pickle.dumps(CudaPrefetcher([1], "cpu"))).loader == [1]
 
 
 def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:

@@ -88,19 +88,41 @@ def test_a_process_without_hostprep_is_no_driver_that_hangs(fake_torch: Path) ->
     assert "PYTHONPATH" in (check.remedy or "")
 
 
-def test_a_process_that_hangs_is_ended(fake_torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+# A stage that has sample files and workers: torch raises wherever it is when one of these ends.
+HANGING = """
+import os, signal, time
+from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
+def worker_died(*_): raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
+with own_directory("FOLDER", VERIFY_PREFIX) as place:
+    for number in range(1000):
+        open(f"/proc/self/fd/{place}/{number}.raw", "w")
+    signal.signal(signal.SIGCHLD, worker_died)
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    while True:
+        time.sleep(600)
+"""
+
+
+def test_a_process_that_hangs_is_ended_and_its_sample_files_go(
+    fake_torch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(session, "QUICK_SECONDS", 0.5)
     monkeypatch.setattr(session, "_GRACE_SECONDS", 1.0)
     fake_torch.write_text(
         f"open({str(fake_torch) + '.pid'!r}, 'w').write(str(__import__('os').getpid()))\n"
         + fake_torch.read_text()
     )
-    report = run(fake_torch, "time.sleep(600)")
+    folder = tmp_path / "samples"
+    folder.mkdir()
+    (tmp_path / "hanging.py").write_text(HANGING.replace("FOLDER", str(folder)))
+    report = run(fake_torch, "__import__('hanging')")
     assert report.verdict is Status.ERROR
     assert "said nothing for 2 s and was ended" in report.checks[1].message
     pid = int(Path(f"{fake_torch}.pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,16 @@ REASONS = {
         "xid",
     ),
     "fabric": (broken("Error 802: system not yet initialized"), "not ready", "fabricmanager"),
+    # Torch counts devices, so what NVML knows is not what it lacks (a forward-compatible libcuda).
+    "a memory that failed": (
+        replace(
+            GOOD,
+            torch=replace(GOOD.torch, problem="cuda:0: CUDA error: uncorrectable ECC error"),
+            nvml=replace(GOOD.nvml, cuda_version=(11, 4)),
+        ),
+        "the GPU's memory has failed: cuda:0",
+        "reset or replace",
+    ),
     "a GPU that is too old for torch": (
         broken("cuda:0: CUDA error: no kernel image is available for execution on the device"),
         "torch 2.13.0+cu126 has no code for a GPU of this generation: cuda:0",
