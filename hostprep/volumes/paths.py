@@ -136,7 +136,7 @@ def look(path: str) -> Place:
             mode = stat.S_IMODE(status.st_mode)
             acl = has_acl(current)
             parents.append(Folder(current, status.st_uid, status.st_gid, mode, acl))
-    return Place(PointKind.DIRECTORY, tuple(parents), entries=_first_names(path))
+    return Place(PointKind.DIRECTORY, tuple(parents), entries=first_names(path))
 
 
 def place_refusal(path: str, place: Place) -> Refused | None:
@@ -230,7 +230,7 @@ def _open_walking(path: str) -> int:
     return descriptor
 
 
-def _first_names(path: str) -> tuple[str, ...]:
+def first_names(path: str) -> tuple[str, ...]:
     names = []
     try:
         with os.scandir(path) as entries:

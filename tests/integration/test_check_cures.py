@@ -103,6 +103,15 @@ def lose_volume(host: Host) -> None:
     sh("umount", host.volume)
 
 
+def use_the_disk_below(host: Host) -> None:
+    lose_volume(host)
+    (host.volume / "run-17.ckpt").write_bytes(b"a job wrote on")
+
+
+def lose_records(host: Host) -> None:
+    shutil.rmtree(Path(os.environ["HOSTPREP_STATE_DIR"], "datasets"))
+
+
 def lose_data_set(host: Host) -> None:
     shutil.rmtree(host.target)
 
@@ -140,6 +149,7 @@ def name_other_source(host: Host) -> None:
     ("plant", "code", "status"),
     [
         (lose_volume, "HP001", "FAIL"),
+        (use_the_disk_below, "HP001", "FAIL"),
         (grow, "HP002", "WARN"),
         (chmod, "HP003", "WARN"),
         (lose_flags, "HP003", "FAIL"),
@@ -148,6 +158,7 @@ def name_other_source(host: Host) -> None:
         (lose_fstab_line, "HP004", "WARN"),
         (change_fstab_line, "HP004", "WARN"),
         (lose_data_set, "HP010", "FAIL"),
+        (lose_records, "HP010", "FAIL"),
         (lose_file, "HP011", "FAIL"),
         (change_copy, "HP011", "FAIL"),
         (lose_manifest, "HP011", "UNKNOWN"),

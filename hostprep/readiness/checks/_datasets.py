@@ -244,14 +244,19 @@ def cannot_compare(dataset: DatasetLook, problem: str) -> Finding:
 
 
 def staging_anew(dataset: DatasetLook) -> Remedy:
-    """Return what helps where the manifest is damaged: the copy makes way for another.
+    """Return what helps where the manifest is damaged: the copy makes way for another."""
+    return making_way(dataset, f"{NOBODY_KNOWS}, so that nothing can bring it right")
+
+
+def making_way(dataset: DatasetLook, why: str) -> Remedy:
+    """Return the lines that stage a data set where something lies that no run touches: ``why``.
 
     It is not removed, for others' files may be in it. Where it cannot be staged now, it stays.
     """
     target = dataset.target
     anew = dataset.staging(
-        f"{NOBODY_KNOWS}, so that nothing can bring it right; remove {target}.old once nothing in"
-        " it is others'. Where there is no room for both, move it to another disk"
+        f"{why}; remove {target}.old once nothing in it is others'. Where there is no room for"
+        " both, move it to another disk"
     )
     if not anew.commands:
         return anew

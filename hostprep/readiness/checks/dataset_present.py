@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._boot import ask_boot
-from hostprep.readiness.checks._datasets import DatasetLook, look_at_datasets, none_to_judge
+from hostprep.readiness.checks._datasets import (
+    DatasetLook,
+    look_at_datasets,
+    making_way,
+    none_to_judge,
+)
 from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import (
+    CannotTell,
+    Check,
+    Finding,
+    Measured,
+    Remedy,
+    Severity,
+    Status,
+)
 from hostprep.readiness.shell import quote
 from hostprep.staging.model import cure_of
 from hostprep.staging.record.records import Record
@@ -21,12 +35,14 @@ from hostprep.units import format_bytes, format_count
 class Facts:
     """The data sets; ``coming`` has the names of those that their boot service is yet to bring.
 
-    ``damaged`` are the records that cannot be read.
+    ``damaged`` are the records that cannot be read. ``taken`` are the targets of those that were
+    never staged where something lies all the same, which a run leaves alone.
     """
 
     datasets: tuple[DatasetLook, ...]
     coming: frozenset[str]
     damaged: tuple[DamagedRecord, ...]
+    taken: frozenset[str]
 
 
 def look(context: Context) -> Facts:
@@ -38,7 +54,21 @@ def look(context: Context) -> Facts:
         datasets,
         frozenset(each.name for each in absent if ask_boot(context, each.name).state in _COMES_UP),
         look_at_damaged(context),
+        frozenset(each.target for each in datasets if _is_taken(context, each)),
     )
+
+
+def _is_taken(context: Context, dataset: DatasetLook) -> bool:
+    """Whether something lies where a data set is to be staged that never was."""
+    if dataset.state != "never" or dataset.lost_volume is not None:
+        return False
+    path = str(context.root / dataset.target.lstrip("/"))
+    try:
+        return bool(
+            context.ask(f"is {dataset.target}", lambda: os.path.lexists(path), below_root=True)
+        )
+    except CannotTell:
+        return False
 
 
 _COMES_UP = ("waiting", "staging")
@@ -49,10 +79,10 @@ def judge(facts: Facts) -> Iterator[Finding]:
     yield from none_to_judge(facts.datasets, facts.damaged)
     yield from cannot_read(facts.damaged)
     for dataset in facts.datasets:
-        yield _judge_one(dataset, dataset.name in facts.coming)
+        yield _judge_one(dataset, dataset.name in facts.coming, dataset.target in facts.taken)
 
 
-def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
+def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
     name, target = dataset.name, dataset.target
     remedy: Remedy | None = dataset.staging()
     if dataset.lost_volume is not None:
@@ -88,6 +118,13 @@ def _judge_one(dataset: DatasetLook, coming: bool) -> Finding:
         status = Status.UNKNOWN
         message = f"nobody can tell whether {target} is there: {dataset.reason}"
         remedy = Remedy((f"findmnt -T {quote(target)}",), "see why its server is silent")
+    elif taken:
+        status = Status.FAIL
+        message = (
+            f"what lies at {target} was not staged by hostprep, by its records here, and nobody"
+            " can tell whether it is whole."
+        )
+        remedy = making_way(dataset, "`hostprep stage` leaves alone what it did not make")
     else:
         status = Status.FAIL if dataset.in_spec else Status.WARN
         message = f"{target} is not there: {dataset.reason}."
@@ -147,7 +184,8 @@ were staged here are judged too, as long as they are there or there is no spec.
 
 **FAIL** it was never staged, went with a reboot, a run on it was interrupted, it was unstaged in
 part, or it is being staged right now: a job that starts finds none of it, or part. Or it is there
-and holds no files: so was its source, as the directory of a share is that is not mounted yet.
+and holds no files: so was its source, as the directory of a share is that is not mounted yet. Or
+something is there that hostprep has no record of, as after a copy by hand: it cannot be verified.
 **WARN** it was published without entries of the source that could not be read, or whose place on
 the target others had taken; or one that the spec does not name is gone. **UNKNOWN** hostprep's
 record cannot be read, so that nothing is known of what it is of. **SKIP** where its volume is not

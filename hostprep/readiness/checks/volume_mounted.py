@@ -6,14 +6,26 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
+from hostprep.errors import one_line
 from hostprep.host.mounts import Mount, mount_at
 from hostprep.readiness.checks._commands import mount_line, stage_line
 from hostprep.readiness.checks._datasets import ask_source
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import (
+    CannotTell,
+    Check,
+    Finding,
+    Measured,
+    Remedy,
+    Severity,
+    Status,
+)
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.live import mounted_over
+from hostprep.volumes.paths import first_names
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +34,14 @@ class Facts:
 
     ``stage`` has by its path the lines that stage a volume's data sets, if their sources answer.
     ``hidden`` has by its path what was mounted over a volume, on it or above it, and hides it.
+    ``filled`` has by its path the first names in the directory where a volume is not mounted, if it
+    is not empty: ``hostprep mount`` refuses to hide them.
     """
 
     volumes: tuple[tuple[VolumeSpec, str | None], ...] | None
     stage: dict[str, tuple[str, ...]]
     hidden: dict[str, Mount] = field(default_factory=dict)
+    filled: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def look(context: Context) -> Facts:
@@ -54,7 +69,28 @@ def look(context: Context) -> Facts:
             for volume in spec.volumes
             if (over := mounted_over(volume.path, mounts)) is not None
         },
+        {
+            volume.path: names
+            for volume in spec.volumes
+            if mount_at(volume.path, mounts) is None and (names := _names_in(context, volume.path))
+        },
     )
+
+
+def _names_in(context: Context, path: str) -> tuple[str, ...]:
+    """Return the first names in a directory; none where it has none, or nobody can tell."""
+    below = str(context.root / path.lstrip("/"))
+
+    def question() -> tuple[str, ...]:
+        try:
+            return first_names(below)
+        except OSError:
+            return ()
+
+    try:
+        return tuple(context.ask(f"names in {path}", question, below_root=True))
+    except CannotTell:
+        return ()
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
@@ -81,10 +117,13 @@ def judge(facts: Facts) -> Iterator[Finding]:
         elif fstype is None:
             status = Status.FAIL
             message = f"{volume.path} is not mounted: what is read there comes from the disk below."
-            remedy = Remedy(
-                (mount_line(volume), *facts.stage[volume.path]),
-                "`hostprep apply` mounts all volumes and stages their data sets",
-            )
+            remedy = _mounting(volume, facts)
+            if names := facts.filled.get(volume.path):
+                more = " and more" if len(names) > _SHOWN else ""
+                message = (
+                    f"{volume.path} is not mounted, and what is read there is the disk's:"
+                    f" {one_line(', '.join(names[:_SHOWN]))}{more}."
+                )
         else:
             status = Status.FAIL
             message = f"a {fstype} is mounted on {volume.path}, where the spec wants a tmpfs."
@@ -93,6 +132,21 @@ def judge(facts: Facts) -> Iterator[Finding]:
                 "see whose it is; unmount it, or give the volume another path in the spec",
             )
         yield Finding(status, volume.path, message, measured, "tmpfs", "the spec", remedy=remedy)
+
+
+def _mounting(volume: VolumeSpec, facts: Facts) -> Remedy:
+    """Return what mounts a volume and fills it; what is in its place now makes way, and stays."""
+    path = volume.path
+    lines = (mount_line(volume), *facts.stage[path])
+    apply = "`hostprep apply` mounts all volumes and stages their data sets"
+    if path not in facts.filled:
+        return Remedy(lines, apply)
+    # With -T it does not end up in a folder that has this name already.
+    return Remedy(
+        (f"mv -T {quote(path)} {quote(f'{path}.old')}", *lines),
+        f"a volume would hide what was put there meanwhile, so it is not mounted before that is"
+        f" moved; remove {path}.old once nothing in it is needed. After that {apply}",
+    )
 
 
 CHECK = Check(
@@ -112,6 +166,7 @@ volume without its line in fstab is not mounted.
 **FAIL** nothing is mounted there, or something else than a tmpfs, or something was mounted over it
 later, on it or on a directory above: what is read there comes from that. `hostprep apply` mounts
 all volumes of the spec and stages their data sets; `hostprep mount PATH --size SIZE --fstab` mounts
-one and keeps it for the next boot.
+one and keeps it for the next boot. Both refuse to hide what lies in the directory meanwhile: move
+that away first.
 """,
 )

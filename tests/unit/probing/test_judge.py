@@ -349,6 +349,15 @@ def test_a_virtual_disk_that_seeks_is_measured_to_have_an_arm() -> None:
     assert not judgement.agrees
 
 
+@pytest.mark.parametrize("limit", [200, 300])
+def test_a_limit_on_fast_storage_is_not_taken_for_an_arm(limit: int) -> None:
+    virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
+    runs = four_runs(20, limit, limit, p50=46e-6)  # as under blkio.throttle or io.max
+    found = judge(measured(storage=storage(StorageClass.VIRTUAL, (virtual,)), fio=runs), None)
+    assert (found.storage_class, found.behaviour) == (StorageClass.VIRTUAL, Behaviour.UNCLEAR)
+    assert "half of them took no longer than 0.046 ms: a limit" in found.class_reason
+
+
 def test_where_the_measurement_agrees_the_kernel_s_reason_says_it_all() -> None:
     flash = measured(
         storage=storage(StorageClass.NVME, (disk(rotational_says_kernel=False),)),
