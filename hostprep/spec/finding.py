@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.system.accounts import trusted_users
 
 LOCAL_SPEC = Path("hostprep.yml")
 SYSTEM_SPEC = Path("/etc/hostprep/hostprep.yml")
@@ -76,24 +77,18 @@ def _check_link(path: Path) -> None:
         status = os.lstat(path)
     except OSError:
         return  # the open says what is wrong
-    if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted_users():
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in trusted_users():
         raise _refusal(path, f"is a symlink of uid {status.st_uid}", "chown -h root:")
 
 
 def _check_writers(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in _trusted_users():
+    if status.st_uid not in trusted_users():
         raise _refusal(path, f"belongs to uid {status.st_uid}", "chown root:")
     if status.st_mode & stat.S_IWOTH:
         raise _refusal(path, "is writable by everybody", "chmod go-w")
     # With an ACL these bits are its mask, which covers every user and group named in it.
     if status.st_mode & stat.S_IWGRP:
         raise _refusal(path, f"is writable by the group {status.st_gid}", "chmod g-w")
-
-
-def _trusted_users() -> set[int]:
-    """Return who may tell root what to do: root, and whoever became root by sudo just now."""
-    caller = os.environ.get("SUDO_UID", "")
-    return {0, int(caller)} if caller.isascii() and caller.isdigit() else {0}
 
 
 def _refusal(path: Path, reason: str, remedy: str) -> Refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import os
 import pwd
 import re
 
@@ -43,6 +44,18 @@ def name_of(uid: int, gid: int) -> str:
         name if _may_be_written(name) else str(number)
         for name, number in ((user, uid), (group, gid))
     )
+
+
+def trusted_users() -> set[int]:
+    """Return the user ids that may tell this run what to do: root's, its own, its caller's.
+
+    The caller is whoever became root by sudo just now.
+    """
+    trusted = {0, os.geteuid()}
+    caller = os.environ.get("SUDO_UID", "")
+    if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
+        trusted.add(int(caller))
+    return trusted
 
 
 def _may_be_written(name: str) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hostprep.errors import HostprepError
-from hostprep.system.state import readable_run_dirs, run_dir, state_dir
+from hostprep.system.state import check_own_records, readable_run_dirs, run_dir, state_dir
 
 _POLL_SECONDS = 0.2
 # Who only looks whether it is held (``is_locked``) holds it for a moment: that is not at work.
@@ -45,8 +45,9 @@ def lock(
     killed run leaves none; the file itself stays, because removing it would race.
 
     Raises ``Locked`` where the time has passed, ``HostprepError`` where the file cannot be had, or
-    is one that somebody else could keep from us.
+    is one that somebody else could keep from us, ``Refused`` where the records are not one's own.
     """
+    check_own_records()
     path = run_dir() / f"hostprep-{name}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

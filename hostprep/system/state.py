@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.system.accounts import trusted_users
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
@@ -50,8 +52,14 @@ def state_dir() -> Path:
 
     ``HOSTPREP_STATE_DIR`` moves it. Ordinary users, who cannot write ``/var/lib``, have their own
     under ``$XDG_STATE_HOME`` (``~/.local/state``).
+
+    Raises ``Refused`` where root would have one in which somebody else can put records. Ordinary
+    users may look at those of another, as of an account that stages for all; what they change is
+    changed under a lock, which asks (``check_own_records``).
     """
     if chosen := moved("HOSTPREP_STATE_DIR"):
+        if os.geteuid() == 0:
+            _check_writers(chosen)
         return chosen
     if os.geteuid() == 0:
         return SYSTEM_STATE_DIR
@@ -64,6 +72,42 @@ def state_dir() -> Path:
         # current directory would get records of its own, in a folder that few dare to remove.
         home = "/.local/state"
     return Path(home) / "hostprep"
+
+
+def check_own_records() -> None:
+    """Raise ``Refused`` where the records are in a moved directory that others can write to.
+
+    They say what is removed and replaced, and which packages other hosts are given.
+    """
+    if chosen := moved("HOSTPREP_STATE_DIR"):
+        _check_writers(chosen)
+
+
+def _check_writers(directory: Path) -> None:
+    # A name in /tmp that can be guessed may have been taken by anybody.
+    trusted = trusted_users()
+    try:
+        link, status = os.lstat(directory), os.stat(directory)
+    except OSError:
+        return  # it is made where it is needed; or whoever needs it tells of the reason
+    place = shlex.quote(str(directory))
+    cure = f"or look at whose records are in it, then chmod go-w {place}"
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in trusted:
+        who, cure = f"is a symlink of uid {link.st_uid}", "or the one that it leads to"
+    elif status.st_uid not in trusted:
+        who, cure = f"belongs to uid {status.st_uid}", "or run it as that user"
+    elif status.st_mode & stat.S_IWOTH:
+        who = "is writable by everybody"
+    elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and status.st_gid != 0:
+        # Of an ordinary user it is the user's own group, where the umask is 002.
+        who = f"is writable by the group {status.st_gid}"
+    else:
+        return
+    raise Refused(
+        f"HOSTPREP_STATE_DIR names {directory}, which {who}: by records put there others could have"
+        " hostprep remove or replace what they like; nothing was changed.",
+        f"name a directory that is not there yet, which is made; {cure}",
+    )
 
 
 def run_dir() -> Path:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from hostprep.converging.boot_record import all_boot_records
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.staging.record import records as datasets
+from hostprep.system.locks import lock
 from hostprep.system.state import (
     SYSTEM_STATE_DIR,
     boot_dir,
@@ -22,6 +23,8 @@ from hostprep.system.state import (
 )
 from hostprep.system.systemd import unit_dir
 from hostprep.volumes import records as volumes
+
+STRANGER, CALLER = 54321, 54322
 
 
 @pytest.mark.parametrize("variable", ["HOSTPREP_STATE_DIR", "XDG_STATE_HOME"])
@@ -162,3 +165,58 @@ def test_a_directory_that_is_not_there_yet_is_made_where_it_is_needed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", "a/b/")
     assert state_dir() == tmp_path / "a/b"
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "link_owner", "who"),
+    [
+        (STRANGER, 0, 0o755, 0, f"belongs to uid {STRANGER}"),
+        (0, 0, 0o757, 0, "is writable by everybody"),
+        (0, 0, 0o1777, 0, "is writable by everybody"),
+        (0, STRANGER, 0o770, 0, f"is writable by the group {STRANGER}"),
+        (0, 0, 0o755, STRANGER, f"is a symlink of uid {STRANGER}"),
+        (0, 0, 0o775, 0, None),
+        (CALLER, 0, 0o755, CALLER, None),
+    ],
+)
+def test_root_does_not_go_by_records_that_others_could_have_put_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: int,
+    group: int,
+    mode: int,
+    link_owner: int,
+    who: str | None,
+) -> None:
+    """A record says what ``unstage`` removes; the folder beside it has what hosts are given."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    place, link = tmp_path / "hostprep", tmp_path / "link"
+    place.mkdir()
+    os.chown(place, owner, group)
+    place.chmod(mode)
+    link.symlink_to(place)
+    os.chown(link, link_owner, 0, follow_symlinks=False)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(link))
+    monkeypatch.setenv("SUDO_UID", str(CALLER))
+    if who is None:
+        assert state_dir() == link
+        return
+    with pytest.raises(Refused, match=who):
+        state_dir()
+    with pytest.raises(Refused, match=who):
+        readable_state_dirs()
+
+
+def test_a_user_may_look_at_records_of_another_and_change_nothing_by_them(
+    stranger: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = tmp_path / "theirs"
+    place.mkdir()
+    stranger.setenv("HOSTPREP_STATE_DIR", str(place))
+    stranger.setenv("HOSTPREP_RUN_DIR", str(tmp_path / "run"))
+    place.chmod(0o777)
+    assert place in readable_state_dirs()
+    with pytest.raises(Refused, match="is writable by everybody"), lock("stage-x", purpose="stage"):
+        pass
+    assert not (tmp_path / "run").exists()
