@@ -68,11 +68,7 @@ def read_snapshot(path: Path) -> FileSnapshot | None:
         return None
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise Refused(
-                f"{path} is a symlink to {os.readlink(path)}; replacing it would cut the link, so"
-                " nothing was changed.",
-                "make it a plain file, or change the file it points to yourself",
-            ) from None
+            raise _link_refusal(path) from None
         raise _failed(path, "cannot be read", error) from None
     try:
         status = os.fstat(descriptor)
@@ -153,6 +149,8 @@ def replacing_refusal(path: Path) -> Refused | None:
 
     For a plan, which may leave no trace at all: ``rehearse_replacing`` finds the rest.
     """
+    if os.path.islink(path):
+        return _link_refusal(path)
     code = _obstacle(path)
     if code is None:
         return None
@@ -211,6 +209,14 @@ def remove_stale_temps(path: Path) -> tuple[str, ...]:
     except OSError as error:
         raise _failed(path, "has leftovers of a killed run beside it", error) from None
     return tuple(removed)
+
+
+def _link_refusal(path: Path) -> Refused:
+    return Refused(
+        f"{path} is a symlink to {os.readlink(path)}; replacing it would cut the link, so nothing"
+        " was changed.",
+        "make it a plain file, or change the file it points to yourself",
+    )
 
 
 def _obstacle(path: Path) -> int | None:

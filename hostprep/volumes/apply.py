@@ -177,7 +177,13 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
 
 def _fstab_edit(options: tuple[str, ...], facts: VolumeFacts) -> FstabEdit:
     def edit(content: bytes) -> bytes:
-        return set_volume(content, volume_id=facts.volume_id, path=facts.path, options=options)
+        return set_volume(
+            content,
+            volume_id=facts.volume_id,
+            path=facts.path,
+            options=options,
+            aliases=facts.fstab_aliases,
+        )
 
     return edit
 

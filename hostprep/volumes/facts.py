@@ -14,7 +14,7 @@ from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
-from hostprep.volumes.fstab_file import fstab_path, read_fstab, reload_is_due
+from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import SOURCE, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
@@ -33,7 +33,8 @@ class VolumeFacts:
     hostprep may still come to take, inodes included. ``fstab`` is None where it could not be read
     for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
     ``fstab_obstacle`` is what keeps root from replacing it, though it could be read; an ordinary
-    user, who may not do that anyway, is not told.
+    user, who may not do that anyway, is told only of a symlink. ``fstab_aliases`` are targets in it
+    that lead to the path through symlinks.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     """
 
@@ -53,6 +54,7 @@ class VolumeFacts:
     fstab_refusal: Refused | None
     reload_is_due: bool = False
     fstab_obstacle: Refused | None = None
+    fstab_aliases: frozenset[str] = frozenset()
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -62,7 +64,12 @@ class VolumeFacts:
     @property
     def foreign_fstab_entry(self) -> FstabEntry | None:
         """Somebody else's line in fstab that mounts something on the same path."""
-        return foreign_entry(self.fstab or b"", volume_id=self.volume_id, path=self.path)
+        return foreign_entry(
+            self.fstab or b"",
+            volume_id=self.volume_id,
+            path=self.path,
+            aliases=self.fstab_aliases,
+        )
 
     @property
     def is_ours(self) -> bool:
@@ -97,7 +104,8 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab=fstab,
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
-        fstab_obstacle=replacing_refusal(fstab_path()) if os.geteuid() == 0 else None,
+        fstab_obstacle=_fstab_obstacle(),
+        fstab_aliases=aliases(path, fstab or b""),
     )
 
 
@@ -114,9 +122,26 @@ def is_volume(mount: Mount) -> bool:
 def our_line(path: str, fstab: bytes) -> FstabEntry | None:
     """Return our own line for a volume at ``path``, if ``fstab`` has one."""
     for entry in entries(fstab):
-        if entry.owner_id == volume_id_for(path) and entry.target == path:
+        if entry.owner_id == volume_id_for(path) and entry.simple_target == path:
             return entry
     return None
+
+
+def aliases(path: str, fstab: bytes) -> frozenset[str]:
+    """Return the targets in ``fstab`` that lead to ``path`` through symlinks.
+
+    Only those of the same name are looked at, and not the last part itself: what hangs on a server
+    that is gone is not asked.
+    """
+    parent, name = os.path.split(path)
+    return frozenset(
+        entry.target
+        for entry in entries(fstab)
+        if entry.target.startswith("/")
+        and os.path.basename(entry.simple_target) == name
+        and entry.simple_target != path
+        and os.path.realpath(os.path.dirname(entry.simple_target)) == parent
+    )
 
 
 def mounted_by_us(
@@ -138,9 +163,14 @@ def mounted_by_us(
 
 def _read_fstab() -> tuple[bytes | None, Refused | None]:
     try:
-        return read_fstab(fstab_path()), None
+        return read_for_boot(fstab_path()), None
     except HostprepError as error:
         return None, Refused(error.message, error.hint)
+
+
+def _fstab_obstacle() -> Refused | None:
+    path = fstab_path()
+    return replacing_refusal(path) if os.geteuid() == 0 or os.path.islink(path) else None
 
 
 def _promised(path: str, mounts: Sequence[Mount], fstab: bytes) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
@@ -53,10 +53,20 @@ class FstabEntry:
         return None
 
     @property
+    def simple_target(self) -> str:
+        """The target without doubled and final slashes and ``.`` parts, as its readers take it."""
+        return _simplified(self.target)
+
+    @property
     def described(self) -> str:
         """What is mounted, in words; bytes that are no text are escaped."""
         source = _shown(self.source)
         return source if self.source == self.fstype else f"{source} ({_shown(self.fstype)})"
+
+    def place(self, path: str) -> str:
+        """Return ``path``, to which the target leads, in words: with the target if that differs."""
+        simple = self.simple_target
+        return path if simple == path else f"{_shown(simple)} (that is {path})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +118,27 @@ def volume_line(*, volume_id: str, path: str, options: Sequence[str]) -> bytes:
     return b" ".join(_escape(field) for field in fields)
 
 
-def set_volume(content: bytes, *, volume_id: str, path: str, options: Sequence[str]) -> bytes:
+def set_volume(
+    content: bytes,
+    *,
+    volume_id: str,
+    path: str,
+    options: Sequence[str],
+    aliases: Collection[str] = (),
+) -> bytes:
     """Return ``content`` with the volume's line in it: in place of its earlier one, or appended.
 
     The very same bytes come back where the line already says the same, however it is spaced.
+    ``aliases`` are as for ``foreign_entry``.
     Raises ``Refused`` where somebody else's entry has the same target, where several lines carry
     this id, or where somebody made something else of our line.
     """
     line = volume_line(volume_id=volume_id, path=path, options=options)
     own = _own_entry(content, volume_id)
-    if foreign := foreign_entry(content, volume_id=volume_id, path=path):
+    if foreign := foreign_entry(content, volume_id=volume_id, path=path, aliases=aliases):
         raise Refused(
-            f"line {foreign.line_number} of fstab already mounts {foreign.described} on {path},"
-            " and it is not this volume's line; nothing was changed.",
+            f"line {foreign.line_number} of fstab already mounts {foreign.described} on"
+            f" {foreign.place(path)}, and it is not this volume's line; nothing was changed.",
             "choose another path, or remove that line yourself",
         )
     lines = _lines(content)
@@ -136,10 +154,16 @@ def set_volume(content: bytes, *, volume_id: str, path: str, options: Sequence[s
     return _joined(lines)
 
 
-def foreign_entry(content: bytes, *, volume_id: str, path: str) -> FstabEntry | None:
-    """Return somebody else's entry that has a volume's path as its target, if there is one."""
+def foreign_entry(
+    content: bytes, *, volume_id: str, path: str, aliases: Collection[str] = ()
+) -> FstabEntry | None:
+    """Return somebody else's entry that has a volume's path as its target, if there is one.
+
+    ``aliases`` are targets that lead to the path through symlinks, which systemd follows.
+    """
     for entry in entries(content):
-        if entry.owner_id != volume_id and _simplified(entry.target) == path:
+        at_path = entry.simple_target == path or entry.target in aliases
+        if entry.owner_id != volume_id and at_path:
             return entry
     return None
 
@@ -245,7 +269,7 @@ def _own_entry(content: bytes, volume_id: str) -> FstabEntry | None:
 
 
 def _check_still_at(own: FstabEntry, path: str) -> None:
-    if _simplified(own.target) != path:
+    if own.simple_target != path:
         raise Refused(
             f"line {own.line_number} of fstab was made for {path}, but somebody pointed it at"
             f" {_shown(own.target)}; nothing was changed.",

@@ -42,6 +42,14 @@ def read_fstab(path: Path) -> bytes:
     return b"" if snapshot is None else snapshot.content
 
 
+def read_for_boot(path: Path) -> bytes:
+    """Return what a boot reads there: as ``read_fstab``, and through a symlink too.
+
+    Lines of ours may be in such a file: somebody moved it elsewhere after they were written.
+    """
+    return read_fstab(Path(os.path.realpath(path)))
+
+
 def edit_fstab(
     path: Path,
     edit: Callable[[bytes], bytes],

@@ -282,7 +282,13 @@ def _plan_fstab(
         return None, (), ()
     if facts.fstab is None:
         raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
-    edited = set_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path, options=options)
+    edited = set_volume(
+        facts.fstab,
+        volume_id=facts.volume_id,
+        path=facts.path,
+        options=options,
+        aliases=facts.fstab_aliases,
+    )
     if edited == facts.fstab and facts.reload_is_due:
         return options, (RELOAD,), ()
     if edited == facts.fstab:
@@ -316,8 +322,8 @@ def _fstab_warnings(
     if foreign := facts.foreign_fstab_entry:
         return (
             f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
-            f" {foreign.described} on {facts.path} at the next boot: choose another path, or remove"
-            " that line",
+            f" {foreign.described} on {foreign.place(facts.path)} at the next boot: choose another"
+            " path, or remove that line",
         )
     entry = facts.fstab_entry
     if entry is None or request.fstab or parse_options(entry.options) == parse_options(options):

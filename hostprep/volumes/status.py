@@ -11,9 +11,9 @@ from hostprep.host.boot import boot_id
 from hostprep.host.memory import read_memory
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.units import format_bytes
-from hostprep.volumes.facts import mounted_by_us
+from hostprep.volumes.facts import aliases, mounted_by_us
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
-from hostprep.volumes.fstab_file import fstab_path, read_fstab
+from hostprep.volumes.fstab_file import fstab_path, read_for_boot
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import FLAGS, LiveVolume
 from hostprep.volumes.options import compare_options, parse_options, size_drift
@@ -28,7 +28,8 @@ class VolumeStatus:
     not hostprep's.
     ``drift`` says where the mounted volume differs from what hostprep mounted, ``fstab_drift``
     where it differs from its line in fstab, or what that lacks for a boot; ``in_fstab`` whether
-    there is one. ``foreign_line`` is somebody else's for the same path, in words.
+    there is one. ``foreign_line`` is somebody else's for the same path, in words, or the volume's
+    own that somebody pointed at another.
     """
 
     path: str
@@ -47,10 +48,14 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
     """
     records = {record.path: record for record in all_records()}
     try:
-        fstab = read_fstab(fstab_path())
+        fstab = read_for_boot(fstab_path())
     except HostprepError:
         fstab = b""  # refused as a place to write to, and then nothing of ours was written there
-    lines = {entry.target: entry for entry in entries(fstab) if entry.owner_id}
+    lines = {
+        entry.simple_target: entry
+        for entry in entries(fstab)
+        if entry.owner_id == volume_id_for(entry.simple_target)
+    }
     mounts = read_mounts()
     return tuple(
         replace(
@@ -62,10 +67,20 @@ def volume_statuses() -> tuple[VolumeStatus, ...]:
 
 
 def _foreign_line(path: str, fstab: bytes) -> str | None:
-    entry = foreign_entry(fstab, volume_id=volume_id_for(path), path=path)
-    if entry is None:
-        return None
-    return f"line {entry.line_number}, which is not hostprep's, mounts {entry.described} there"
+    volume_id = volume_id_for(path)
+    entry = foreign_entry(fstab, volume_id=volume_id, path=path, aliases=aliases(path, fstab))
+    if entry is not None:
+        there = "there" if entry.simple_target == path else f"on {entry.place(path)}"
+        return (
+            f"line {entry.line_number}, which is not hostprep's, mounts {entry.described} {there}"
+        )
+    for own in entries(fstab):
+        if own.owner_id == volume_id and own.simple_target != path:
+            return (
+                f"line {own.line_number}, which was made for it, mounts {own.described} on"
+                f" {own.simple_target} now"
+            )
+    return None
 
 
 def _status(

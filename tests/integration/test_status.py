@@ -297,6 +297,31 @@ def test_a_line_of_somebody_else_s_is_no_line_of_the_volume_s(safe_dir: Path) ->
         assert f"\n  fstab: {said}\n" in run_hostprep("status").stdout
 
 
+def test_a_line_that_somebody_pointed_elsewhere_makes_no_volume_there(safe_dir: Path) -> None:
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    fstab.write_text(fstab.read_text().replace(f" {volume} ", f" {volume}-moved "))
+    (shown,) = hostprep("status")["volumes"]
+    words = f"line 1, which was made for it, mounts tmpfs on {volume}-moved now"
+    assert (shown["path"], shown["in_fstab"]) == (str(volume), False)
+    assert shown["foreign_fstab_line"] == words
+
+
+def test_an_fstab_that_became_a_symlink_still_has_the_volume_s_line(safe_dir: Path) -> None:
+    volume, fstab = safe_dir / "v", Path(os.environ["HOSTPREP_FSTAB"])
+    wanted = ("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
+    hostprep(*wanted)
+    fstab.rename(fstab.with_name("real"))
+    fstab.symlink_to("real")
+    subprocess.run(["umount", volume], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "tmpfs", volume], check=True)
+    (shown,) = hostprep("status")["volumes"]  # as after a boot, which followed the symlink
+    assert (shown["mounted"], shown["in_fstab"], shown["problem"]) == (True, True, None)
+    error = hostprep("unmount", volume, "--fstab", expect=5)["error"]
+    assert "is a symlink to real" in error["message"]
+    assert str(volume) in fstab.read_text() and fstab.is_symlink()
+
+
 def test_a_volume_that_somebody_made_read_only_is_drift(safe_dir: Path) -> None:
     volume = safe_dir / "v"
     hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.volumes import facts
@@ -66,6 +66,7 @@ def test_a_line_is_ours_by_its_id_and_its_target() -> None:
     assert our_line(PATH, moved) is None and our_line(PATH.replace("/mnt/", "/srv/"), moved) is None
     others = LINE.replace(b"X-hostprep.id", b"X-somebodys.id")
     assert our_line(PATH, others) is None
+    assert our_line(PATH, LINE.replace(PATH.encode(), f"/mnt//{PATH[5:]}/".encode())) is not None
 
 
 @pytest.mark.parametrize("fstab", [LINE, None])
@@ -135,6 +136,42 @@ def test_an_fstab_that_cannot_be_read_matters_to_who_edits_it(root: Path, own_st
     found = gather(PATH, root)
     assert found.fstab is None and found.fstab_refusal is not None
     assert str(own_state / "fstab") in found.fstab_refusal.message
+
+
+def test_an_fstab_that_became_a_symlink_is_read_and_not_replaced(
+    root: Path, own_state: Path
+) -> None:
+    (own_state / "real").write_bytes(LINE)
+    (own_state / "fstab").symlink_to("real")
+    found = gather(PATH, root)
+    assert found.fstab_entry is not None and found.fstab_refusal is None
+    assert (
+        found.fstab_obstacle is not None and "is a symlink to real" in found.fstab_obstacle.message
+    )
+
+
+def test_a_line_of_others_behind_a_symlink_takes_the_place(tmp_path: Path) -> None:
+    path = f"{tmp_path}/real/v"
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "gone").symlink_to("nowhere")
+    linked = f"{tmp_path}/link/v"
+    others = f"tmpfs {tmp_path}/gone/v tmpfs\ntmpfs {linked}/w tmpfs\nnone none swap\n".encode()
+    line = f"tmpfs {linked}/ tmpfs size=1g\n".encode()
+    assert facts.aliases(path, others) == frozenset()
+    found = replace(
+        fresh(path), fstab=others + line, fstab_aliases=facts.aliases(path, others + line)
+    )
+    entry = found.foreign_fstab_entry
+    assert entry is not None and entry.line_number == 4
+    with pytest.raises(Refused, match=r"tmpfs on .*link/v \(that is .*real/v\), and it is not"):
+        set_volume(
+            others + line,
+            volume_id=found.volume_id,
+            path=path,
+            options=(),
+            aliases=found.fstab_aliases,
+        )
 
 
 def promised(
