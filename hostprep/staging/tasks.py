@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
+from hostprep.staging.files.transfer import Changed, Differs, Longer
 from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
@@ -168,8 +169,9 @@ class Tasks:
         """Copy a large file once more, or report it."""
         path = join(directory, entry.name)
         reasons = {
-            "changed": "changed while it was copied, twice",
-            "differs": "read back differently from what was written, twice",
+            "changed": Changed.twice,
+            "longer": Longer.twice,
+            "differs": Differs.twice,
         }
         if attempt == 2 or trouble not in reasons:
             self._pool.submit("discard", (directory, entry.name), lambda _: None)

@@ -60,8 +60,9 @@ def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[
     """
     rewind(descriptor)
     with os.scandir(descriptor) as listing:
-        entries = _look_while_prompt(listing) if from_server else []
-        rest = sorted(listing, key=os.DirEntry.inode)
+        items: Iterator[os.DirEntry[str]] = _each_once(listing) if from_server else listing
+        entries = _look_while_prompt(items) if from_server else []
+        rest = sorted(items, key=os.DirEntry.inode)
     if len(entries) + len(rest) <= most:
         entries, rest = entries + _look_at(rest), []
     if from_server:
@@ -83,6 +84,18 @@ def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
 def is_slow(seconds: float, entries: int) -> bool:
     """Return whether it is not memory that answered for so many entries."""
     return seconds > _GRACE_SECONDS + entries * _SLOW_SECONDS
+
+
+def _each_once(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+    """Yield what a server lists, without the names that it tells again.
+
+    NFS may do so where the directory changes meanwhile; each would count twice in the digest.
+    """
+    told: set[str] = set()
+    for item in items:
+        if item.name not in told:
+            told.add(item.name)
+            yield item
 
 
 def _look_while_prompt(items: Iterator[os.DirEntry[str]]) -> list[Plain]:

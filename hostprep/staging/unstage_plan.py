@@ -84,6 +84,12 @@ def find_record(name_or_path: str) -> Record:
     for folder_name, error in damaged_records().items():
         if folder_name == at_path or folder_name.rpartition("-")[0] == name_or_path[:100]:
             raise error
+    if "/" in name_or_path:  # or by a symlink above it, of which no record tells
+        above, last = os.path.split(path)
+        by_link = os.path.join(os.path.realpath(above), last)
+        for record in records:
+            if record.target == by_link:
+                return record
     named = [record for record in records if record.name == name_or_path]
     if len(named) == 1:
         return named[0]

@@ -43,7 +43,8 @@ def copy_file(
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    Raises ``Changed``, ``Differs`` or OSError; what was written of the target is removed then.
+    Raises ``Changed``, ``Longer``, ``Differs`` or OSError; what was written of the target is
+    removed then.
     """
     name = entry.name
     source = open_source(name, source_dir, style)
@@ -53,6 +54,7 @@ def copy_file(
             content = transfer.copy_content(entry, source, target, style, buffer)
             st = os.fstat(source)
             check_unchanged(entry, st)
+            transfer.check_ends(source, entry.size)
             if style.drop_behind:
                 os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)
             copy_metadata(st, source, target, style)

@@ -64,6 +64,7 @@ def finish(
         try:
             st = os.fstat(source)
             copying.check_unchanged(entry, st)
+            transfer.check_ends(source, entry.size)
             target = os.open(entry.name, _FINISH_FLAGS, dir_fd=target_dir)
             try:
                 copy_metadata(st, source, target, style)
@@ -71,6 +72,8 @@ def finish(
                 os.close(target)
         finally:
             os.close(source)
+    except transfer.Longer:
+        return "longer"
     except transfer.Changed:
         return "changed"
     except OSError as error:

@@ -46,7 +46,7 @@ def copy_small(
     try:
         names = os.listxattr(source) if style.source_xattrs else None
         xattrs = _values(source, names) if names else None
-        data = os.read(source, size)
+        data = os.read(source, size + 1)  # one more: a size that is too small shows by it
         st = os.fstat(source)
         if style.drop_behind:
             os.posix_fadvise(source, 0, 0, os.POSIX_FADV_DONTNEED)

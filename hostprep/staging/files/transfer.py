@@ -36,6 +36,12 @@ class Changed(Exception):
     twice = "changed while it was copied, twice"
 
 
+class Longer(Changed):
+    """The source file has content beyond its size, as where a server does not know that yet."""
+
+    twice = "has more content than its size says (some FUSE file systems know no size)"
+
+
 class Differs(Exception):
     """What was read back from the target is not what was written."""
 
@@ -75,6 +81,12 @@ def copy_content(
                 if hash_range(target, offset, length, buffer, sparse=True) != digests[index]:
                     raise Differs
     return None if style.verify is Verify.NONE else content_of(digests)
+
+
+def check_ends(source: int, size: int) -> None:
+    """Raise ``Longer`` where an open file goes on behind its ``size`` in bytes."""
+    if os.pread(source, 1, size):
+        raise Longer
 
 
 def content_of(digests: list[bytes]) -> str:

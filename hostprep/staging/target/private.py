@@ -159,9 +159,17 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
         # what is in one stays theirs.
         if names_in(descriptor):
             raise _not_private(name)
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & _OTHERS_WRITE:
+            remove_directory(parent_fd, name, descriptor)
+            raise Refused(
+                "the target's file system lets others write to every directory, and so to the one"
+                " in which copies grow until they are whole; nothing was changed.",
+                "mount it with umask=022, or choose one that has modes (ext4, XFS, a tmpfs)",
+            )
         _claim(descriptor, purpose)
     except BaseException as error:
         if isinstance(error, OSError):  # a full disk: what holds nothing need not stay
+            error.filename = error.filename or name  # which calls by descriptor do not tell
             with contextlib.suppress(OSError):
                 remove_opened(parent_fd, name, descriptor)
         os.close(descriptor)

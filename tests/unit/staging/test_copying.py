@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from hostprep.staging.files import copying, transfer
+from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.metadata import CopyStyle
-from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, new_buffer
+from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, Longer, new_buffer
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DirCache
 from tests.kit.acls import ACCESS_ACL, access_acl
 from tests.kit.compare import differences
 
@@ -189,6 +190,24 @@ def test_another_file_than_planned_is_not_copied(name: str, size: int, pair: Pai
     copied, _ = copying.copy_again(planned, pair.source_fd, pair.target_fd, pair.style, pair.buffer)
     assert copied == pair.entry("file") != planned
     assert (pair.target / "file").stat().st_size == path.stat().st_size
+
+
+@pytest.mark.parametrize("in_ranges", [False, True])
+def test_a_file_that_goes_on_behind_its_size_is_no_whole_one(in_ranges: bool, pair: Pair) -> None:
+    """As of what a FUSE file system serves without knowing its size; files of /proc have 0."""
+    source = os.open("/proc", os.O_RDONLY)
+    entry = entry_of("version", os.lstat("version", dir_fd=source))
+    try:
+        if in_ranges:
+            os.close(copying.open_range_target(entry, pair.target_fd))
+            with DirCache(source) as proc, DirCache(pair.target_fd) as target:
+                assert ranges.finish("", entry, proc, target, pair.style) == "longer"
+        else:
+            with pytest.raises(Longer):
+                copying.copy_file(entry, source, pair.target_fd, pair.style, pair.buffer)
+            assert os.listdir(pair.target) == []
+    finally:
+        os.close(source)
 
 
 def test_what_took_its_place_is_not_opened_or_waited_for(pair: Pair) -> None:

@@ -42,6 +42,15 @@ def test_by_its_name_or_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_record("two") == two and find_record("/slow/two") == named
 
 
+def test_by_its_place_through_a_symlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was staged: ``--to`` may be one, and the record has what it leads to."""
+    one = staged("one", str(tmp_path / "nvme0/one"))
+    (tmp_path / "nvme0").mkdir()
+    (tmp_path / "fast").symlink_to("nvme0")
+    monkeypatch.chdir(tmp_path)
+    assert find_record(str(tmp_path / "fast/one")) == find_record("fast/one") == one
+
+
 def test_a_name_that_several_have_is_asked_back() -> None:
     staged("data", "/fast/data")
     staged("data", "/slow/da\nta")

@@ -39,6 +39,35 @@ def test_only_what_an_earlier_run_left_for_the_same_is_taken_up(
     assert private.resumable is False and not copy.exists()
 
 
+def test_where_others_may_write_everything_it_is_not_begun(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on exFAT or a share that is mounted with umask=0: the second run would have refused it."""
+    make = os.mkdir
+
+    def made_for_all(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, dir_fd=dir_fd)
+        os.chmod(name, 0o777, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "mkdir", made_for_all)
+    with pytest.raises(Refused, match="lets others write to every directory"):
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_made_private_is_named(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(descriptor: int, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchmod", refused)
+    with pytest.raises(PermissionError) as caught:
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert caught.value.filename == ".hostprep-data"
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_another_version_left_is_said_to_be_that_and_stays(
     tmp_path: Path, parent_fd: int
 ) -> None:

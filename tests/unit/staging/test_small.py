@@ -189,3 +189,17 @@ def test_the_owner_is_kept(pair: Pair) -> None:
     pair.copy()
     st = (pair.target / "file").stat()
     assert (st.st_uid, st.st_gid) == (1234, 4321)
+
+
+def test_content_beyond_the_size_wants_more_care(tmp_path: Path) -> None:
+    """As of what a FUSE file system serves without knowing its size; files of /proc have 0."""
+    item = tuple(entry_of("version", os.lstat("/proc/version")))
+    style = CopyStyle(Verify.READBACK, os.geteuid(), os.getegid(), os.geteuid() == 0)
+    source, target = (os.open(path, os.O_RDONLY) for path in ("/proc", tmp_path))
+    try:
+        with pytest.raises(Unusual):
+            copy_small(item, source, target, style)
+    finally:
+        os.close(source)
+        os.close(target)
+    assert not list(tmp_path.iterdir())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from hostprep.staging import tree
 from hostprep.staging.tree import list_directory, list_if_few, walk
 from hostprep.system.trees import names_in
 from tests.kit.hostile import tree_that_leads_out
@@ -43,6 +45,26 @@ def test_a_source_is_listed_in_the_order_of_inodes(
     assert bool(names) is (most < 64 and not from_server)
     by_inode = sorted(found, key=lambda name: (tmp_path / "root" / name).stat().st_ino)
     assert found == by_inode
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_a_name_that_a_server_tells_twice_is_one_entry(
+    root: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prompt: bool
+) -> None:
+    for number in range(8):
+        (tmp_path / "root" / f"{number}").write_bytes(b"x")
+    scandir = os.scandir
+
+    @contextmanager
+    def scanned_twice(descriptor: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(descriptor) as listing:
+            items = list(listing)
+            yield iter(items[:3] + items)
+
+    monkeypatch.setattr(os, "scandir", scanned_twice)
+    monkeypatch.setattr(tree, "is_slow", lambda seconds, entries: not prompt)
+    entries, names = list_if_few(root, 1, from_server=True)
+    assert sorted([entry[0] for entry in entries] + names) == [f"{n}" for n in range(8)]
 
 
 def test_a_walk_follows_nothing(root: int, tmp_path: Path) -> None:
