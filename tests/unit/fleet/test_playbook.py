@@ -193,6 +193,15 @@ def test_an_owner_that_yaml_takes_for_a_number_to_base_60_is_refused(playbooks: 
     assert not here.failed
 
 
+def test_a_name_that_yaml_takes_for_a_number_is_refused(playbooks: Path) -> None:
+    datasets = "hostprep_datasets: [{name: 2024_01, source: /a}]"
+    (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{datasets}}}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.endswith('-> quote it in the inventory: name: "2024_01"')
+
+
 @pytest.mark.parametrize(
     "says",
     [
