@@ -36,6 +36,7 @@ from hostprep.volumes.removal import (
     apply_unmount,
     gather_and_plan_unmount,
     plan_unmount,
+    unmounting_problem,
 )
 from hostprep.volumes.status import volume_statuses
 
@@ -266,7 +267,9 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
         names = sorted(os.listdir(path))
         entries = tuple(name for name in names if going.leaves(f"{path}/{name}"))
         facts = replace(facts, place=replace(facts.place, entries=entries[:_MOST_NAMED]))
-    return plan_unmount(UnmountRequest(path, fstab=True), facts, users)
+    plan = plan_unmount(UnmountRequest(path, fstab=True), facts, users)
+    barred = unmounting_problem(path) if plan.unmount and os.geteuid() == 0 else None
+    return barred or plan
 
 
 def _plan_dataset(record: Record, plan: UnstagePlan | HostprepError | None) -> ObjectPlan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hostprep.staging.observer import Observer
 from hostprep.system.accounts import owner_of
 from hostprep.system.systemd import own_mount_unit
 from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
-from hostprep.volumes.apply import apply_volume
+from hostprep.volumes.apply import apply_volume, mounting_problem
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
@@ -34,7 +35,7 @@ class VolumeLook:
     """A volume of the spec and what this host says to it; ``problem`` where it cannot be planned.
 
     ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids;
-    ``unit`` the file of somebody's mount unit for the same path.
+    ``unit`` the file of somebody's mount unit for the same path; ``barred`` why root cannot mount.
     """
 
     spec: VolumeSpec
@@ -43,6 +44,7 @@ class VolumeLook:
     facts: VolumeFacts | None = None
     problem: HostprepError | None = None
     unit: Path | None = None
+    barred: HostprepError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
     try:
         owner = None if spec.owner is None else owner_of(spec.owner)
         facts, unit = gather(spec.path), own_mount_unit(spec.path)
-        return VolumeLook(spec, size_bytes, owner, facts, unit=unit)
+        # Others than root look at what is root's to carry out.
+        barred = mounting_problem(facts.path) if os.geteuid() == 0 else None
+        return VolumeLook(spec, size_bytes, owner, facts, unit=unit, barred=barred)
     except HostprepError as problem:
         return VolumeLook(spec, size_bytes, problem=problem)
 
@@ -132,7 +136,7 @@ def plan_volumes(
             place=_place_then(look.facts.place, roots),
         )
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
-        refused = plan.refusal or _too_small(plan, wanted)
+        refused = plan.refusal or _too_small(plan, wanted) or _barred(plan, look)
         if refused is None:
             promised_bytes += _more_promised(plan)
         planned = _object(plan, facts, refused, made)
@@ -231,6 +235,10 @@ def _too_small(plan: VolumePlan, needs: Iterable[Need]) -> Refused | None:
     )
 
 
+def _barred(plan: VolumePlan, look: VolumeLook) -> HostprepError | None:
+    return look.barred if plan.mount or plan.remount_options is not None else None
+
+
 def _more_promised(plan: VolumePlan) -> int:
     """Return how much more (or less) memory the volume may come to take once this is done."""
     live = plan.live
@@ -241,7 +249,7 @@ def _more_promised(plan: VolumePlan) -> int:
 
 
 def _object(
-    plan: VolumePlan, facts: VolumeFacts, refused: Refused | None, made: set[str]
+    plan: VolumePlan, facts: VolumeFacts, refused: HostprepError | None, made: set[str]
 ) -> ObjectPlan:
     path = facts.path
     if refused is not None:

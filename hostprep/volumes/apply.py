@@ -57,8 +57,9 @@ def apply_volume(
     if not plan.changes and plan.live is not None and os.geteuid() != 0:
         return AppliedVolume(plan, plan.live)
     need_root(f"mounting on {plan.request.path}")
-    if plan.mount or plan.remount_options is not None:
-        _need_mounting(plan.request.path)
+    mounts = plan.mount or plan.remount_options is not None
+    if mounts and (problem := mounting_problem(plan.request.path)):
+        raise problem
     with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait):
         facts = gather(plan.request.path)
         fresh = plan_volume(plan.request, facts)
@@ -91,19 +92,20 @@ def need_root(what: str) -> None:
         )
 
 
-def _need_mounting(path: str) -> None:
-    """Raise ``HostprepError`` for root in a container, whom mount(8) tells "permission denied"."""
-    if not has_capability(Capability.SYS_ADMIN):
-        raise HostprepError(
-            f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
-            " containers; nothing was changed.",
-            "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
-            f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
-            f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
-            spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
-            f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
-            f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
-        )
+def mounting_problem(path: str) -> HostprepError | None:
+    """Return why root in a container cannot mount, whom mount(8) tells "permission denied"."""
+    if has_capability(Capability.SYS_ADMIN):
+        return None
+    return HostprepError(
+        f"mounting on {path} needs CAP_SYS_ADMIN, which root has not here, as in most"
+        " containers; nothing was changed.",
+        "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
+        f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
+        f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+        spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
+        f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
+        f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+    )
 
 
 def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:

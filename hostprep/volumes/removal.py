@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.processes import PathUser, users_of
 from hostprep.system.locks import lock
 from hostprep.system.mounting import unmount
@@ -177,6 +178,8 @@ def apply_unmount(
     if not plan.changes:
         return plan
     need_root(f"unmounting {plan.path}")
+    if plan.unmount and (problem := unmounting_problem(plan.path)):
+        raise problem
     with lock(LOCK, purpose=f"unmount {plan.path}", on_wait=on_wait):
         fresh = gather_and_plan_unmount(plan.request)
         if fresh.refusal is not None:
@@ -194,6 +197,17 @@ def apply_unmount(
             done = "the volume is unmounted" if fresh.unmount else "no volume is mounted there"
             delete_record(fresh.path, done)
     return fresh
+
+
+def unmounting_problem(path: str) -> HostprepError | None:
+    """Return why root in a container cannot unmount, who would be told to end what uses it."""
+    if has_capability(Capability.SYS_ADMIN):
+        return None
+    return HostprepError(
+        f"unmounting {path} needs CAP_SYS_ADMIN, which root has not here, as in most containers;"
+        " nothing was changed.",
+        "do it on the host itself, from which the volume was handed in",
+    )
 
 
 def _users(path: str) -> tuple[PathUser, ...]:
@@ -243,8 +257,9 @@ def _unmount(path: str) -> None:
         unmount(path)
     except CommandFailed as error:
         users = "; ".join(map(str, _users(path)))
+        words = error.completed.stderr.strip().rstrip(".")
         raise NotUnmounted(
-            f"{path} could not be unmounted: {users or error.completed.stderr.strip()}.",
+            f"{path} could not be unmounted: {users or words}.",
             "end what uses it, and run the same command again",
         ) from None
     if read_live(path) is not None:

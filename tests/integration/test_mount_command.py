@@ -192,6 +192,8 @@ def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
     grown = ("mount", point, "--size", "65M", "--reserve", "0")
     told = hostprep(*grown, expect=1, prefix=as_in_a_container)["error"]
     assert "CAP_SYS_ADMIN" in told["message"]
+    told = hostprep("unmount", point, expect=1, prefix=as_in_a_container)["error"]
+    assert "CAP_SYS_ADMIN" in told["message"] and "on the host itself" in told["hint"]
     hostprep("unmount", point)
 
 

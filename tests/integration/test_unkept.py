@@ -56,6 +56,21 @@ def places(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Places:
     return Places(safe_dir, monkeypatch)
 
 
+def test_root_that_may_not_mount_is_told_by_the_plan(places: Places) -> None:
+    as_in_a_container = ("setpriv", "--bounding-set=-sys_admin", "--")
+    commands: tuple[tuple[str, ...], ...] = (("plan",), ("apply", "--yes"))
+    for command in commands:
+        words = (*command, places.spec, *QUIET)
+        (refusal,) = hostprep(*words, expect=5, prefix=as_in_a_container)["refusals"]
+        assert "CAP_SYS_ADMIN" in refusal["message"] and "`to: /dev/shm`" in refusal["hint"]
+    hostprep("mount", places.volume, "--size", "32M", *QUIET)
+    nothing = write_spec(places.root / "nothing.yml", volumes=[])
+    words = ("plan", "--prune", nothing)
+    (refusal,) = hostprep(*words, expect=5, prefix=as_in_a_container)["refusals"]
+    assert refusal["message"].startswith(f"unmounting {places.volume} needs CAP_SYS_ADMIN")
+    hostprep("unmount", places.volume)
+
+
 @pytest.mark.parametrize("name", ["state", "run"])
 def test_a_file_system_that_is_read_only_is_found_before_the_first_change(
     places: Places, name: str

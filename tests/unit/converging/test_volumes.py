@@ -8,7 +8,7 @@ import pytest
 
 from hostprep.converging.model import Kind, ObjectPlan
 from hostprep.converging.volumes import Need, VolumeTask, plan_volumes, wanted_size
-from hostprep.errors import UsageError
+from hostprep.errors import HostprepError, UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
@@ -38,6 +38,16 @@ def test_what_is_as_the_spec_says_needs_nothing() -> None:
     plan = only(plan_volumes([look("8G", mounted(PATH, 8 * GIB))], {}))
     assert (plan.changes, plan.refusal, plan.task) == ((), None, None)
     assert [each.kind for each in plan.unchanged] == [Kind.VOLUME, Kind.FSTAB]
+
+
+def test_root_that_may_not_mount_is_refused_what_takes_a_mount() -> None:
+    barred = HostprepError("root may not mount here", "-", spec_hint="do without")
+    for facts, size in ((fresh(PATH), "8G"), (mounted(PATH, 8 * GIB), "9G")):
+        refusal = only(plan_volumes([replace(look(size, facts), barred=barred)], {})).refusal
+        assert refusal is not None and refusal.message == barred.message
+        assert refusal.hint == "do without"
+    there = replace(look("8G", mounted(PATH, 8 * GIB)), barred=barred)
+    assert only(plan_volumes([there], {})).refusal is None
 
 
 def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> None:

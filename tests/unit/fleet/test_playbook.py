@@ -193,6 +193,27 @@ def test_an_owner_that_yaml_takes_for_a_number_to_base_60_is_refused(playbooks: 
     assert not here.failed
 
 
+def test_a_folder_that_is_no_absolute_path_is_refused_before_it_is_made(playbooks: Path) -> None:
+    spec = OWN.replace("all", "spec").replace("dir: /nowhere", "dir: ~/etc")
+    install = OWN.replace("all", "install").replace("role: hostprep", "role: hostprep_install")
+    (playbooks / "own.yml").write_text(
+        f"{spec.rstrip()} {{}}\n{install}        hostprep_install_dir: opt/hostprep\n"
+    )
+    run = run_playbook("own", "spec,install,", {}, check=True)
+    for host in run.hosts:
+        assert host.failed and not host.changed
+        assert host.message is not None and "nothing was changed. -> write" in host.message
+
+
+def test_a_name_that_yaml_takes_for_a_number_is_refused(playbooks: Path) -> None:
+    datasets = "hostprep_datasets: [{name: 2024_01, source: /a}]"
+    (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{datasets}}}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.endswith('-> quote it in the inventory: name: "2024_01"')
+
+
 @pytest.mark.parametrize(
     "says",
     [
