@@ -224,6 +224,8 @@ def _epoch(judgement: Judgement) -> str:
 
 
 def _cache_words(epoch: Epoch) -> str:
+    if not epoch.hit_high:
+        return "  what was read does not stay in memory: every epoch is as slow as the first"
     if epoch.cache_share >= 1:
         return "  all of it fits into memory: from the second epoch on the page cache may serve it"
     band = f"{epoch.hit_low:.0%} (plain LRU) to {epoch.hit_high:.0%} (pinned)"

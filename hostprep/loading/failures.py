@@ -10,7 +10,7 @@ from typing import Any
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import unpicklable_cure
-from hostprep.loading.model import Binding
+from hostprep.loading.model import Binding, Subject
 from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.ending import how_it_ended
 from hostprep.units import format_count, format_number
@@ -161,10 +161,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
         )
     if workers and not _is_workers(event["message"]) and _PICKLE.search(said):
-        return LoaderFailed(
-            f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
-            unpicklable_cure(said),
-        )
+        return _cannot_be_sent(what, said)
     if workers and _NO_ROOM.search(event["message"]):
         # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
         text = f"{text}\nshared memory"
@@ -187,6 +184,24 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
     return LoaderFailed(f"{what} raised while it made a batch: {said}.", hint)
+
+
+def unsendable(what: str, subject: Subject) -> LoaderFailed | None:
+    """Return why no worker can be started with what was opened, None where nothing is known of it.
+
+    That is for where there was no time to see a worker fail: it was only tried to pickle it.
+    """
+    if subject.start_method == "fork" or not subject.pickle_errors:
+        return None
+    part, said = next(iter(subject.pickle_errors.items()))
+    return _cannot_be_sent(what, said, part)
+
+
+def _cannot_be_sent(what: str, said: str, part: str = "dataset") -> LoaderFailed:
+    return LoaderFailed(
+        f"{what} cannot be sent to its workers, which start by spawn or forkserver: {said}.",
+        unpicklable_cure(said, part),
+    )
 
 
 def step_failed(event: dict[str, Any]) -> Inconclusive:

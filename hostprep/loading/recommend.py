@@ -15,7 +15,7 @@ from typing import Any
 from hostprep.errors import Inconclusive
 from hostprep.loading import hazards
 from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, share_of_cpus, starting_point
-from hostprep.loading.failures import Hung, LoaderFailed
+from hostprep.loading.failures import Hung, LoaderFailed, unsendable
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
 from hostprep.loading.measuring.measure import Measurer, Observer
@@ -127,7 +127,19 @@ def from_loader(name: str, host: HostShare, wish: Wish, observer: Observer) -> R
     run = Run(_measurer({"loader": name}, name, host, wish, observer, began), wish, began)
     run.measure()
     report = report_of(run, "loader")
+    _check_sendable(run, report)
     return _compared(run, report, image=False) if wish.compare else report
+
+
+def _check_sendable(run: Run, report: Report) -> None:
+    """Raise where workers are asked for that were not tried, and would fail when they start."""
+    made, subject = report.recommendation, run.measurer.subject
+    if subject is None or not made.num_workers or made.confirmed:
+        return
+    if error := unsendable(run.measurer.what, subject):
+        if report.probes:
+            error.tell_rate_alone(report.probes[0].samples_per_s)
+        raise error
 
 
 def _compared(run: Run, report: Report, *, image: bool) -> Report:

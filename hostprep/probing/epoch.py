@@ -26,8 +26,12 @@ def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:
     staged = dataset.files / small.staged.files_per_s if small.staged else None
     share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
     low, high = lru_hit_rate(share), share
+    if small.stays_in_memory is False:
+        low = high = 0.0
 
     def after(hits: float) -> float | None:
+        if not hits:
+            return cold
         return None if cached is None else cold * (1 - hits) + cached * hits
 
     return Epoch(

@@ -142,6 +142,8 @@ class SmallFiles:
     device; None is: cannot be seen. ``seconds_per_file`` and ``seconds_per_byte`` are the line
     through the times of single files of the cold pass by one reader. ``unreadable`` and ``empty``
     files are in none of the figures. ``fewer`` is about the pass by several readers.
+    ``stays_in_memory`` is whether files that were just read were found in the page cache; None
+    where that was not looked at.
     """
 
     source: str
@@ -156,6 +158,7 @@ class SmallFiles:
     unreadable: int
     empty: int
     fewer: Fewer | None = None
+    stays_in_memory: bool | None = None
 
     @property
     def best(self) -> SmallRun:
@@ -187,7 +190,8 @@ class Epoch:
     """Seconds that one pass over the data set takes to read, and what the page cache serves.
 
     ``cache_share`` is the part of the data set that fits into memory; of it the band says what
-    share of an epoch's reads it serves, from plain LRU to a pinned subset.
+    share of an epoch's reads it serves, from plain LRU to a pinned subset: none where what is read
+    does not stay in memory.
     """
 
     files: int

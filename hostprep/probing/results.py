@@ -110,6 +110,7 @@ def document(
             "staged": _small(small.staged) if small.staged else None,
             "cached_share": small.cached_share,
             "metadata_cold": small.metadata_cold,
+            "stays_in_memory": small.stays_in_memory,
             "unreadable": small.unreadable,
             "empty": small.empty,
         },

@@ -6,7 +6,6 @@ import errno
 import math
 import os
 import random
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -132,20 +131,24 @@ def measure(
     several, seconds, fewer = _several(readers, one, budget)
     second = _run(together, at, several, seconds, disks, tell) if several > 1 else None
     runs = (one,) if second is None else (one, second[0])
-    read = one_pass.names + (second[1].names if second else ())
+    passes = (one_pass,) if second is None else (one_pass, second[1])
+    read = [name for each in passes for name in each.names]
     warm = _fitting(read, at, min(_WARM_BYTES, read_headroom().available_bytes // 4))
-    cached = staged = None
+    cached = stays = None
     if warm:
         read_whole_files(warm, readers, budget.warm, at=at)
-        # The kernel may have taken pages away again: for large pages, by a limit of a cgroup.
+        # The kernel may have taken pages away again: for large pages, by a limit of a cgroup. And
+        # FUSE drops those of a file that is opened again, unless its server wants them kept.
         warm = [
             name
             for name in _in_time(warm, budget.warm)
             if page_cache.resident_share([name], at=at) in (None, 1)
         ]
+        stays = bool(warm)
     if warm:
         cached = _run(_again(warm), at, readers, budget.warm, (), tell)
-        staged = _staged(warm, at, readers, budget.warm, tell)
+    sizes = [size for each in passes for size in each.sizes]
+    staged = _staged(sizes, readers, budget.warm, tell)
     per_file, per_byte = line_through(one_pass.sizes, one_pass.seconds)
     return SmallFiles(
         source=source,
@@ -160,6 +163,7 @@ def measure(
         unreadable=one_pass.unreadable + (second[1].unreadable if second else 0),
         empty=one_pass.empty + (second[1].empty if second else 0),
         fewer=fewer,
+        stays_in_memory=stays,
     )
 
 
@@ -269,13 +273,13 @@ def _again(names: list[str]) -> list[str]:
 
 
 def _staged(
-    names: Sequence[str],
-    at: int | None,
-    readers: int,
-    seconds: float,
-    tell: Callable[[str], None],
+    sizes: Sequence[int], readers: int, seconds: float, tell: Callable[[str], None]
 ) -> SmallRun | None:
-    """Copy some files into memory and read them there, None where there is no such folder."""
+    """Read files of these sizes from memory, None where there is no folder in memory.
+
+    They are made, for what is in them changes nothing there, and to read the data set's again may
+    take long.
+    """
     mount = mount_containing(str(MEMORY_FOLDER), read_mounts())
     if mount is None or mount.fstype != "tmpfs":
         return None
@@ -287,22 +291,21 @@ def _staged(
             read_headroom().available_bytes // 8,
         )
         with own_folder(MEMORY_FOLDER) as folder:
-            copies = []
+            made = []
             deadline = time.monotonic() + seconds
-            for number, name in enumerate(_fitting(names, at, allowed)):
-                copies.append(f"{number:05d}")
-                _copy(name, at, copies[-1], folder.fd)
-                if time.monotonic() > deadline:
+            for number, size in enumerate(sizes):
+                allowed -= size
+                if allowed < 0 or time.monotonic() > deadline:
                     break
-            result = _run(_again(copies), folder.fd, readers, seconds, (), tell)
+                made.append(f"{number:05d}")
+                _fill(made[-1], size, folder.fd)
+            result = _run(_again(made), folder.fd, readers, seconds, (), tell)
     except OSError:
         return None  # no room or no permission there: the cached pass is the next best
     return result[0] if result else None
 
 
-def _copy(name: str, at: int | None, copy: str, copy_at: int) -> None:
-    with (
-        open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=at), "rb") as source,
-        open(os.open(copy, _CREATE, 0o600, dir_fd=copy_at), "wb") as target,
-    ):
-        shutil.copyfileobj(source, target, MIB)
+def _fill(name: str, size_bytes: int, at: int) -> None:
+    with open(os.open(name, _CREATE, 0o600, dir_fd=at), "wb") as target:
+        for start in range(0, size_bytes, MIB):
+            target.write(bytes(min(MIB, size_bytes - start)))

@@ -87,6 +87,9 @@ def test_the_epoch_and_the_band_of_the_page_cache() -> None:
     assert "10,000 files, 954 MiB; 8 at a time" in said
     assert "50% fits into memory; the page cache serves 15% (plain LRU) to 50% (pinned)" in said
     assert "1 min 40 s" in said
+    dropped = text(replace(half, small=small_files(cached=None, stays_in_memory=False)))
+    assert "what was read does not stay in memory: every epoch is as slow as the first" in dropped
+    assert "page cache" not in dropped
 
 
 def test_a_failure_lists_what_would_help() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from hostprep.cli.recommend import report_text
 from hostprep.loading.curve import curve_of
+from hostprep.loading.failures import LoaderFailed
 from hostprep.loading.measuring.measure import Measurer
 from hostprep.loading.model import SampleCost
+from hostprep.loading.recommend import from_loader
 from hostprep.loading.report import Report, Wish
 from hostprep.loading.search import Search
 from hostprep.loading.session import Run
@@ -172,3 +174,23 @@ def test_what_is_ready_sooner_than_a_worker_hands_it_over_gets_none(
     ).recommendation
     assert found.num_workers == workers
     assert not found.confirmed
+
+
+def test_workers_that_nothing_can_be_sent_to_are_not_asked_for_untried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def opened(run: Run) -> None:
+        """Stand for a budget that sufficed for opening, and for a look without workers."""
+        run.measurer.subject = found
+        run.cost = making.cost()
+        run.curve = curve_of(run.cost, None, 8)
+
+    monkeypatch.setattr(Run, "measure", opened)
+    errors = {"collate_fn": "AttributeError: Can't pickle local object 'f.<locals>.<lambda>'"}
+    found = making.subject(pickle_errors=errors)
+    report = from_loader("mine:loader", making.share(), WISH, lambda words: None)
+    assert report.recommendation.num_workers and report.hazards
+    found = making.subject(pickle_errors=errors, start_method="spawn")
+    with pytest.raises(LoaderFailed, match="cannot be sent to its workers") as error:
+        from_loader("mine:loader", making.share(), WISH, lambda words: None)
+    assert error.value.hint is not None and "define collate_fn at the top" in error.value.hint

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from hostprep.probing import small_files
+from hostprep.probing.epoch import predict
+from hostprep.probing.model import DataSet
 from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.probing.small_files import FEWEST_FILES, Budget, make_files, measure
 from hostprep.system import page_cache
@@ -74,6 +76,24 @@ def test_what_the_kernel_takes_away_again_is_not_called_cached(
     cold_alone, cold_together, warming, cached = passes[:4]
     assert cold_alone | cold_together == warming == set(names)
     assert cached == warming - gone
+
+
+def test_what_never_stays_in_memory_is_said_and_staging_is_measured_all_the_same(
+    tmp_path: Path, memory_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [str(file) for file in tree(tmp_path, files=80)]
+    # As of FUSE whose server does not want pages kept: the kernel drops them at the next open.
+    monkeypatch.setattr(page_cache, "resident_share", lambda *_, **__: 0.0)
+    small = measure(names, "dataset", 2, BUDGET, disks=(), in_memory=False, dropped=False)
+    assert small is not None
+    assert (small.stays_in_memory, small.cached) == (False, None)
+    assert small.staged is not None
+    each = small.staged.read_bytes / small.staged.files
+    assert each == pytest.approx(small.mean_bytes, rel=0.01)
+    assert not list(memory_folder.iterdir())
+    epoch = predict(DataSet(80, True, 80 * 20_020), small, 1 << 40)
+    assert epoch.staged_seconds is not None
+    assert epoch.next_low_seconds == epoch.next_high_seconds == epoch.cold_seconds
 
 
 @pytest.mark.parametrize(("seconds", "several"), [(1.2, {None}), (3.5, {2, 3, 4, 5}), (600.0, {8})])
