@@ -20,6 +20,7 @@ from typing import Any
 
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
+from hostprep.cuda.telling import tell
 from hostprep.cuda.traces import TrainingTrace
 from hostprep.system import page_cache
 from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
@@ -90,6 +91,9 @@ def train(
     with own_directory(folder, VERIFY_PREFIX) as place_fd:
         # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
         place = f"/proc/{os.getpid()}/fd/{place_fd}"
+        status = os.fstat(place_fd)
+        # To whoever started us, if we are killed.
+        tell("folder", path=os.readlink(place), device=status.st_dev, inode=status.st_ino)
         files = []
         for number in range(_BATCH * (_QUICK_BATCHES if quick else _BATCHES)):
             files.append(f"{place}/{number}.raw")
