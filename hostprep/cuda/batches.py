@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from hostprep.cuda.moving import attribute_of, moves_itself
+from hostprep.cuda.moving import PLAIN, attribute_of, moves_itself
 
 
 def leaves(batch: Any) -> Iterator[Any]:
@@ -138,7 +138,7 @@ def _fields(batch: Any) -> dict[str, Any]:
 
 def _parts(batch: Any) -> Any:
     """Return what a container holds, or None for a leaf."""
-    if isinstance(batch, type):
+    if type(batch) in PLAIN or isinstance(batch, type):
         return None
     if moves_itself(batch):
         # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but

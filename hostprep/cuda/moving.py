@@ -19,6 +19,8 @@ from typing import Any
 # How much of an object is looked at for a tensor: a TensorDict has its first after three steps.
 _LOOKED_AT = 256
 _ANY_NUMBER = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+# Of these, annotations hold some hundred thousand a batch.
+PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 _HOLD_NONE = (str, bytes, int, float, type(None), type, ModuleType)
 
 
@@ -31,7 +33,9 @@ def moves_itself(value: Any) -> bool:
     tensors in the object. One that says something else may still be, but of a container, whose
     parts can be copied.
     """
-    if isinstance(value, type) or not callable(attribute_of(value, "to")):
+    if type(value) in PLAIN or isinstance(value, type):
+        return False
+    if not callable(attribute_of(value, "to")):
         return False
     kind: Any = type(value)
     takes = _takes(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict, field
@@ -16,6 +17,7 @@ from hostprep.cuda.telling import MARK
 from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
+from hostprep.system.own_directory import remove_left
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json
 
@@ -62,13 +64,17 @@ class Report:
 
 @dataclass(slots=True)
 class _Heard:
-    """What the process has said so far; ``step`` is where it is until there is a survey."""
+    """What the process has said so far; ``step`` is where it is until there is a survey.
+
+    ``folder`` is what it has made for sample files: path, device and inode.
+    """
 
     observer: Observer
     step: str = "import"
     survey: Survey | None = None
     traces: dict[str, Trace] = field(default_factory=dict)
     at: tuple[str, str] | None = None
+    folder: tuple[str, int, int] | None = None
 
     def hear(self, line: str) -> None:
         if not line.startswith(MARK):
@@ -82,11 +88,13 @@ class _Heard:
         elif what == "stage":
             self.at = (said["subject"], said["stage"])
             self.observer.stage(*self.at)
+        elif what == "folder":
+            self.folder = said["path"], said["device"], said["inode"]
         elif what == "trace":
             trace = from_json(Trace, said["trace"])
             self.traces[trace.subject] = trace
         else:
-            self.at = None
+            self.at = self.folder = None
 
 
 def parse_device(text: str) -> int:
@@ -113,11 +121,15 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     arguments = [sys.executable, "-P", "-m", "hostprep.cuda.child", json.dumps(settings)]
     heard = _Heard(observer)
     problem = None
-    with start(arguments, wanted_for="test the GPU") as running:
-        try:
-            problem = _follow(running, heard, seconds)
-        except CommandFailed as error:
-            problem = error.message
+    try:
+        with start(arguments, wanted_for="test the GPU") as running:
+            try:
+                problem = _follow(running, heard, seconds)
+            except CommandFailed as error:
+                problem = error.message
+    finally:
+        if heard.folder is not None:  # unless it was killed it has removed that itself
+            remove_left(*heard.folder)
     if heard.survey is None:
         broken = problem or "it said nothing"
         doing, remedy = _STEPS[heard.step]
@@ -181,9 +193,21 @@ def _follow(running: Running, heard: _Heard, seconds: float) -> str | None:
     done = running.wait(timeout_seconds=_GRACE_SECONDS)
     if done.returncode == 0:
         return None
-    how = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
-    said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    return f"it ended with {how}: {said[0][:300]}"
+    return _end_in_words(done.returncode, done.stderr)
+
+
+def _end_in_words(status: int, stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    # What C++ was thrown stands before the frames of its stack.
+    thrown = [line.strip() for line in lines if line.lstrip().startswith("what():")]
+    if status == -signal.SIGKILL:
+        said = "as the kernel sends it where memory runs out (dmesg | grep -i oom)"
+    elif status < 0:  # what stands there otherwise are warnings from before
+        said = thrown[-1] if thrown else "it said nothing"
+    else:
+        said = lines[-1] if lines else "it said nothing"
+    how = f"signal {-status}" if status < 0 else f"status {status}"
+    return f"it ended with {how}: {said[:300]}"
 
 
 def _see_that_it_is_there(device: int, devices: int) -> None:

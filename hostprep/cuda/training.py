@@ -20,7 +20,9 @@ from typing import Any
 
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
+from hostprep.cuda.telling import tell
 from hostprep.cuda.traces import TrainingTrace
+from hostprep.errors import Inconclusive
 from hostprep.system import page_cache
 from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
 from hostprep.units import MIB
@@ -37,9 +39,11 @@ _STEP_OVER_LOADING = 1.5
 _LEAST_STEP_SECONDS, _MOST_STEP_SECONDS = 0.005, 0.02
 _LEARNING_RATE = 1e-3
 # Of files that come from a storage: how many are read to see what one takes, in how many passes a
-# round and what precedes it read all of them, and how few batches are worth a pass.
+# round and what precedes it read all of them, how long they may be written for whatever time is
+# left, and how few batches are worth a pass.
 _TRIED_FILES = 32
 _COLD_PASSES = 4
+_LEAST_WRITING_SECONDS = 20.0
 _FEWEST_BATCHES = 8
 _LOOKED_AT_FILES = 64
 # Of the files' pages: more of them in the page cache are worth a word.
@@ -82,7 +86,8 @@ def train(
 
     The files are removed again. ``storage`` says in words what ``folder`` is on; ``in_memory``: it
     is RAM, where nothing is to be taken out of the page cache. No round of passes begins that would
-    not end by ``until`` (``time.monotonic()``), beside the first.
+    not end by ``until`` (``time.monotonic()``), beside the first. Raises ``Inconclusive`` where the
+    files are written too slowly.
     """
     import torch
     from torch.utils.data import DataLoader
@@ -90,10 +95,10 @@ def train(
     with own_directory(folder, VERIFY_PREFIX) as place_fd:
         # By its descriptor: the folder may be somebody's who moves it, and puts a symlink there.
         place = f"/proc/{os.getpid()}/fd/{place_fd}"
-        files = []
-        for number in range(_BATCH * (_QUICK_BATCHES if quick else _BATCHES)):
-            files.append(f"{place}/{number}.raw")
-            Path(files[-1]).write_bytes(os.urandom(_SAMPLE_BYTES))
+        status = os.fstat(place_fd)
+        # To whoever started us, if we are killed.
+        tell("folder", path=os.readlink(place), device=status.st_dev, inode=status.st_ino)
+        files = _written(place, _QUICK_BATCHES if quick else _BATCHES, until)
         if not in_memory:
             page_cache.write_out(place)
             files = files[: _BATCH * _batches_until(files, until)]
@@ -158,6 +163,26 @@ def train(
         step_samples_per_s=samples / stay,
         bus_samples_per_s=bus_bytes_per_s / _SAMPLE_BYTES,
     )
+
+
+def _written(place: str, batches: int, until: float) -> list[str]:
+    """Write the sample files of so many batches, of fewer where that takes long; return them.
+
+    Raises ``Inconclusive`` where not even a few are there by ``until``.
+    """
+    began = time.monotonic()
+    left = max(0.0, until - began)
+    enough, late = began + left / 3, began + max(left, _LEAST_WRITING_SECONDS)
+    files: list[str] = []
+    while len(files) < batches * _BATCH:
+        few, now = len(files) < _FEWEST_BATCHES * _BATCH, time.monotonic()
+        if few and now > late:
+            raise Inconclusive(f"to write {len(files)} sample files took {now - began:.0f} s")
+        if not few and now > enough and len(files) % _BATCH == 0:
+            break
+        files.append(f"{place}/{len(files)}.raw")
+        Path(files[-1]).write_bytes(os.urandom(_SAMPLE_BYTES))
+    return files
 
 
 def _batches_until(files: Sequence[str], until: float) -> int:

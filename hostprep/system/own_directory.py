@@ -75,6 +75,23 @@ def own_directory(parent: str, prefix: str) -> Iterator[int]:
         os.close(parent_fd)
 
 
+def remove_left(path: str, device: int, inode: int) -> None:
+    """Remove the directory that a killed process of ours left, where it is still that one.
+
+    As far as it goes: what cannot be removed stays.
+    """
+    with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+        parent, name = os.path.split(path)
+        parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened.callback(os.close, parent_fd)
+        descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+        opened.callback(os.close, descriptor)
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) == (device, inode):
+            empty_tree(descriptor)
+            remove_directory(parent_fd, name, descriptor)
+
+
 def _make_any(parent_fd: int, prefix: str) -> tuple[str, int]:
     """Make a directory of a name that nobody knows before; return the name and a descriptor."""
     for _ in range(_TRIED_NAMES):

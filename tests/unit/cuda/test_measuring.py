@@ -22,6 +22,7 @@ from hostprep.cuda.judge import judge
 from hostprep.cuda.judge_overlap import phi_of
 from hostprep.cuda.results import Status
 from hostprep.cuda.traces import Trace, TrainingTrace
+from hostprep.errors import Inconclusive
 from hostprep.system import page_cache
 from hostprep.units import KIB, MIB
 from tests.unit.cuda import made
@@ -366,3 +367,14 @@ def test_of_a_slow_storage_fewer_files_are_read(
     assert training._batches_until(names, 110.0) == 20
     assert training._batches_until(names, 101.0) == 8
     assert training._batches_until(names, 200.0) == 40
+
+
+def test_to_a_slow_storage_fewer_files_are_written(
+    small: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    now = itertools.count(0.0, 1.0)  # a second a file
+    monkeypatch.setattr(training.time, "monotonic", lambda: next(now))
+    files = training._written(str(tmp_path), 40, 301.0)
+    assert len(files) == 8 * 13 == len(list(tmp_path.iterdir()))
+    with pytest.raises(Inconclusive, match="to write 20 sample files took 21 s"):
+        training._written(str(tmp_path), 40, 0.0)

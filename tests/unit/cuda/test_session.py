@@ -79,6 +79,26 @@ def test_a_process_that_fails_says_with_what(fake_torch: Path) -> None:
     assert [check.subject for check in report.checks[2:]] == ["cuda:1"]
 
 
+@pytest.mark.parametrize(
+    ("status", "stderr", "words"),
+    [
+        (1, "Traceback\n  x = y\nNameError: y", "it ended with status 1: NameError: y"),
+        (-11, "x.py:3: UserWarning: old\n  x = y", "it ended with signal 11: it said nothing"),
+        (-9, "x.py:3: UserWarning: old\n  x = y", "signal 9: as the kernel sends it where memory"),
+        (
+            -6,
+            "terminate called after throwing an instance of 'c10::Error'\n"
+            "  what():  CUDA error: unspecified launch failure\n\nframe #0: c10::Error",
+            "it ended with signal 6: what():  CUDA error: unspecified launch failure",
+        ),
+    ],
+)
+def test_the_last_words_of_a_process_are_those_of_its_end(
+    status: int, stderr: str, words: str
+) -> None:
+    assert words in session._end_in_words(status, stderr)
+
+
 def test_a_process_without_hostprep_is_no_driver_that_hangs(fake_torch: Path) -> None:
     (fake_torch.parent / "hostprep").mkdir()
     (fake_torch.parent / "hostprep" / "__init__.py").touch()
@@ -91,17 +111,32 @@ def test_a_process_without_hostprep_is_no_driver_that_hangs(fake_torch: Path) ->
 # A stage that has sample files and workers: torch raises wherever it is when one of these ends.
 HANGING = """
 import os, signal, time
+from hostprep.cuda.telling import tell
 from hostprep.system.own_directory import VERIFY_PREFIX, own_directory
 def worker_died(*_): raise RuntimeError("DataLoader worker is killed by signal: Terminated.")
 with own_directory("FOLDER", VERIFY_PREFIX) as place:
+    status = os.fstat(place)
+    made = os.readlink(f"/proc/self/fd/{place}")
+    tell("folder", path=made, device=status.st_dev, inode=status.st_ino + OTHER)
     for number in range(1000):
         open(f"/proc/self/fd/{place}/{number}.raw", "w")
     signal.signal(signal.SIGCHLD, worker_died)
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    END
     while True:
         time.sleep(600)
 """
+
+
+def hanging(folder: Path, end: str = "pass", other: int = 0) -> str:
+    folder.mkdir()
+    words = {"FOLDER": folder, "END": end, "OTHER": other}
+    source = HANGING
+    for name, value in words.items():
+        source = source.replace(name, str(value))
+    (folder.parent / "hanging.py").write_text(source)
+    return "__import__('hanging')"
 
 
 def test_a_process_that_hangs_is_ended_and_its_sample_files_go(
@@ -114,15 +149,23 @@ def test_a_process_that_hangs_is_ended_and_its_sample_files_go(
         + fake_torch.read_text()
     )
     folder = tmp_path / "samples"
-    folder.mkdir()
-    (tmp_path / "hanging.py").write_text(HANGING.replace("FOLDER", str(folder)))
-    report = run(fake_torch, "__import__('hanging')")
+    report = run(fake_torch, hanging(folder, other=1))
     assert report.verdict is Status.ERROR
     assert "said nothing for 2 s and was ended" in report.checks[1].message
     pid = int(Path(f"{fake_torch}.pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("other", "left"), [(0, 0), (1, 1)])
+def test_so_do_those_of_a_process_that_was_killed_if_the_folder_is_that_one(
+    other: int, left: int, fake_torch: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "samples"
+    report = run(fake_torch, hanging(folder, "os.kill(os.getpid(), 9)", other))
+    assert "signal 9" in report.checks[1].message
+    assert len(list(folder.iterdir())) == left
 
 
 @pytest.mark.parametrize(
