@@ -15,6 +15,12 @@ from hostprep.fleet.model import HostOutcome
 
 _UNREACHABLE = "cannot be reached"
 _UNFINISHED = "the run ended before this host was done"
+# What Ansible says of a controller without ssh, by which a reader takes the host for broken.
+_WITHOUT_SSH = "Unable to execute ssh command line on a controller"
+_NEEDS_SSH = (
+    "ssh is not installed on this machine, and hosts are reached by it"
+    " -> install it here: apt-get install openssh-client"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +108,8 @@ class Tally:
             host.failed = True
             host.unreachable = event.kind == "unreachable"
             words = fields.get("message") or ""
+            if _WITHOUT_SSH in words and "No such file" in words:
+                words = _NEEDS_SSH
             host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:

@@ -75,7 +75,7 @@ def test_root_that_may_not_mount_is_told_by_the_plan(places: Places) -> None:
 def test_a_file_system_that_is_read_only_is_found_before_the_first_change(
     places: Places, name: str
 ) -> None:
-    mount("-t", "tmpfs", "-o", "ro", "fixed", places.of[name])
+    mount("-t", "tmpfs", "-o", "ro,mode=0755", "fixed", places.of[name])
     refusal = places.refused("volume", f"file system of {places.of[name]} is mounted read-only")
     assert f"HOSTPREP_{name.upper()}_DIR=DIR" in refusal["hint"]
     assert not places.volume.exists()
@@ -96,7 +96,7 @@ def test_each_folder_of_records_counts_for_its_own(places: Places) -> None:
 def test_a_full_file_system_is_found_before_the_first_change(
     places: Places, name: str, options: str
 ) -> None:
-    mount("-t", "tmpfs", "-o", options, "full", places.of[name])
+    mount("-t", "tmpfs", "-o", f"{options},mode=0755", "full", places.of[name])
     (places.of[name] / "filler").write_bytes(bytes(4096))
     places.refused("volume", f"the file system of {places.of[name]} is full")
 
@@ -130,7 +130,7 @@ def test_a_damaged_record_of_the_specs_own_is_a_refusal_like_others(places: Plac
 
 
 def test_who_may_not_write_may_look_all_the_same(places: Places) -> None:
-    mount("-t", "tmpfs", "-o", "ro", "fixed", places.of["state"])
+    mount("-t", "tmpfs", "-o", "ro,mode=0755", "fixed", places.of["state"])
     done = run_hostprep("plan", places.spec, *QUIET, "--json", prefix=NOBODY)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["changes"]

@@ -260,7 +260,7 @@ def test_a_reload_that_failed_is_told_as_that_and_made_up_for(
 def small_state(safe_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     state = safe_dir / "state"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "state", state], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=0755", "state", state], check=True)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(state))
     return state
 

@@ -11,6 +11,7 @@ import stat
 
 from hostprep.staging.files import transfer
 from hostprep.staging.files.holding import SYMLINKS, THIS_NAME, holding
+from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.model import Entry
@@ -29,10 +30,10 @@ def open_source(name: str, dir_fd: int, style: CopyStyle) -> int:
     O_NONBLOCK keeps a fifo that took the file's place from hanging us.
     """
     try:
-        return os.open(name, style.source_flags, dir_fd=dir_fd)
+        return open_unleased(name, style.source_flags, dir_fd=dir_fd)
     except PermissionError:
         # Not the owner's; or really not readable, which the next line finds out.
-        descriptor = os.open(name, SOURCE_FLAGS, dir_fd=dir_fd)
+        descriptor = open_unleased(name, SOURCE_FLAGS, dir_fd=dir_fd)
         style.source_flags = SOURCE_FLAGS
         return descriptor
 

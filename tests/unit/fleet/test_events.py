@@ -54,6 +54,20 @@ def test_documents_come_with_the_time_that_their_task_took() -> None:
     assert (b.started_at, b.ended_at, b.documents) == (None, None, ())
 
 
+def test_a_controller_without_ssh_is_told_what_to_install() -> None:
+    said = "Task failed: Unable to execute ssh command line on a controller: [Errno 2] No such file"
+    a, b = tally(
+        event("failed", host="a", task="Look", message=f"{said} or directory: b'ssh'"),
+        event("failed", host="b", task="Look", message=said.replace("No such", "Not our")),
+        event("stats"),
+    ).outcomes()
+    assert a.message == (
+        "ssh is not installed on this machine, and hosts are reached by it"
+        " -> install it here: apt-get install openssh-client"
+    )
+    assert b.failed and str(b.message).startswith("Task failed")
+
+
 def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     document = {"schema": "hostprep.apply/1", "ok": False, "failed": []}
     a, b = tally(

@@ -69,8 +69,14 @@ def test_what_is_not_hostpreps_is_refused_and_left_whole(
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
-    tmp_path: Path, there: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
+    """With modules of somebody else's in the current directory, which root must not run."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in ("venv", "ensurepip", "pip"):
+        (theirs / f"{name}.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\n")
+    monkeypatch.chdir(theirs)
     home = tmp_path / "home"
     if there:
         home.mkdir()
@@ -88,6 +94,7 @@ def test_a_new_folder_is_marked_before_anything_is_in_it_and_gone_on_with(
     assert call(home, "judge").returncode == 0
     assert install(home).returncode == 1
     assert config.exists() and (home / "bin" / "python3").exists() and not (home / "half").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def earlier_version(home: Path, *, stamp: bool) -> None:

@@ -135,14 +135,16 @@ def install(home, wheels, wheel, build, source):
             )
     for name in stamps(home):
         os.unlink(os.path.join(home, name))
-    pip = [os.path.join(home, "bin", "python3"), "-m", "pip", "--disable-pip-version-check"]
+    # -P: the current directory is the home of whoever logged in, or wherever the controller was
+    # called, and root must not run modules that lie there.
+    pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip", "--disable-pip-version-check"]
     try:
         subprocess.run([*pip, "--version"], check=True)
     except (OSError, subprocess.CalledProcessError):  # none yet, or that of an older Python
         if not marked(home):
             refuse(home, "has no pip that runs, and may hold more than hostprep")
         clear(home)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([sys.executable, "-P", "-m", "venv", home], check=True)
     where = ["--no-index", "--find-links", wheels] if source == "wheelhouse" else []
     wanted = os.path.join(wheels, wheel)
     subprocess.run([*pip, "install", "--quiet", *where, "--force-reinstall", wanted], check=True)

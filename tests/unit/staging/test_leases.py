@@ -1,0 +1,69 @@
+"""A file that a server has a lease on: asked for and waited for, and nothing else is."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.staging.files import leases
+from hostprep.staging.files.copying import open_source
+from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle
+from hostprep.staging.files.rereading import difference
+from hostprep.staging.model import OTHER_CONTENT, Verify
+from hostprep.system.trees import DirCache
+
+
+@pytest.fixture
+def leased(tmp_path: Path) -> Iterator[int]:
+    """Yield the folder of a file ``f`` whose lease is given up as soon as it is asked for."""
+    (tmp_path / "f").write_bytes(b"content")
+    holder = os.open(tmp_path / "f", os.O_RDWR)
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    before = signal.signal(
+        signal.SIGIO, lambda *_: fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    )
+    try:
+        fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        pytest.skip("there are no leases on this file system")
+    yield folder
+    os.close(holder)
+    os.close(folder)
+    signal.signal(signal.SIGIO, before)
+
+
+def test_a_copy_waits_for_a_lease(leased: int) -> None:
+    style = CopyStyle(Verify.READBACK, os.getuid(), os.getgid(), may_chown=False)
+    os.close(open_source("f", leased, style))
+
+
+def test_a_comparison_waits_for_a_lease(leased: int) -> None:
+    cache = DirCache(leased)
+    found = difference(cache, "", ("f", "f", 7, "0" * 32), memoryview(bytearray(64)), cold=False)
+    assert found == OTHER_CONTENT
+    cache.close()
+
+
+def test_what_is_barred_for_longer_than_a_lease_lasts_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Such as the files of an archive, which are not on its disk: each would take a minute."""
+    tries = []
+
+    def barred(*words: Any, **_: Any) -> int:
+        tries.append(words)
+        raise BlockingIOError
+
+    monkeypatch.setattr(leases, "_barred_by_others", False)
+    monkeypatch.setattr(leases, "_longest_seconds", lambda: 0.0)
+    monkeypatch.setattr(os, "open", barred)
+    for expected in (2, 3):
+        with pytest.raises(BlockingIOError):
+            leases.open_unleased("f", SOURCE_FLAGS, dir_fd=3)
+        assert len(tries) == expected
