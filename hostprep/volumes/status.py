@@ -77,10 +77,7 @@ def _foreign_line(path: str, fstab: bytes) -> str | None:
         )
     for own in entries(fstab):
         if own.owner_id == volume_id and own.simple_target != path:
-            return (
-                f"line {own.line_number}, which was made for it, mounts {own.described} on"
-                f" {own.simple_target} now"
-            )
+            return f"line {own.line_number}, which was made for it, is for {own.simple_target} now"
     return None
 
 
