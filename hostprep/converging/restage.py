@@ -147,7 +147,7 @@ def _check_target(record: BootRecord, now: str) -> None:
     if facts.live is None or not facts.is_ours:
         raise Refused(
             f"what is mounted on {record.volume} is no volume of hostprep's; nothing was staged.",
-            f"unmount it, and run `hostprep apply`: {now}",
+            "unmount it, and run `hostprep apply`, which mounts the volume and stages into it",
         )
     least = record.volume_size_bytes
     if least is not None and facts.live.size_bytes < least:

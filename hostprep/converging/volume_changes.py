@@ -10,7 +10,7 @@ from hostprep.volumes.fstab import line_options
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.options import compare_options
-from hostprep.volumes.plan import RELOAD, VolumePlan, line_difference
+from hostprep.volumes.plan import RELOAD, VolumePlan, line_difference, other_source
 
 
 def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:
@@ -50,8 +50,8 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     entry = facts.fstab_entry
     if entry is None or plan.fstab_options is None:
         return reason
-    found = line_difference(entry, facts.volume_id, plan.fstab_options)
-    if facts.live is None:
+    found = line_difference(entry, facts.volume_id, plan.fstab_options, facts.source)
+    if facts.live is None or found == other_source(entry, facts.source):
         return found
     if all(step.subject == "fstab" for step in plan.changes):
         wanted = line_options(facts.volume_id, plan.fstab_options)

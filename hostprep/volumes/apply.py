@@ -18,7 +18,7 @@ from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import SOURCE, LiveVolume
+from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
@@ -113,13 +113,13 @@ def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
     _remember(plan, facts, None, "nothing was mounted")
     try:
         make_dirs(plan.make_dirs)
-        mount_tmpfs(facts.path, SOURCE, plan.options)
+        mount_tmpfs(facts.path, facts.source, plan.options)
         live = _verified(facts.path, plan.options)
         device = _mount_of(facts.path).device
         _remember(plan, facts, device, "the volume was unmounted again")
     except BaseException:
         # Nothing was mounted there before, so what is there now is ours and empty: taken back.
-        if _is_mounted(facts.path):
+        if _is_mounted(facts):
             unmount(facts.path)
         remove_dirs(plan.make_dirs)
         with contextlib.suppress(HostprepError):  # what is raised came first
@@ -184,6 +184,7 @@ def _fstab_edit(options: tuple[str, ...], facts: VolumeFacts) -> FstabEdit:
             volume_id=facts.volume_id,
             path=facts.path,
             options=options,
+            source=facts.source,
             aliases=facts.fstab_aliases,
         )
 
@@ -208,7 +209,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
         volume_id=facts.volume_id,
         boot_id=facts.boot_id,
         device=device,
-        source=SOURCE if facts.mount is None else facts.mount.source,
+        source=facts.source,
         size_bytes=plan.size_bytes,
         inodes=plan.inodes,
         made_dirs=tuple(dict.fromkeys([*(earlier.made_dirs if earlier else ()), *plan.make_dirs])),
@@ -226,6 +227,6 @@ def _mount_of(path: str) -> Mount:
     return mount
 
 
-def _is_mounted(path: str) -> bool:
-    mount = mount_at(path, read_mounts())
-    return mount is not None and mount.source == SOURCE
+def _is_mounted(facts: VolumeFacts) -> bool:
+    mount = mount_at(facts.path, read_mounts())
+    return mount is not None and mount.source == facts.source

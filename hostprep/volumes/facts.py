@@ -16,12 +16,9 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import SOURCE, LiveVolume
+from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
-
-# What a volume that has a line in fstab is called in /proc/mounts, by whoever mounted it.
-_FSTAB_SOURCES = (SOURCE, "tmpfs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +67,17 @@ class VolumeFacts:
             path=self.path,
             aliases=self.fstab_aliases,
         )
+
+    @property
+    def source(self) -> str:
+        """The name under which the volume is, or will be, mounted; its line has to have the same.
+
+        A volume that was mounted by its line, and a line that stands alone, keep theirs.
+        """
+        if self.mount is not None and self.is_ours:
+            return self.mount.source
+        line = self.fstab_entry
+        return line.source if line is not None and line.source in VOLUME_SOURCES else SOURCE
 
     @property
     def is_ours(self) -> bool:
@@ -158,7 +166,7 @@ def mounted_by_us(
         and record.device in (None, mount.device)
         and record.source == mount.source
     )
-    return recorded or (line is not None and mount.source in _FSTAB_SOURCES)
+    return recorded or (line is not None and mount.source in VOLUME_SOURCES)
 
 
 def _read_fstab() -> tuple[bytes | None, Refused | None]:
@@ -182,7 +190,7 @@ def _promised(path: str, mounts: Sequence[Mount], fstab: bytes) -> int:
     known |= {
         mount.target
         for mount in mounts
-        if mount.source in _FSTAB_SOURCES and our_line(mount.target, fstab) is not None
+        if mount.source in VOLUME_SOURCES and our_line(mount.target, fstab) is not None
     }
     promised = 0
     for other in known - {path}:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.host.mounts import unescape
+from hostprep.volumes.model import SOURCE
 
 OWNER_OPTION = "X-hostprep.id"
 
@@ -54,7 +55,7 @@ class FstabEntry:
 
     @property
     def simple_target(self) -> str:
-        """The target without doubled and final slashes and ``.`` parts, as its readers take it."""
+        """The target without what its readers drop: doubled and final slashes, ``.`` parts."""
         return _simplified(self.target)
 
     @property
@@ -106,15 +107,18 @@ def volume_id_for(path: str) -> str:
     return "".join(escaped) or "-"
 
 
-def volume_line(*, volume_id: str, path: str, options: Sequence[str]) -> bytes:
+def volume_line(
+    *, volume_id: str, path: str, options: Sequence[str], source: str = SOURCE
+) -> bytes:
     """Return the line of a volume, without a line ending.
 
-    ``nofail`` and ``X-hostprep.id`` come after ``options``. Raises ``Refused`` for a path that
-    fstab or systemd cannot carry, ``ValueError`` for options that would not survive the file or
-    that would let ordinary users mount.
+    ``source`` is the name under which it is mounted: by another ``mount -a`` would mount a second
+    one over it. ``nofail`` and ``X-hostprep.id`` come after ``options``. Raises ``Refused`` for a
+    path that fstab or systemd cannot carry, ``ValueError`` for options that would not survive the
+    file or that would let ordinary users mount.
     """
     check_path(path)
-    fields = ("tmpfs", path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
+    fields = (source, path, "tmpfs", ",".join(line_options(volume_id, options)), "0", "0")
     return b" ".join(_escape(field) for field in fields)
 
 
@@ -124,16 +128,16 @@ def set_volume(
     volume_id: str,
     path: str,
     options: Sequence[str],
+    source: str = SOURCE,
     aliases: Collection[str] = (),
 ) -> bytes:
     """Return ``content`` with the volume's line in it: in place of its earlier one, or appended.
 
-    The very same bytes come back where the line already says the same, however it is spaced.
-    ``aliases`` are as for ``foreign_entry``.
-    Raises ``Refused`` where somebody else's entry has the same target, where several lines carry
-    this id, or where somebody made something else of our line.
+    The very same bytes come back where the line says the same already. ``source`` is as for
+    ``volume_line``, ``aliases`` as for ``foreign_entry``. Raises ``Refused`` where somebody else's
+    entry has the same target, several lines carry this id, or somebody made another of our line.
     """
-    line = volume_line(volume_id=volume_id, path=path, options=options)
+    line = volume_line(volume_id=volume_id, path=path, options=options, source=source)
     own = _own_entry(content, volume_id)
     if foreign := foreign_entry(content, volume_id=volume_id, path=path, aliases=aliases):
         raise Refused(
@@ -162,8 +166,7 @@ def foreign_entry(
     ``aliases`` are targets that lead to the path through symlinks, which systemd follows.
     """
     for entry in entries(content):
-        at_path = entry.simple_target == path or entry.target in aliases
-        if entry.owner_id != volume_id and at_path:
+        if entry.owner_id != volume_id and (entry.simple_target == path or entry.target in aliases):
             return entry
     return None
 
@@ -311,8 +314,7 @@ def _appended(content: bytes, lines: Sequence[_Line], line: bytes) -> bytes:
 
 
 def _parse(number: int, body: bytes) -> FstabEntry | None:
-    fields = body.strip(b" \t").replace(b"\t", b" ").split(b" ")
-    fields = [field for field in fields if field]
+    fields = [field for field in body.replace(b"\t", b" ").split(b" ") if field]
     if len(fields) < 2 or fields[0].startswith(b"#"):
         return None
     source, target, fstype, options, freq, passno = (*fields, b"", b"", b"", b"")[:6]
@@ -343,7 +345,6 @@ def _escape(field: str) -> bytes:
 
 
 def _simplified(path: str) -> str:
-    """Drop what the readers of fstab drop from a target: doubled and final slashes, ``.`` parts."""
     if not path.startswith("/"):
         return path
     return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

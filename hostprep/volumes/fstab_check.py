@@ -21,6 +21,7 @@ from hostprep.system.run import CommandFailed, Completed, run
 from hostprep.system.state import state_dir
 from hostprep.system.systemd import GeneratedUnits, fstab_generator, generate_mount_units
 from hostprep.volumes.fstab import FstabEntry, entries
+from hostprep.volumes.model import VOLUME_SOURCES
 
 _SCRATCH_PREFIX = "fstab-check-"
 # Both look at the targets of all lines: on a share whose server is gone they hang.
@@ -187,7 +188,8 @@ def _objection(
         if target not in ours:
             return f"makes no mount unit for {target}"
         name, text = ours[target]
-        if _setting(text, "What") != "tmpfs" or _setting(text, "Type") != "tmpfs":
+        named = _setting(text, "What") in VOLUME_SOURCES
+        if not named or _setting(text, "Type") != "tmpfs":
             return f"makes {name} mount something else than a tmpfs"
         if name in after.required or "local-fs.target" in (_setting(text, "Before") or ""):
             return f"makes the boot wait for {name}"

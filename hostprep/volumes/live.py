@@ -63,10 +63,10 @@ def _options(mount: Mount) -> tuple[str, ...]:
 def mounted_over(path: str, mounts: Sequence[Mount]) -> Mount | None:
     """Return what was mounted over the volume at ``path``, on it or on a directory above it.
 
-    Of two on one path, only one that hostprep mounted itself is known for the volume.
+    Of two on one path, only one of hostprep's own name is known for the volume.
     """
     here = [mount for mount in mounts if mount.target == path]
-    if any(mount.source == SOURCE for mount in here[:-1]) and here[-1].source != SOURCE:
+    if any(each.source == SOURCE and each.device != here[-1].device for each in here[:-1]):
         return here[-1]
     return mount_over(here[-1], mounts) if here else None
 

@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from hostprep.dataclass import dataclass
 
-# What stands in the first column of /proc/mounts. The fstab line has "tmpfs" there.
+# What stands in the first column of /proc/mounts and fstab; lines of earlier versions have "tmpfs".
 SOURCE = "hostprep"
+VOLUME_SOURCES = (SOURCE, "tmpfs")
 # What an inode of a tmpfs takes beside the size limit, and never swaps (shmem's BOGO_INODE_SIZE).
 INODE_BYTES = 1024
 # What every volume is mounted with: it holds data, and no programs.

@@ -287,6 +287,7 @@ def _plan_fstab(
         volume_id=facts.volume_id,
         path=facts.path,
         options=options,
+        source=facts.source,
         aliases=facts.fstab_aliases,
     )
     if edited == facts.fstab and facts.reload_is_due:
@@ -298,13 +299,13 @@ def _plan_fstab(
     if facts.fstab_entry is None:
         change = Change("fstab", "add a line for the volume", "it should come back at boot")
     else:
-        reason = line_difference(facts.fstab_entry, facts.volume_id, options)
+        reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
         change = Change("fstab", "replace the volume's line", reason)
     return options, (change,), ()
 
 
-def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str]) -> str:
-    """Return in words what the volume's line says instead of ``options``."""
+def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:
+    """Return in words what the volume's line says instead of ``options`` and ``source``."""
     wanted = line_options(volume_id, options)
     says = [option for option in entry.options if option not in wanted]
     lacks = [option for option in wanted if option not in entry.options]
@@ -312,7 +313,19 @@ def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str]) -
         return f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
     if entry.options != wanted:
         return "its options are in another order, or given twice"
-    return "its source or its last two fields are others"
+    if entry.source != source:
+        return other_source(entry, source)
+    if entry.target != entry.simple_target:
+        return "its path is not in its shortest form"
+    return "its last two fields are others"
+
+
+def other_source(entry: FstabEntry, source: str) -> str:
+    """Return in words what is wrong with a line that calls the volume otherwise than ``source``."""
+    return (
+        f"its line calls it {entry.source}, and it is mounted as {source}: `mount -a` would mount"
+        " another over it"
+    )
 
 
 def _fstab_warnings(

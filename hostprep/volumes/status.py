@@ -17,6 +17,7 @@ from hostprep.volumes.fstab_file import fstab_path, read_for_boot
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import FLAGS, LiveVolume
 from hostprep.volumes.options import compare_options, parse_options, size_drift
+from hostprep.volumes.plan import other_source
 from hostprep.volumes.records import VolumeRecord, all_records
 
 
@@ -76,10 +77,7 @@ def _foreign_line(path: str, fstab: bytes) -> str | None:
         )
     for own in entries(fstab):
         if own.owner_id == volume_id and own.simple_target != path:
-            return (
-                f"line {own.line_number}, which was made for it, mounts {own.described} on"
-                f" {own.simple_target} now"
-            )
+            return f"line {own.line_number}, which was made for it, is for {own.simple_target} now"
     return None
 
 
@@ -97,10 +95,12 @@ def _status(
         return VolumeStatus(path, None, line is not None, (), (), problem)
     drift: tuple[str, ...] = ()
     fstab_drift: tuple[str, ...] = ()
+    if mount is not None and line is not None and line.source != mount.source:
+        fstab_drift = (other_source(line, mount.source),)
     if live is not None and record is not None:
         drift = _drift(live, record)
     if live is not None and line is not None:
-        fstab_drift = (*compare_options(live, line.options), *_line_drift(live, line.options))
+        fstab_drift += (*compare_options(live, line.options), *_line_drift(live, line.options))
     if line is not None and "nofail" not in line.options and "noauto" not in line.options:
         fstab_drift += ("nofail is missing in its line: the boot stops where the mount fails",)
     return VolumeStatus(path, live, line is not None, drift, fstab_drift)

@@ -52,7 +52,7 @@ def test_systemd_mounts_our_volume_and_does_not_wait_for_it(fixture: Path, tmp_p
         f"SourcePath={after}",
         "",
         "[Mount]",
-        "What=tmpfs",
+        "What=hostprep",
         "Where=/mnt/my data",
         "Type=tmpfs",
         f"Options={','.join(OPTIONS)},nofail,X-hostprep.id=mnt-my_20data",

@@ -69,7 +69,7 @@ def test_a_volume_from_mount_to_unmount(safe_dir: Path, own_state: Path) -> None
     assert volume["size_bytes"] == 64 << 20
     assert (volume["uid"], volume["mode"]) == (65534, "0755")
     assert "size=65536k" in volume["options"].split(",")
-    assert f"tmpfs {point} tmpfs " in (own_state / "fstab").read_text()
+    assert f"hostprep {point} tmpfs " in (own_state / "fstab").read_text()
 
     second = hostprep(*wanted)
     assert (second["changed"], second["changes"]) == (False, [])

@@ -181,7 +181,8 @@ def test_a_volume_that_is_not_mounted_is_not_filled_below(host: Host) -> None:
     host.reboot(mount_volume=False)
     host.refused(f"its volume {host.volume} is not mounted")
     mount("-t", "tmpfs", "-o", "size=16M,nosuid,nodev,noexec", "foreign", host.volume)
-    host.refused("is no volume of hostprep's")
+    told = host.refused("is no volume of hostprep's")
+    assert "-> unmount it, and run `hostprep apply`, which mounts the volume" in told
     unmount(host.volume)
     mount("--fstab", os.environ["HOSTPREP_FSTAB"], host.volume)
     mount("-o", "remount,size=8M", "tmpfs", host.volume)

@@ -302,7 +302,7 @@ def test_a_line_that_somebody_pointed_elsewhere_makes_no_volume_there(safe_dir: 
     hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--fstab")
     fstab.write_text(fstab.read_text().replace(f" {volume} ", f" {volume}-moved "))
     (shown,) = hostprep("status")["volumes"]
-    words = f"line 1, which was made for it, mounts tmpfs on {volume}-moved now"
+    words = f"line 1, which was made for it, is for {volume}-moved now"
     assert (shown["path"], shown["in_fstab"]) == (str(volume), False)
     assert shown["foreign_fstab_line"] == words
 

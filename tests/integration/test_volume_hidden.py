@@ -39,6 +39,29 @@ def cover(volume: Path, *, with_directory: bool) -> None:
         volume.mkdir()
 
 
+def test_mount_a_leaves_a_volume_with_its_line_alone(safe_dir: Path) -> None:
+    volume, fstab = safe_dir / "v", os.environ["HOSTPREP_FSTAB"]
+    hostprep("mount", volume, "--size", "16M", "--reserve", "0", "--fstab")
+    (volume / "file").touch()
+    subprocess.run(["mount", "--fstab", fstab, "--all"], check=True)
+    assert (volume / "file").exists()
+    subprocess.run(["mount", "--fstab", fstab, volume], check=True)  # that one asked for it
+    (shown,) = hostprep("status")["volumes"]
+    assert shown["problem"] == (
+        f"hostprep (tmpfs), mounted on {volume} after it, hides the volume {volume}"
+    )
+    subprocess.run(["umount", volume], check=True)
+    line = Path(fstab).read_text()
+    Path(fstab).write_text(line.replace("hostprep ", "tmpfs ", 1))  # as an earlier version wrote it
+    (shown,) = hostprep("status")["volumes"]
+    assert "`mount -a` would mount another over it" in shown["fstab_drift"][0]
+    subprocess.run(["umount", volume], check=True)
+    subprocess.run(["mount", "--fstab", fstab, "--all"], check=True)  # as at a boot
+    older = ("mount", volume, "--size", "16M", "--reserve", "0", "--fstab")
+    assert hostprep(*older)["changes"] == [] and hostprep("status")["volumes"][0]["mounted"]
+    hostprep("unmount", volume, "--fstab")
+
+
 @pytest.mark.parametrize("with_directory", [False, True])
 def test_it_is_refused_and_the_others_are_shown(volume: Path, with_directory: bool) -> None:
     cover(volume, with_directory=with_directory)

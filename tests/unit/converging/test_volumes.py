@@ -68,12 +68,18 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
         " differs from the spec"
     )
     for old, new, words in (
-        (b"tmpfs /", b"none /", "its source or its last two fields are others"),
+        (b" 0 0", b" 0 2", "its last two fields are others"),
+        (b" /mnt/data ", b" /mnt//data/ ", "its path is not in its shortest form"),
         (b"nosuid,nodev", b"nodev,nosuid", "its options are in another order, or given twice"),
     ):
         edited = replace(right, fstab=(right.fstab or b"").replace(old, new, 1))
         found = reasons(only(plan_volumes([look("8G", edited)], {})))
         assert found[Kind.FSTAB].startswith(f"{words}; what is mounted is right")
+    older = replace(right, fstab=(right.fstab or b"").replace(b"hostprep /", b"tmpfs /", 1))
+    assert reasons(only(plan_volumes([look("8G", older)], {}))) == {
+        Kind.FSTAB: "its line calls it tmpfs, and it is mounted as hostprep: `mount -a` would mount"
+        " another over it"
+    }
     other_spec = reasons(only(plan_volumes([look("9G", right)], {})))
     assert all("the spec asks for something else" in words for words in other_spec.values())
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))

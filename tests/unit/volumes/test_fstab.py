@@ -23,7 +23,7 @@ PATH = "/mnt/hostprep"
 ID = volume_id_for(PATH)
 OPTIONS = ("nosuid", "nodev", "noexec", "size=32212254720", "mode=0755")
 LINE = (
-    b"tmpfs /mnt/hostprep tmpfs nosuid,nodev,noexec,size=32212254720,mode=0755,"
+    b"hostprep /mnt/hostprep tmpfs nosuid,nodev,noexec,size=32212254720,mode=0755,"
     b"nofail,X-hostprep.id=mnt-hostprep 0 0"
 )
 
@@ -234,7 +234,7 @@ def test_a_line_that_is_to_be_dumped_or_checked_is_made_ours_again(numbers: byte
 
 def test_what_is_mounted_nowhere_takes_no_place() -> None:
     swap = b"/dev/sda2 swap swap sw 0 0\n"
-    assert put(swap, "/swap").startswith(swap + b"tmpfs /swap ")
+    assert put(swap, "/swap").startswith(swap + b"hostprep /swap ")
 
 
 def test_a_commented_line_of_ours_is_a_comment() -> None:
@@ -284,7 +284,7 @@ def test_our_line_pointed_elsewhere_is_refused() -> None:
 
 
 def test_our_line_made_into_another_file_system_is_refused() -> None:
-    content = LINE.replace(b"tmpfs ", b"ext4 ").replace(b"ext4 ", b"/dev/sdb1 ", 1) + b"\n"
+    content = LINE.replace(b"tmpfs ", b"ext4 ").replace(b"hostprep ", b"/dev/sdb1 ", 1) + b"\n"
     with pytest.raises(Refused, match=r"line 1 .*/dev/sdb1 \(ext4\)"):
         remove_volume(content, volume_id=ID)
 
