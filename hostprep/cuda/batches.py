@@ -7,7 +7,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from hostprep.cuda.moving import PLAIN, attribute_of, moves_itself
+from hostprep.attributes import attribute_of
+from hostprep.cuda.moving import PLAIN, moves_itself
 
 
 def leaves(batch: Any) -> Iterator[Any]:

@@ -16,6 +16,8 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
+from hostprep.attributes import attribute_of
+
 # How much of an object is looked at for a tensor: a TensorDict has its first after three steps.
 _LOOKED_AT = 256
 _ANY_NUMBER = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -101,14 +103,3 @@ def _holds_a_tensor(value: Any) -> bool:
             names = (slots,) if isinstance(slots, str) else slots
             waiting.extend(attribute_of(one, name) for name in names)
     return False
-
-
-def attribute_of(value: Any, name: str) -> Any:
-    """Return an attribute, None where there is none, however the object says so.
-
-    A dict whose attributes are its keys (``__getattr__ = dict.__getitem__``) raises KeyError.
-    """
-    try:
-        return getattr(value, name, None)
-    except Exception:
-        return None

@@ -14,6 +14,7 @@ from hostprep.cuda.judge import judge
 from hostprep.cuda.results import Check, Status, Threshold, verdict
 from hostprep.cuda.starting import Survey, judge_lost, judge_start, judge_unusable
 from hostprep.cuda.telling import MARK
+from hostprep.cuda.torch_errors import line_after_traceback
 from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
@@ -205,7 +206,7 @@ def _end_in_words(status: int, stderr: str) -> str:
     elif status < 0:  # what stands there otherwise are warnings from before
         said = thrown[-1] if thrown else "it said nothing"
     else:
-        said = lines[-1] if lines else "it said nothing"
+        said = line_after_traceback(stderr) or (lines[-1] if lines else "it said nothing")
     how = f"signal {-status}" if status < 0 else f"status {status}"
     return f"it ended with {how}: {said[:300]}"
 

@@ -17,12 +17,14 @@ def in_a_line(error: Exception) -> str:
     Of an exception in a DataLoader's worker that says no more than where it was caught; what it
     was follows the worker's traceback.
     """
-    said, _, rest = str(error).rpartition(_TRACEBACK)
-    if said:
-        for line in rest.splitlines():
-            if line.strip() and not line.startswith(" "):
-                return line
-    return str(error).partition("\n")[0]
+    return line_after_traceback(str(error)) or str(error).partition("\n")[0]
+
+
+def line_after_traceback(text: str) -> str | None:
+    """Return the first line of what was raised by the last traceback in ``text``, None without."""
+    _, found, rest = text.rpartition(_TRACEBACK)
+    lines = rest.splitlines() if found else []
+    return next((line for line in lines if line.strip() and not line.startswith(" ")), None)
 
 
 def cure_for_the_host(line: str) -> str | None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from hostprep.attributes import attribute_of
 from hostprep.units import format_count
 
 _DEEPEST = 8  # levels of a nested batch; an object may hold itself
@@ -34,7 +35,7 @@ def measure_batch(batch: Any) -> tuple[int, int, int]:
             size_bytes += len(leaf)
         elif (held_bytes := _nbytes(leaf)) is not None:
             size_bytes += held_bytes
-            if attribute(leaf, "untyped_storage") is not None:
+            if attribute_of(leaf, "untyped_storage") is not None:
                 shared_bytes += held_bytes
                 tensors += 1
     return size_bytes, shared_bytes, tensors
@@ -83,7 +84,7 @@ def _leaves(
     ways through them have no end. ``known`` has those that were looked into, by their ``id``, with
     the levels that were left there.
     """
-    methods = _METHODS.get(str(attribute(batch, "layout")))
+    methods = _METHODS.get(str(attribute_of(batch, "layout")))
     if methods is not None:
         yield from _parts(batch, methods)
         return
@@ -159,16 +160,8 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _nbytes(thing: Any) -> int | None:
-    found = attribute(thing, "nbytes")
+    found = attribute_of(thing, "nbytes")
     return found if isinstance(found, int) else None
-
-
-def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute, None where there is none: of some tensors asking raises any error."""
-    try:
-        return getattr(thing, name, None)
-    except Exception:
-        return None
 
 
 def _parts(tensor: Any, methods: Iterable[str]) -> list[Any]:

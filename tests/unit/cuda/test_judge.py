@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hostprep.cuda.judge import judge
 from hostprep.cuda.judge_overlap import phi, phi_of
-from hostprep.cuda.results import EXIT_CODES, Check, Status, verdict
+from hostprep.cuda.results import EXIT_CODES, RUN_AGAIN, Check, Status, verdict
 from hostprep.cuda.traces import (
     ControlTrace,
     CopyPoint,
@@ -134,6 +134,8 @@ def test_pageable_memory_that_overlaps_is_worth_a_word_unless_the_host_was_held(
     strange = with_overlap(made.overlap("pageable", 0.5, call=0.001))
     assert checks(strange)["overlap.pageable"].status is Status.WARN
     assert verdict(judge(strange)) is Status.PASS
+    impossible = with_overlap(made.overlap("pageable", 1.5, call=0.001))
+    assert checks(impossible)["overlap.pageable"].remedy == RUN_AGAIN
     held = with_overlap(made.overlap("pageable", 0.5, call=0.004))
     assert checks(held)["overlap.pageable"].status is Status.PASS
 

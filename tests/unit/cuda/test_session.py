@@ -82,7 +82,13 @@ def test_a_process_that_fails_says_with_what(fake_torch: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "stderr", "words"),
     [
-        (1, "Traceback\n  x = y\nNameError: y", "it ended with status 1: NameError: y"),
+        (1, "python: No module named hostprep", "it ended with status 1: python: No module"),
+        (
+            1,
+            "a warning\nTraceback (most recent call last):\n  x = y\n"
+            "RuntimeError: CUDA error: lost\nCompile with `TORCH_USE_CUDA_DSA`.\n",
+            "status 1: RuntimeError: CUDA error: lost",
+        ),
         (-11, "x.py:3: UserWarning: old\n  x = y", "it ended with signal 11: it said nothing"),
         (-9, "x.py:3: UserWarning: old\n  x = y", "signal 9: as the kernel sends it where memory"),
         (
