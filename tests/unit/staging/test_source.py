@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,27 @@ def test_one_inside_the_other_is_refused(source: str, target: str, words: str | 
         return
     with pytest.raises(Refused, match=words):
         check_apart(source, target)
+
+
+def test_a_resolved_source_is_reached_through_no_symlink(tmp_path: Path) -> None:
+    """A user who may write above it could make one lead to what root alone may look into."""
+    (tmp_path / "secret/data").mkdir(parents=True)
+    for above, below in (("theirs", "secret"), ("own/data", "../secret/data")):
+        path = tmp_path / above
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(tmp_path / below if above == "theirs" else below)
+    for path in (tmp_path / "theirs/data", tmp_path / "own/data"):
+        with open_source(str(path)):
+            pass
+        with pytest.raises(Refused, match="is a symlink"), open_source(str(path), resolved=True):
+            pass
+    data = tmp_path / "secret/data"
+    with open_source(str(data), resolved=True) as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), data.stat())
+    (tmp_path / "file").touch()
+    for path, words in ((tmp_path / "file", "is a file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(UsageError, match=words), open_source(str(path), resolved=True):
+            pass
 
 
 def test_a_source_is_a_directory(tmp_path: Path) -> None:
