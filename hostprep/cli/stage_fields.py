@@ -123,8 +123,11 @@ def result_fields(
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
+    from hostprep.staging.target.place import stranger_warning
     from hostprep.volumes.budget import budget_warnings
 
     if plan.volume is not None:
         return plan.volume.warnings
-    return budget_warnings(plan.budget) if plan.request.force else ()
+    warned = budget_warnings(plan.budget) if plan.request.force else ()
+    stranger = stranger_warning(plan.request.parent)
+    return warned if stranger is None else (*warned, stranger)

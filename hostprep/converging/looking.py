@@ -108,7 +108,7 @@ class Looker:
     def _plan(self, spec: DatasetSpec, source: str, parent: str, origin: str) -> DatasetLook:
         """Plan the staging from ``origin``, and say of it what it will be from ``source``."""
         request = self._request(spec, source, parent)
-        read = dataclasses.replace(request, source=origin)
+        read = dataclasses.replace(request, source=os.path.realpath(origin))
         with plan_stage(read, Patient(self.observer, origin)) as plan:
             plan.request = request
             return dataclasses.replace(_seen(spec, plan), source=source, origin=origin)

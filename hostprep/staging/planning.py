@@ -117,7 +117,7 @@ def check_ends(request: StageRequest) -> None:
     Before the lock, whose file stays for good: none for what can never be a data set.
     """
     check_is_storage(request.parent)
-    with open_source(request.source):
+    with open_source(request.source, resolved=True):
         pass
 
 
@@ -135,7 +135,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     check_bare(request.target)
     check_apart(request.source, request.target)
     with ExitStack() as stack:
-        source_fd = stack.enter_context(open_source(request.source))
+        source_fd = stack.enter_context(open_source(request.source, resolved=True))
         storage = locate(request.source)
         seconds: dict[str, float] = {}
         observer.phase("scan")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,16 +14,22 @@ from hostprep.host.mounts import lies_in, mount_at, mount_of, mount_over, read_m
 from hostprep.spec.names import name_problem
 from hostprep.system.trees import DIRECTORY_FLAGS
 
+_FOLLOWING = DIRECTORY_FLAGS & ~os.O_NOFOLLOW
+_ON_THE_WAY = DIRECTORY_FLAGS | os.O_PATH
+
 
 @contextmanager
-def open_source(path: str) -> Iterator[int]:
+def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
     """Open the source directory; ``path`` itself may be a symlink, since the user named it.
 
-    Raises ``UsageError`` where it is no directory, and ``Refused`` where what is in it, or in a
-    mount below it, is made up by the kernel.
+    One that is ``resolved`` has none: whoever may write above it could make one of a part of it
+    since, and have root copy what nobody else may look into under the name of the user's data.
+
+    Raises ``UsageError`` where it is no directory, and ``Refused`` for such a symlink, and where
+    what is in it, or in a mount below it, is made up by the kernel.
     """
     try:
-        descriptor = os.open(path, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+        descriptor = _open_resolved(path) if resolved else os.open(path, _FOLLOWING)
     except FileNotFoundError:
         raise UsageError(f"the source {path} does not exist.", "name a directory") from None
     except NotADirectoryError:
@@ -38,6 +46,28 @@ def open_source(path: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open_resolved(path: str) -> int:
+    """Open a directory by a path without symlinks, each part of it from the one before."""
+    above = os.open("/", _ON_THE_WAY)
+    try:
+        for part in filter(None, path.split("/")):
+            try:
+                below = os.open(part, _ON_THE_WAY, dir_fd=above)
+            except NotADirectoryError:
+                if stat.S_ISLNK(os.stat(part, dir_fd=above, follow_symlinks=False).st_mode):
+                    raise Refused(
+                        f"{part!r} on the way to the source {path} is a symlink, and was none a"
+                        " moment ago: what it leads to may be another's; nothing was changed.",
+                        f"namei -l {shlex.quote(path)} shows who may write there",
+                    ) from None
+                raise
+            os.close(above)
+            above = below
+        return os.open(".", DIRECTORY_FLAGS, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def _check_is_data(descriptor: int, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from hostprep.errors import Refused, UsageError
 from hostprep.spec.names import name_problem
 from hostprep.staging.source.opening import check_name, open_source
-from hostprep.staging.target.place import check_apart
+from hostprep.staging.target.place import check_apart, stranger_warning
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])
@@ -52,6 +53,27 @@ def test_one_inside_the_other_is_refused(source: str, target: str, words: str | 
         check_apart(source, target)
 
 
+def test_a_resolved_source_is_reached_through_no_symlink(tmp_path: Path) -> None:
+    """A user who may write above it could make one lead to what root alone may look into."""
+    (tmp_path / "secret/data").mkdir(parents=True)
+    for above, below in (("theirs", "secret"), ("own/data", "../secret/data")):
+        path = tmp_path / above
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(tmp_path / below if above == "theirs" else below)
+    for path in (tmp_path / "theirs/data", tmp_path / "own/data"):
+        with open_source(str(path)):
+            pass
+        with pytest.raises(Refused, match="is a symlink"), open_source(str(path), resolved=True):
+            pass
+    data = tmp_path / "secret/data"
+    with open_source(str(data), resolved=True) as descriptor:
+        assert os.path.samestat(os.fstat(descriptor), data.stat())
+    (tmp_path / "file").touch()
+    for path, words in ((tmp_path / "file", "is a file"), (tmp_path / "none", "does not exist")):
+        with pytest.raises(UsageError, match=words), open_source(str(path), resolved=True):
+            pass
+
+
 def test_a_source_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path)
@@ -61,3 +83,22 @@ def test_a_source_is_a_directory(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path / "none")):
         pass
+
+
+def test_a_target_directory_of_another_user_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose it is can exchange what was verified; a name in /dev/shm anybody may have taken."""
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    if owner != 0:
+        assert f"belongs to uid {owner}" in str(stranger_warning(str(tmp_path)))
+    else:
+        assert stranger_warning(str(tmp_path)) is None, "root may do everything anyway"
+        os.chown(tmp_path, 54322, -1)
+        assert "belongs to uid 54322" in str(stranger_warning(str(tmp_path)))
+        os.chown(tmp_path, 54321, -1)
+        assert stranger_warning(str(tmp_path)) is None
+    assert stranger_warning(str(tmp_path / "none")) is None
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert stranger_warning(str(tmp_path)) is None
