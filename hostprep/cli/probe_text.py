@@ -18,6 +18,7 @@ from hostprep.probing.model import (
     SmallRun,
     Verdict,
 )
+from hostprep.probing.rates import DISK_BUSY
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
 
@@ -244,6 +245,10 @@ def _verdict(judgement: Judgement, need: Need | None) -> str:
         what = "these numbers do not say" if doubt else "these are too few numbers to say"
         lines.append(f"INVALID: {what} what the storage gives")
         lines += [f"  {printable(reason.message)}" for reason in judgement.invalid]
+        if DISK_BUSY in codes:
+            lines.append(
+                "  -> probe again when they rest: `pidstat -d 1` (sysstat) or iotop names them"
+            )
         if codes & _NO_TIME:
             lines.append("  -> give it more time: --seconds")
         elif not doubt and all(reason.of for reason in judgement.invalid) and need is None:

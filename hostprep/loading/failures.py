@@ -45,6 +45,11 @@ _WITHOUT_GROUP = (
     "it is opened in one process, without a group: DistributedSampler(data, num_replicas=N, rank=0)"
     " needs none, and --ranks N says how many processes share this host"
 )
+_RELATIVE = re.compile(r"attempted relative import")
+_IN_PACKAGE = (
+    "the module is part of a package: run hostprep in the folder above that, and name it in whole:"
+    " package.module:NAME"
+)
 _COMMAND_LINE = re.compile(r"\bargument|\busage\b|\boptions?\b", re.I)
 _WITHOUT_ARGUMENTS = (
     "it is opened without a command line: name a function that needs none, in a module that reads"
@@ -256,6 +261,8 @@ def _opening_cure(kind: str, said: str) -> str | None:
         return _WITHOUT_ARGUMENTS
     if _GROUP.search(said):
         return _WITHOUT_GROUP
+    if _RELATIVE.search(said):
+        return _IN_PACKAGE
     return _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import resource
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.cgroups import read_cpu_throttling, throttled_share
 from hostprep.host.cpu_time import cpu_ticks
@@ -25,35 +28,66 @@ class Meter:
         self._root = root
         self._cpu = cpu_ticks(root)
         self._throttling = read_cpu_throttling(root)
-        self._read = delivered_bytes(self._disks, root)
+        self._counts = disk_counts(self._disks, root)
+        self._asked = _asked_bytes()
+        self._begun = time.monotonic()
 
     def load(self) -> Load:
         """Return what happened since."""
-        read = delivered_bytes(self._disks, self._root)
-        known = read is not None and self._read is not None
+        now, before = disk_counts(self._disks, self._root), self._counts
+        read = written = requests = None
+        if now is not None and before is not None:
+            read, written, requests = (
+                now.read_bytes - before.read_bytes,
+                now.written_bytes - before.written_bytes,
+                now.requests - before.requests,
+            )
         return Load(
             cpu_busy=cpu_ticks(self._root).busy_share_since(self._cpu),
-            device_bytes=read - self._read if known else None,  # type: ignore[operator]
+            device_bytes=read,
             throttled=throttled_share(self._throttling, read_cpu_throttling(self._root)),
+            written_bytes=written,
+            requests=requests,
+            asked_bytes=self.asked_bytes(),
+            seconds=time.monotonic() - self._begun,
         )
 
+    def asked_bytes(self) -> int:
+        """Return what children that have ended since asked of storage."""
+        return _asked_bytes() - self._asked
 
-def delivered_bytes(disks: Iterable[str], root: Path = Path("/")) -> int | None:
-    """Return the bytes that ``disks`` have read since the boot, None where one is not counted."""
+
+def _asked_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_inblock * _SECTOR_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class DiskCounts:
+    """What disks read and wrote since the boot, and how many requests they served for it."""
+
+    read_bytes: int
+    written_bytes: int
+    requests: int
+
+
+def disk_counts(disks: Iterable[str], root: Path = Path("/")) -> DiskCounts | None:
+    """Return the counters of ``disks`` added up, None where one is not counted."""
     wanted = set(disks)
     if not wanted:
         return None
-    total = 0
+    read = written = requests = 0
     try:
         lines = (root / "proc/diskstats").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         fields = line.split()
-        if len(fields) > 5 and fields[2] in wanted:
-            total += int(fields[5]) * _SECTOR_BYTES
+        if len(fields) > 9 and fields[2] in wanted:
+            read += int(fields[5]) * _SECTOR_BYTES
+            written += int(fields[9]) * _SECTOR_BYTES
+            requests += int(fields[3]) + int(fields[7])
             wanted.discard(fields[2])
-    return None if wanted else total
+    return None if wanted else DiskCounts(read, written, requests)
 
 
 def counted_disks(storage: PathStorage, root: Path = Path("/")) -> tuple[str, ...]:

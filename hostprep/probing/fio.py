@@ -13,6 +13,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from hostprep.dataclass import dataclass
@@ -165,6 +166,7 @@ def measure(
                 tell(rate)
             load = meter.load()
             done = running.wait()
+            load = replace(load, asked_bytes=meter.asked_bytes())
         except CommandFailed:
             raise FioTooLate(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",

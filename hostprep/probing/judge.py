@@ -20,6 +20,7 @@ from hostprep.probing.model import (
     Remedy,
     Verdict,
 )
+from hostprep.probing.others import held_up_by_others
 from hostprep.probing.rates import (
     CPU_SATURATED,
     CPU_THROTTLED,
@@ -227,6 +228,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
                 why += ", or a layer is a tmpfs"
             text = f"{share:.0%} of the small files stayed in memory: {why}"
             reasons.append(Reason("in_memory", text, SMALL_FILES))
+    reasons += held_up_by_others(measured)
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
     return tuple(told.values())[::-1]
 

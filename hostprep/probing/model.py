@@ -83,11 +83,20 @@ class Latency:
 class Load:
     """What the machine did meanwhile: the busy share of its processors (0 to 1), the bytes that its
     disks really delivered, and the share of periods in which a cgroup's quota of processor time
-    held us up (0 to 1). None is: cannot be seen."""
+    held us up (0 to 1). None is: cannot be seen.
+
+    ``written_bytes`` went to the disks, and ``requests`` were served by them, of reads and writes,
+    in the ``seconds`` that were counted. ``asked_bytes`` is what our own processes, as far as they
+    have ended, asked of storage: with what the kernel reads ahead for them, and of inodes.
+    """
 
     cpu_busy: float | None
     device_bytes: int | None
     throttled: float | None = None
+    written_bytes: int | None = None
+    requests: int | None = None
+    asked_bytes: int | None = None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from hostprep.probing.model import (
 PASS_SHARE = 0.9
 # Doubts that can only have made a rate too low.
 CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
-TOO_LITTLE_TIME = "too_little_time"
-_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME})
+TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"
+_LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME, DISK_BUSY})
 
 
 @dataclass(frozen=True, slots=True)

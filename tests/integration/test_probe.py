@@ -32,6 +32,8 @@ from tests.kit import failing_fs, loops
 from tests.kit.failing_fs import Rule
 
 MIB = 1 << 20
+# What others on this machine may be at meanwhile.
+MACHINE_BUSY = {"cpu_saturated", "disk_busy"}
 TRUE_WITHIN = 0.10
 EPOCH_WITHIN = 0.15
 HAND_WITHIN = 0.05
@@ -137,7 +139,7 @@ def test_a_disk_with_an_arm_is_measured_as_its_own_clock_says(safe_dir: Path) ->
         judgement = judge(measured, None)
         assert judgement.storage_class is StorageClass.ARM
         assert judgement.behaviour is Behaviour.ARM
-        assert codes(measured) <= {"cpu_saturated"}
+        assert codes(measured) <= MACHINE_BUSY
 
         for run in measured.fio:
             words = "sequential" if run.pattern == "read" else "random"
@@ -233,7 +235,7 @@ def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir
     for run in (*measured.fio, *(measured.small.cold if measured.small else ())):
         if run.load.device_bytes is not None:
             assert run.load.device_bytes >= 0.9 * run.read_bytes
-    assert codes(measured) <= {"cpu_saturated"}
+    assert codes(measured) <= MACHINE_BUSY
 
 
 @pytest.mark.timed
@@ -263,7 +265,7 @@ def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir
     assert measured.small is not None and measured.small.source == "dataset"
     delivered = [run.load.device_bytes / run.read_bytes for run in measured.small.cold]
     assert 0.05 < max(delivered) < 0.5  # the test itself: they are compressed, and were read
-    assert codes(measured) <= {"cpu_saturated"}
+    assert codes(measured) <= MACHINE_BUSY
 
 
 def test_a_cache_below_the_device_is_found_out(tmp_path: Path, safe_dir: Path) -> None:
@@ -352,7 +354,7 @@ def test_a_file_system_that_does_not_say_how_full_it_is_is_measured(safe_dir: Pa
     measured = measure(safe_dir, seconds=5, size_mib=48)
     assert measured.storage.storage_class is StorageClass.RAM
     assert 16 * MIB <= measured.file_bytes <= 48 * MIB
-    assert codes(measured) <= {"cpu_saturated"}
+    assert codes(measured) <= MACHINE_BUSY
 
 
 @pytest.mark.timed
@@ -372,7 +374,7 @@ def test_a_cgroups_limit_is_what_is_measured(
     fields = json.loads(done.stdout)
     assert done.returncode in (0, 4), done.stderr
     assert read(fields) == pytest.approx(limit, rel=TRUE_WITHIN)
-    assert not {reason["code"] for reason in fields["invalid_reasons"]} - {"cpu_saturated"}
+    assert not {reason["code"] for reason in fields["invalid_reasons"]} - MACHINE_BUSY
     assert fields["seconds"] < 12 + LATE_SECONDS
 
 

@@ -17,6 +17,8 @@ from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec
 
 _SECONDS = 30.0
+# It times files, and goes on knowing nothing of them, whatever a loader gave elsewhere.
+_LEFT_OUT = "this check cannot: --skip HP064 leaves it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         hint = document.get("hint")
         told = Remedy((again,), hint or "a loader of one's own: --loader MODULE:NAME")
         if document.get("own_loader_wanted"):  # of the files once more it would say the same
-            told = Remedy((OWN_LOADER,), hint)
+            told = Remedy((OWN_LOADER,), f"{hint}; {_LEFT_OUT}" if hint else _LEFT_OUT)
         yield Finding(Status.UNKNOWN, subject, f"{message.rstrip('.')}.", remedy=told)
         return
     files = document["evidence"].get("files") or {}
@@ -123,7 +125,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
         message = f"the loader of {document['path']} was not measured: {document['verdict']}."
         told = Remedy((document["remedy"], again), "in the Python that runs hostprep")
         if files["kind"] == "bytes":  # of the files once more it would say the same
-            told = Remedy((OWN_LOADER,), "which measures what your own code makes of them")
+            hint = f"which measures what your own code makes of them; {_LEFT_OUT}"
+            told = Remedy((OWN_LOADER,), hint)
         yield Finding(Status.UNKNOWN, subject, message, remedy=told)
         return
     expected = document["expected_samples_per_s"]
@@ -175,6 +178,7 @@ of arrays; a loader of one's own is measured by `hostprep recommend --loader`.
 with whatever number of workers. What binds is named, and what would help. **UNKNOWN** the loader
 could not be timed, or nothing that decodes images is installed beside hostprep. Of files that are
 neither images nor arrays nobody but a loader of one's own knows what is made of them: they are only
-read. Without torch, or without data, it is a SKIP.
+read, and it stays UNKNOWN until `--skip HP064` leaves it out. Without torch, or without data, it is
+a SKIP.
 """,
 )

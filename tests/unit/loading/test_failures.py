@@ -252,6 +252,13 @@ def test_a_sampler_that_wants_a_process_group_can_do_without() -> None:
     assert "num_replicas=N, rank=0" in hint and hint.endswith("see /home/me/train.py:7")
 
 
+@pytest.mark.parametrize("where", ["beyond top-level package", "with no known parent package"])
+def test_a_module_of_a_package_is_to_be_named_in_whole(where: str) -> None:
+    event = {"where": "open", "type": "ImportError", "causes": [], "trace": ""}
+    event["message"] = f"attempted relative import {where}"
+    assert "in the folder above" in (raised(event, "loaders:make", 0).hint or "")
+
+
 def test_what_wants_arguments_is_to_be_wrapped() -> None:
     event = {"where": "open", "type": "TypeError", "causes": [], "trace": ""}
     event["message"] = "make() missing 1 required positional argument: 'root'"

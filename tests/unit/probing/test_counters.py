@@ -7,25 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.probing.counters import Meter, delivered_bytes
+from hostprep.probing.counters import DiskCounts, Meter, disk_counts
 
 
 def test_counters_add_up_the_disks_and_know_what_they_do_not_know(tmp_path: Path) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").touch()
     stats = tmp_path / "proc/diskstats"
-    line = "   8       {0} sd{1} 100 0 {2} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-    stats.write_text(line.format(0, "a", 1000) + line.format(16, "b", 24))
-    assert delivered_bytes(["sda", "sdb"], tmp_path) == 1024 * 512
-    assert delivered_bytes(["sda", "sdc"], tmp_path) is None
-    assert delivered_bytes([], tmp_path) is None
+    line = "   8       {0} sd{1} 100 0 {2} 0 {3} 0 {4} 0 0 0 0 0 0 0 0 0 0\n"
+    stats.write_text(line.format(0, "a", 1000, 3, 50) + line.format(16, "b", 24, 0, 0))
+    assert disk_counts(["sda", "sdb"], tmp_path) == DiskCounts(1024 * 512, 50 * 512, 203)
+    assert disk_counts(["sda", "sdc"], tmp_path) is None
+    assert disk_counts([], tmp_path) is None
     cpu = next(iter(os.sched_getaffinity(0)))
     ticks = tmp_path / "proc/stat"
     ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 10 0 10 100 30 0 0 0 0 0\n")
     meter = Meter(["sda"], tmp_path)
     ticks.write_text(f"cpu 9 9 9 9\ncpu{cpu} 35 0 10 150 55 0 0 0 0 0\n")
-    stats.write_text(line.format(0, "a", 1008))
+    stats.write_text(line.format(0, "a", 1008, 5, 90))
     load = meter.load()
+    assert (load.written_bytes, load.requests) == (40 * 512, 2)
     assert load.cpu_busy == pytest.approx(0.25)
     assert load.device_bytes == 8 * 512
     assert load.throttled is None

@@ -17,7 +17,7 @@ from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.host.block_link import PcieLink
 from hostprep.probing import results
-from hostprep.probing.counters import counted_disks, delivered_bytes
+from hostprep.probing.counters import counted_disks, disk_counts
 from hostprep.probing.judge import judge
 from hostprep.probing.model import Target
 from hostprep.probing.needs import parse_need
@@ -286,7 +286,8 @@ def test_an_nvme_namespace_is_counted_by_the_paths_to_it(tmp_path: Path) -> None
         " 259      13 nvme3n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
     )
     assert on("nvme3n1") == ("nvme3c33n1", "nvme3c34n1")
-    assert delivered_bytes(on("nvme3n1"), tmp_path) == 16148 * 512
+    counts = disk_counts(on("nvme3n1"), tmp_path)
+    assert counts is not None and counts.read_bytes == 16148 * 512
     assert on("nvme1n1") == ("nvme1n1",)
     add("nvme3c35n1", "0")
     assert on("nvme3n1") == ()

@@ -1,0 +1,109 @@
+"""What other programs read and wrote on the disks while they were measured. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hostprep.dataclass import dataclass
+from hostprep.probing.model import (
+    RANDOM_READS,
+    SEQUENTIAL_READS,
+    SMALL_FILES,
+    Load,
+    Measured,
+    Reason,
+)
+from hostprep.probing.rates import DISK_BUSY
+from hostprep.units import KIB, format_number, format_rate
+
+# Of the most that the disks were seen to do: others that take less hardly hold anybody up.
+_TAKEN_AT_MOST = 0.25
+# Here the reads of a process are those that its disks serve. Others read whole records, check sums
+# or copies by threads of the kernel, which looks like somebody else.
+_PLAIN = frozenset({"ext2", "ext3", "ext4", "xfs"})
+_PLAIN_DEVICES = frozenset({"disk", "part", "crypt", "lvm", "multipath", "raid"})
+# What a program that comes from the disk itself is read in, at least.
+_LOADED_IN_BYTES = 16 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass: what was read by it, and what the disks did in its time."""
+
+    what: str
+    of: str
+    own_bytes: int
+    own_requests: float | None
+    load: Load
+    seconds: float
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What the disks read and wrote a second, for whomever."""
+        return ((self.load.device_bytes or 0) + (self.load.written_bytes or 0)) / self.seconds
+
+    @property
+    def requests_per_s(self) -> float:
+        """The requests that the disks served a second, for whomever."""
+        return (self.load.requests or 0) / self.seconds
+
+    @property
+    def others_bytes_per_s(self) -> float:
+        """What of it was not for this pass."""
+        own = max(self.own_bytes, self.load.asked_bytes or 0)
+        read = max(0, (self.load.device_bytes or 0) - own)
+        return (read + (self.load.written_bytes or 0)) / self.seconds
+
+    @property
+    def others_requests_per_s(self) -> float:
+        """How many of the requests were not for this pass; none where nobody can tell."""
+        if self.own_requests is None:
+            return 0.0
+        return max(0.0, (self.load.requests or 0) - self.own_requests) / self.seconds
+
+
+def held_up_by_others(measured: Measured) -> Iterator[Reason]:
+    """Yield of each pass what others took of the disks, where it is much of what these can do.
+
+    Only where it can be told: with disks that count, of a file system that reads for the process
+    that asks, and without a loop device, whose file is read by the kernel, or a cache.
+    """
+    storage = measured.storage
+    kinds = {each.kind for each in storage.devices}
+    if storage.fstype not in _PLAIN or not kinds <= _PLAIN_DEVICES:
+        return
+    passes = [*_passes(measured)]
+    most_bytes = max((each.bytes_per_s for each in passes), default=0.0)
+    most_requests = max(
+        (each.requests_per_s for each in passes if each.own_requests is not None), default=0.0
+    )
+    for each in passes:
+        if each.others_bytes_per_s > _TAKEN_AT_MOST * most_bytes:
+            took = format_rate(each.others_bytes_per_s)
+        elif each.others_requests_per_s > _TAKEN_AT_MOST * most_requests:
+            took = f"{format_number(each.others_requests_per_s)} requests a second"
+        else:
+            continue
+        text = f"other programs read or wrote {took} on the same disks during {each.what}"
+        yield Reason(DISK_BUSY, f"{text}: the storage may give more", each.of)
+
+
+def _passes(measured: Measured) -> Iterator[_Pass]:
+    for run in measured.fio if measured.direct else ():
+        load, random = run.load, run.pattern == "randread"
+        if load.device_bytes is None or not load.seconds:
+            continue
+        own = None
+        if random:
+            # One of 4 KiB is one request of the disk; larger ones are split, nobody knows how.
+            loaded = max(0, (load.asked_bytes or 0) - run.read_bytes)
+            own = run.read_bytes / run.block_bytes + loaded / _LOADED_IN_BYTES
+        what = f"fio ({run.pattern}, depth {run.depth})"
+        of = RANDOM_READS if random else SEQUENTIAL_READS
+        yield _Pass(what, of, run.read_bytes, own, load, load.seconds)
+    for small in measured.small.cold if measured.small is not None else ():
+        load = small.load
+        if load.device_bytes is None or not load.seconds:
+            continue
+        what = f"small files ({small.readers} at a time)"
+        yield _Pass(what, SMALL_FILES, small.read_bytes, None, load, load.seconds)
