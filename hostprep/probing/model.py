@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol
 
 from hostprep.dataclass import dataclass
 from hostprep.host.block import PathStorage, StorageClass
@@ -341,23 +340,3 @@ class Judgement:
     verdict: Verdict
     judged: Judged | None
     remedies: tuple[Remedy, ...]
-
-
-class Observer(Protocol):
-    """Who is told how far the probe is."""
-
-    def phase(self, name: str, seconds: float) -> None:
-        """Begin a phase that takes about ``seconds``."""
-
-    def progress(self, text: str) -> None:
-        """Say what the phase measures right now."""
-
-
-class Silent:
-    """An observer that does not listen."""
-
-    def phase(self, name: str, seconds: float) -> None:
-        """Ignore it."""
-
-    def progress(self, text: str) -> None:
-        """Ignore it."""

@@ -21,8 +21,8 @@ from hostprep.probing.model import (
     SEQUENTIAL_READS,
     Fewer,
     FioRun,
-    Observer,
 )
+from hostprep.probing.observer import Observer
 from hostprep.probing.timing import CAUTION, LATE_SECONDS, only
 from hostprep.units import format_bytes, format_seconds
 

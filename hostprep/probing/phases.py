@@ -31,11 +31,11 @@ from hostprep.probing.model import (
     LARGE_BYTES,
     SEQUENTIAL_BLOCK_BYTES,
     Measured,
-    Observer,
     Settings,
     SmallFiles,
     Target,
 )
+from hostprep.probing.observer import Observer
 from hostprep.probing.passes import LEAST_SECONDS, START_SECONDS, WANTED, Passes, Read
 from hostprep.probing.readers import refusal
 from hostprep.probing.timing import Clock

@@ -13,12 +13,8 @@ from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
 from hostprep.probing.alive import GONE, look
-from hostprep.probing.model import (
-    Measured,
-    Observer,
-    Settings,
-    Target,
-)
+from hostprep.probing.model import Measured, Settings, Target
+from hostprep.probing.observer import Observer
 from hostprep.probing.phases import Phases
 from hostprep.system.apart import work_apart
 from hostprep.system.bounded import NoAnswerInTime

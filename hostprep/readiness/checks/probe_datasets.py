@@ -64,7 +64,8 @@ def _probe(path: str, seconds: float) -> dict[str, Any]:
     from hostprep.host.answering import NoAnswer
     from hostprep.probing import results
     from hostprep.probing.judge import judge as conclude
-    from hostprep.probing.model import Settings, Silent
+    from hostprep.probing.model import Settings
+    from hostprep.probing.observer import Silent
     from hostprep.probing.probe import probe, target
 
     try:

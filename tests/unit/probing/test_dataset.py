@@ -14,7 +14,8 @@ import pytest
 
 from hostprep.probing.compression import kept_compressed
 from hostprep.probing.dataset import Found, largest, measure_size, scan
-from hostprep.probing.model import Settings, Silent
+from hostprep.probing.model import Settings
+from hostprep.probing.observer import Silent
 from hostprep.probing.phases import Phases
 from hostprep.probing.probe import target
 from hostprep.units import MIB

@@ -8,13 +8,8 @@ import pytest
 
 from hostprep.probing import fio
 from hostprep.probing.layout import Layout
-from hostprep.probing.model import (
-    RANDOM_READS,
-    SEQUENTIAL_READS,
-    FioRun,
-    Latency,
-    Silent,
-)
+from hostprep.probing.model import RANDOM_READS, SEQUENTIAL_READS, FioRun, Latency
+from hostprep.probing.observer import Silent
 from hostprep.probing.passes import WANTED, Passes, Read
 from tests.unit.probing.made import QUIET
 

@@ -14,7 +14,8 @@ from hostprep.errors import HostprepError, UsageError
 from hostprep.host.answering import NoAnswer
 from hostprep.probing.alive import look
 from hostprep.probing.judge import contradictions, judge
-from hostprep.probing.model import Settings, Silent
+from hostprep.probing.model import Settings
+from hostprep.probing.observer import Silent
 from hostprep.probing.phases import Phases
 from hostprep.probing.probe import probe, target
 from hostprep.probing.small_files import FEWEST_FILES
