@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.batches import Batch, split_batches
-from hostprep.staging.files.transfer import Changed, Differs, Longer
+from hostprep.staging.files.transfer import Changed, Differs, WrongSize
 from hostprep.staging.model import RANGE_BYTES, Entry, Skipped, kind_of
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
@@ -170,7 +170,7 @@ class Tasks:
         path = join(directory, entry.name)
         reasons = {
             "changed": Changed.twice,
-            "longer": Longer.twice,
+            "wrong size": WrongSize.twice,
             "differs": Differs.twice,
         }
         if attempt == 2 or trouble not in reasons:

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_SECONDS = 0.01
 
 
 @contextmanager
 def as_keyboard_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that clean-up runs.
 
-    An ignored SIGHUP stays ignored: so nohup(1) asks for it.
+    An ignored SIGHUP stays ignored: so nohup(1) asks for it. What is raised in a destructor or a
+    callback of Python's own (an import has some) is lost there, and is raised once more after it.
     """
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, _interrupt)}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, _interrupt)
+    hook = sys.unraisablehook
+
+    def raise_again(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is KeyboardInterrupt:
+            signal.signal(signal.SIGALRM, _again)
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        else:
+            hook(lost)
+
+    sys.unraisablehook = raise_again
     try:
         yield
     finally:
+        if signal.getsignal(signal.SIGALRM) is _again:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        if sys.unraisablehook is raise_again:
+            sys.unraisablehook = hook
         for number, handler in before.items():
             if signal.getsignal(number) is _interrupt:
                 signal.signal(number, handler)
@@ -31,3 +49,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:  # a shell sends it, and then the kernel: that is not impatience
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
+
+
+def _again(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGTERM)  # no exception here: somebody may hold signals back

@@ -44,7 +44,7 @@ def copy_file(
     """Copy a regular file of up to ``RANGE_BYTES``, or a sparse one of any size.
 
     Returns the entry as it was copied and the hex hash of its content (None without verification).
-    Raises ``Changed``, ``Longer``, ``Differs`` or OSError; what was written of the target is
+    Raises ``Changed``, ``WrongSize``, ``Differs`` or OSError; what was written of the target is
     removed then.
     """
     name = entry.name

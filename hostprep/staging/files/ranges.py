@@ -45,6 +45,8 @@ def copy(
                 os.close(target)
         finally:
             os.close(source)
+    except transfer.WrongSize:
+        return b"", "wrong size"
     except transfer.Changed:
         return b"", "changed"
     except transfer.Differs:
@@ -72,8 +74,8 @@ def finish(
                 os.close(target)
         finally:
             os.close(source)
-    except transfer.Longer:
-        return "longer"
+    except transfer.WrongSize:
+        return "wrong size"
     except transfer.Changed:
         return "changed"
     except OSError as error:

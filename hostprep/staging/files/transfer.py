@@ -36,10 +36,10 @@ class Changed(Exception):
     twice = "changed while it was copied, twice"
 
 
-class Longer(Changed):
-    """The source file has content beyond its size, as where a server does not know that yet."""
+class WrongSize(Changed):
+    """The source file has more or less content than its size says, at two looks alike."""
 
-    twice = "has more content than its size says (some FUSE file systems know no size)"
+    twice = "has more or less content than its size says (some FUSE file systems know no size)"
 
 
 class Differs(Exception):
@@ -84,9 +84,9 @@ def copy_content(
 
 
 def check_ends(source: int, size: int) -> None:
-    """Raise ``Longer`` where an open file goes on behind its ``size`` in bytes."""
+    """Raise ``WrongSize`` where an open file goes on behind its ``size`` in bytes."""
     if os.pread(source, 1, size):
-        raise Longer
+        raise WrongSize
 
 
 def content_of(digests: list[bytes]) -> str:
@@ -242,7 +242,9 @@ def _read_fully(descriptor: int, into: memoryview, offset: int) -> None:
     while done < len(into):
         count = os.preadv(descriptor, [into[done:]], offset + done)
         if count == 0:
-            raise Changed  # the file ended before the size that it had
+            # It ended before the size that it had.
+            still = os.fstat(descriptor).st_size >= offset + len(into)
+            raise WrongSize if still else Changed
         done += count
 
 

@@ -15,7 +15,7 @@ import xxhash
 
 from hostprep.staging.files import copying, ranges, transfer
 from hostprep.staging.files.metadata import CopyStyle
-from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, Longer, new_buffer
+from hostprep.staging.files.transfer import BUFFER_BYTES, Changed, WrongSize, new_buffer
 from hostprep.staging.model import RANGE_BYTES, Entry, Verify
 from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache
@@ -68,6 +68,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
         os.close(descriptor)
 
 
+_SHORT = "/sys/kernel/mm/transparent_hugepage/enabled"
 SIZES = [0, 1, 4096, BUFFER_BYTES - 1, BUFFER_BYTES, BUFFER_BYTES + 1, 3 * BUFFER_BYTES + 5]
 
 
@@ -201,11 +202,28 @@ def test_a_file_that_goes_on_behind_its_size_is_no_whole_one(in_ranges: bool, pa
         if in_ranges:
             os.close(copying.open_range_target(entry, pair.target_fd))
             with DirCache(source) as proc, DirCache(pair.target_fd) as target:
-                assert ranges.finish("", entry, proc, target, pair.style) == "longer"
+                assert ranges.finish("", entry, proc, target, pair.style) == "wrong size"
         else:
-            with pytest.raises(Longer):
+            with pytest.raises(WrongSize):
                 copying.copy_file(entry, source, pair.target_fd, pair.style, pair.buffer)
             assert os.listdir(pair.target) == []
+    finally:
+        os.close(source)
+
+
+@pytest.mark.skipif(not os.path.exists(_SHORT), reason="no file of a wrong size in /sys here")
+def test_a_file_that_ends_before_its_size_is_not_said_to_have_changed(pair: Pair) -> None:
+    """Files of /sys have a page, whatever they hold."""
+    entry = entry_of(os.path.basename(_SHORT), os.lstat(_SHORT))
+    source = os.open(os.path.dirname(_SHORT), os.O_RDONLY)
+    try:
+        with pytest.raises(WrongSize, check=lambda error: "changed" not in error.twice):
+            copying.copy_file(entry, source, pair.target_fd, pair.style, pair.buffer)
+        with DirCache(source) as sys, DirCache(pair.target_fd) as target:
+            found = ranges.copy(
+                "", tuple(entry), 0, entry.size, sys, target, pair.style, pair.buffer
+            )
+        assert found == (b"", "wrong size")
     finally:
         os.close(source)
 

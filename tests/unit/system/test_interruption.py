@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -62,3 +63,16 @@ def test_each_waits_until_it_is_let_through(number: signal.Signals) -> None:
         with pytest.raises(KeyboardInterrupt):
             held.release()
     assert came == [1]
+
+
+def test_one_that_a_destructor_swallows_is_raised_after_it() -> None:
+    """As Ctrl-C is in a callback of an import: the command would go on, and print a traceback."""
+
+    class Closing:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    closing = Closing()
+    with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
+        del closing
+        time.sleep(5)

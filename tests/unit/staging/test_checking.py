@@ -1,0 +1,78 @@
+"""What is read again is taken from the records directory by directory, not all at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostprep.staging import checking
+from hostprep.staging.checking import check_kept, check_written
+from hostprep.staging.model import Recorded
+from hostprep.staging.observer import Silent
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
+from hostprep.staging.target.private import prepare
+from hostprep.staging.tasks import Copied
+
+
+def lines(count: int) -> list[bytes]:
+    """Return the lines of so many directories with a file each."""
+    record = Recorded("file", "f", 1, 2, 0o644, 0, 0, "0" * 32)
+    return [encode_line(f"{number}", [record]) for number in range(count)]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Have two directories checked, and no more; what was read for that is in the list."""
+    decoded: list[str] = []
+    records = ManifestIndex.records
+
+    def decode(line: bytes) -> tuple[str, list[Recorded]]:
+        decoded.append(decode_line(line)[0])
+        return decode_line(line)
+
+    def recorded(self: ManifestIndex, directory: str) -> dict[str, Recorded]:
+        decoded.append(directory)
+        return records(self, directory)
+
+    def check(
+        job: object, lines: Iterable[tuple[str, list[Recorded]]], *_: object, **__: object
+    ) -> list[Any]:
+        del decoded[:]
+        for (_, records), _ in zip(lines, range(2), strict=False):
+            assert [record.name for record in records] == ["file"]
+        return []
+
+    monkeypatch.setattr(checking, "decode_line", decode)
+    monkeypatch.setattr(ManifestIndex, "records", recorded)
+    monkeypatch.setattr(checking, "_check", check)
+    return decoded
+
+
+def test_what_is_kept(read: list[str]) -> None:
+    plan = CopyPlan()
+    plan.keep_lines.extend(lines(9))
+    check_kept(plan, 0, 0, 1, Silent(), gentle=False)
+    assert len(read) in (2, 3)
+
+
+def test_what_was_written(read: list[str], tmp_path: Path) -> None:
+    parent_fd = os.open(tmp_path, os.O_RDONLY)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    private.replace_journals(lines(9))
+    told: list[tuple[object, ...]] = []
+
+    class Told(Silent):
+        def phase(
+            self, name: str, *, files: int | None = None, size_bytes: int | None = None
+        ) -> None:
+            told.append((name, files, size_bytes))
+
+    check_written(parent_fd, private, Copied(), 1, Told(), lambda plan: Copied(), gentle=False)
+    private.close()
+    os.close(parent_fd)
+    assert len(read) in (2, 3) and told == [("verify", 9, 9)]
