@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
 
@@ -198,7 +199,9 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
     except NotReloaded:
         raise  # it is written, and says what is left to do
     except HostprepError as error:
-        message = f"{done}, but fstab could not be edited: {error.message}"
+        # Who refuses does not know that the volume came first.
+        why = re.sub(r"[;.] nothing was changed\.$", ".", error.message, flags=re.IGNORECASE)
+        message = f"{done}, but fstab could not be edited: {why}"
         raise HostprepError(message, error.hint) from None
 
 

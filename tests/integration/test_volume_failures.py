@@ -222,6 +222,7 @@ def test_who_writes_to_fstab_after_the_check_makes_it_a_failure(
     assert failed["error"]["message"].startswith(
         "the volume is mounted, but fstab could not be edited: line 2 of fstab already mounts"
     )
+    assert "nothing was changed" not in failed["error"]["message"]
     assert is_mounted(point)
 
 
