@@ -410,7 +410,7 @@ def test_a_volume_that_fstab_mounted_again_is_staged_into_by_its_owner(
     subprocess.run(["mount", "--fstab", os.environ["HOSTPREP_FSTAB"], volume], check=True)
     (safe_dir / "state/datasets").mkdir()
     for name in ("run_dir", "state", "state/datasets"):
-        (safe_dir / name).chmod(0o777)
+        os.chown(safe_dir / name, 65534, 65534)
     if since == "a reboot":
         identity.write_text(f"{uuid.uuid4()}\n")
         subprocess.run(["mount", "--bind", identity, BOOT_ID], check=True)

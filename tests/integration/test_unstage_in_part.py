@@ -132,7 +132,8 @@ def test_a_full_disk_for_the_records_does_not_keep_the_copies(
     source: Path, target: Path, state: Path
 ) -> None:
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "small", state], check=True)
+    options = "size=1m,mode=0755"  # others may not write there
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "small", state], check=True)
     hostprep("stage", source, "--to", target)
     with pytest.raises(OSError, match="No space left"), open(state / "rest", "wb", 0) as file:
         while True:
