@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 .venv/bin/python -m compileall -q hostprep tests/kit
 
 # Most time goes to those on real mounts: some of them run with those that boot hosts.
-moved=(tests/integration/test_{probe,recommend_limits,stage_faults,stage_kills,stage_slow_sources,stage_whole}.py)
+moved=(tests/integration/test_{probe,provision,recommend_limits,stage_faults,stage_kills,stage_slow_sources,stage_whole}.py)
 
 said=$(mktemp -d)
 beside=()
