@@ -44,7 +44,7 @@ def write_front(path: Path, results: list[dict[str, Any]]) -> None:
 def front_table(results: list[dict[str, Any]]) -> str:
     """Return a row for each scenario that has peers, and a column for each machine."""
     machines = sorted({result["machine"] for result in results})
-    processors = [re.sub(r".*? \((.*)\), .*", r"\1", machine) for machine in machines]
+    processors = [re.sub(r".*?(\d+ cores) \((.*)\), .*", r"\1, \2", name) for name in machines]
     cells: dict[str, dict[str, str]] = {}
     for result in results:
         ours, name, seconds = _against_best(result) or (0.0, "", 0.0)

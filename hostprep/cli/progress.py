@@ -149,14 +149,20 @@ class ProgressReporter:
             )
             self._bar.start()
             before_printing(self._take_away)
-        if self._task is None:
-            self._task = self._bar.add_task("", total=None, title="", words="")
         share = self._share()
-        self._bar.update(
-            self._task,
-            total=None if share is None else 1000,
-            completed=0 if share is None else share * 1000,
-            title=self._name,
-            words=self._words(),
-            refresh=True,
-        )
+        total = None if share is None else 1000
+        completed = 0 if share is None else int(share * 1000)
+        words = self._words()
+        if self._task is None:  # draws it, too
+            self._task = self._bar.add_task(
+                "", total=total, completed=completed, title=self._name, words=words
+            )
+        else:
+            self._bar.update(
+                self._task,
+                total=total,
+                completed=completed,
+                title=self._name,
+                words=words,
+                refresh=True,
+            )

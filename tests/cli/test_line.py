@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,13 @@ def on_a_terminal() -> Iterator[int]:
     os.close(ours)
 
 
-def shown(terminal: int) -> str:
-    return os.read(terminal, 1 << 16).decode()
+def shown(terminal: int, wanted: str = "") -> str:
+    """Read what is there, and on until ``wanted`` is: the kernel hands on what was written late,
+    and in parts."""
+    text = os.read(terminal, 1 << 16).decode()
+    while wanted not in text and select.select([terminal], [], [], 5)[0]:
+        text += os.read(terminal, 1 << 16).decode()
+    return text
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -140,9 +146,9 @@ def test_beside_the_bar_results_stay_on_stdout_and_long_lines_whole(
                 reporter.phase("copy", files=10)
                 reporter._started -= 1
                 reporter.progress(5, 0)
-                assert "copying" in shown(terminal)
+                assert "copying" in shown(terminal, "copying")
                 printed()
-        text = shown(terminal)
+        text = shown(terminal, long)
     assert json.loads(capsys.readouterr().out)["changes"] == 2
     assert long in text and "changes" not in text
     assert "copying" not in text[: text.index(long)].rpartition("\x1b[2K")[2]  # its line is clear
