@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,11 +52,21 @@ def untested(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command from this checkout; one that does not end is killed, and keeps its words."""
+def environment() -> dict[str, str]:
+    """Return the environment in which the command runs from this checkout."""
     # Where hostprep is not installed its own processes import nothing from the current directory.
     folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    command = [sys.executable, "-m", "hostprep", "verify", *arguments]
+    return {**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(folders)}
+
+
+def verify(
+    *arguments: str, under: Sequence[str] = (), **settings: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command from this checkout; one that does not end is killed, and keeps its words.
+
+    ``under`` is a command that runs it, ``settings`` go into its environment.
+    """
+    command = [*under, sys.executable, "-m", "hostprep", "verify", *arguments]
     longest = longest_seconds()
     try:
         return subprocess.run(
@@ -64,7 +75,7 @@ def verify(*arguments: str) -> subprocess.CompletedProcess[str]:
             capture_output=True,
             text=True,
             timeout=longest,
-            env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(folders)},
+            env={**environment(), **settings},
             check=False,
         )
     except subprocess.TimeoutExpired as late:
