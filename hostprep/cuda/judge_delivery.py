@@ -46,12 +46,15 @@ def _delivery(subject: str, trace: DeliveryTrace) -> Check:
     if trace.mismatches is None:
         status, words = Status.FAIL, f"failed: {trace.problem}"
     elif trace.mismatches:
-        status, words = Status.FAIL, f"{trace.mismatches} of {trace.values} values are wrong"
+        status, words = Status.FAIL, f"{trace.mismatches:,} of {trace.values:,} values are wrong"
     elif trace.batches != trace.expected_batches:
         status = Status.FAIL
         words = f"{trace.batches} batches came, {trace.expected_batches} were sent"
     else:
-        status, words = Status.PASS, f"{trace.batches} batches, {trace.values} values, all right"
+        status, words = (
+            Status.PASS,
+            f"{trace.batches} batches; {trace.values:,} values compared, all right",
+        )
     return Check(
         f"delivery.{trace.case}",
         subject,
@@ -74,7 +77,11 @@ def _control(subject: str, trace: ControlTrace) -> Check:
         subject,
         Status.PASS if fired else Status.WARN,
         f"a prefetcher broken on purpose ({trace.mutant}) was "
-        + (f"caught: {trace.mismatches} wrong values" if fired else "not provoked, not shown safe"),
+        + (
+            f"caught: {trace.mismatches:,} wrong values"
+            if fired
+            else "not provoked, not shown safe"
+        ),
         measured=trace.mismatches,
         unit="wrong values",
         threshold=Threshold("> 0: the test can see this fault", OWN),

@@ -93,7 +93,7 @@ def _overlap(subject: str, trace: OverlapTrace, trusted: bool) -> Check:
         f"overlap.{trace.kind}",
         subject,
         status,
-        f"{what}: phi {value:.2f}, {words}",
+        f"{what}: phi {value:z.2f}, {words}",
         measured=round(value, 4),
         unit="phi",
         threshold=_PHI,
@@ -115,7 +115,7 @@ def _same_stream(subject: str, trace: OverlapTrace | None) -> Check:
         name,
         subject,
         Status.PASS if holds else Status.ERROR,
-        f"negative control, both on one stream: phi {value:.2f}"
+        f"negative control, both on one stream: phi {value:z.2f}"
         + ("" if holds else "; the times of its parts do not add up as those of one stream do"),
         measured=round(value, 4),
         unit="phi",
@@ -135,7 +135,7 @@ def _pageable(subject: str, trace: OverlapTrace) -> Check:
         "overlap.pageable",
         subject,
         Status.PASS if holds else Status.WARN,
-        f"negative control, memory that is not page-locked: phi {value:.2f}, the host was held for"
+        f"negative control, memory that is not page-locked: phi {value:z.2f}, the host was held for"
         f" {share:.0%} of the copy",
         measured=round(value, 4),
         unit="phi",

@@ -50,20 +50,20 @@ def test_a_device_that_is_not_there_is_a_mistake() -> None:
 
 
 @as_root
-def test_a_node_that_is_missing() -> None:
-    under = in_another_dev()
-    nodes = "/dev/nvidia0 /dev/nvidiactl"
-    start = start_of(verify("--quick", "--json", under=under, NODES=nodes, MODE="666").stdout)
-    assert start["status"] == "FAIL" and "/dev/nvidia-uvm is missing" in start["message"], start
-    assert "modprobe nvidia_uvm" in start["remedy"]
-
-
-@as_root
-def test_nodes_that_are_not_for_everybody() -> None:
+@pytest.mark.parametrize(
+    ("nodes", "mode", "message", "remedy"),
+    [
+        # An ordinary user, for root's CUDA makes a missing node itself.
+        ("nvidia0 nvidiactl", "666", "/dev/nvidia-uvm is missing", "modprobe nvidia_uvm"),
+        ("nvidia0 nvidiactl nvidia-uvm", "600", "this user may not open /dev/nvidia", ""),
+    ],
+)
+def test_nodes_that_are_missing_or_not_for_everybody(
+    nodes: str, mode: str, message: str, remedy: str
+) -> None:
     under = in_another_dev("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    nodes = "/dev/nvidia0 /dev/nvidiactl /dev/nvidia-uvm"
-    done = verify(
-        "--quick", "--json", under=under, NODES=nodes, MODE="600", HOME="/", HOSTPREP_STATE_DIR=""
-    )
-    start = start_of(done.stdout)
-    assert start["status"] == "FAIL" and "permission" in start["message"], start
+    paths = " ".join(f"/dev/{node}" for node in nodes.split())
+    settings = {"NODES": paths, "MODE": mode, "HOME": "/", "HOSTPREP_STATE_DIR": ""}
+    start = start_of(verify("--quick", "--json", under=under, **settings).stdout)
+    assert start["status"] == "FAIL" and message in start["message"], start
+    assert remedy in start["remedy"]

@@ -272,7 +272,7 @@ def test_beside_others_a_control_that_does_not_hold_shows_no_broken_instrument()
 @pytest.mark.parametrize(
     ("delivery", "words"),
     [
-        (DeliveryTrace("x", 54, 54, 1000, 1), "1 of 1000 values are wrong"),
+        (DeliveryTrace("x", 54, 54, 1000, 1), "1 of 1,000 values are wrong"),
         (DeliveryTrace("x", 53, 54, 1000, 0), "53 batches came, 54 were sent"),
         (DeliveryTrace("x", 55, 54, 1000, 0), "55 batches came"),
         (DeliveryTrace("x", 3, 54, 10, None, "out of memory"), "out of memory"),
@@ -500,6 +500,20 @@ def test_recorded_runs_are_judged_as_they_were(path: Path | None) -> None:
         }
         now = {check.name: check.status.value for check in judge(trace)}
         assert now == {name: said[name] for name in now}
+
+
+@pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("*.json")) or [None], ids=str)
+@pytest.mark.parametrize("kind", ["spin", "matmul", "prefetcher"])
+def test_a_recorded_run_whose_copies_had_taken_turns_fails(path: Path | None, kind: str) -> None:
+    """What a GPU without overlap would have given: each time of both is the sum of its parts."""
+    for one in recorded(path)["traces"]:
+        trace = from_json(Trace, one)
+        overlaps = {overlap.kind: overlap for overlap in trace.overlaps}
+        parts = zip(overlaps[kind].copy_seconds, overlaps[kind].compute_seconds, strict=True)
+        overlaps[kind] = replace(overlaps[kind], both_seconds=tuple(map(sum, parts)))
+        found = checks(replace(trace, overlaps=tuple(overlaps.values())))
+        assert found[f"overlap.{kind}"].status is Status.FAIL
+        assert found["overlap.control"].status is Status.PASS
 
 
 @pytest.mark.parametrize("text", ["", '{"verdict": "PA'])
