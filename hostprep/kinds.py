@@ -35,9 +35,14 @@ def is_number(value: Any) -> bool:
     )
 
 
+def is_amount(value: Any) -> bool:
+    """Return whether it is a number from nought on: a rate, a size, a time taken."""
+    return is_number(value) and bool(value >= 0)
+
+
 def is_count(value: Any) -> bool:
     """Return whether it is a whole number from nought on."""
-    return isinstance(value, int) and is_number(value) and value >= 0
+    return isinstance(value, int) and is_amount(value)
 
 
 def is_anything(value: Any) -> bool:

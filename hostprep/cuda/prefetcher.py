@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -133,7 +133,7 @@ class CudaPrefetcher(Generic[Batch]):
 
     def _passed(self) -> Iterator[Batch]:
         for batch in self.loader:
-            yield batch if self._convert is None else replaced(batch, self._convert)
+            yield batch if self._convert is None else replaced(batch, _once(self._convert))
 
     def _prefetched(self, backend: Backend) -> Iterator[Batch]:
         ready: deque[Transfer] = deque()
@@ -259,6 +259,18 @@ class CudaPrefetcher(Generic[Batch]):
         self._retire(backend, behind, keep=0)
         # Whatever an interrupt kept from both of them.
         backend.synchronize(backend.record(self._copies))
+
+
+def _once(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what converts each leaf of a batch once: one that is there twice stays one."""
+    done: dict[int, tuple[Any, Any]] = {}  # with the leaf, whose id would be another's without it
+
+    def converted(leaf: Any) -> Any:
+        if id(leaf) not in done:
+            done[id(leaf)] = leaf, convert(leaf)
+        return done[id(leaf)][1]
+
+    return converted
 
 
 _said: set[str] = set()

@@ -9,9 +9,9 @@ from typing import Any
 
 from hostprep.kinds import (
     all_of,
+    is_amount,
     is_count,
     is_flag,
-    is_number,
     is_text,
     or_none,
     where_there,
@@ -26,13 +26,13 @@ def is_whole(document: Any) -> bool:
 
 _LINK = with_fields(
     {
-        "speed_gt_per_s": is_number,
+        "speed_gt_per_s": is_amount,
         "width": is_count,
-        "max_speed_gt_per_s": or_none(is_number),
+        "max_speed_gt_per_s": or_none(is_amount),
         "max_width": or_none(is_count),
         "at": is_text,
         "degraded": is_flag,
-        "bytes_per_s": is_number,
+        "bytes_per_s": is_amount,
     }
 )
 _PROBE = with_fields(
@@ -49,14 +49,14 @@ _PROBE = with_fields(
             }
         ),
         "mount": with_fields({"target": is_text}),
-        "sequential": or_none(with_fields({"bytes_per_s": is_number})),
-        "random_4k": or_none(with_fields({"iops": is_number})),
+        "sequential": or_none(with_fields({"bytes_per_s": is_amount})),
+        "random_4k": or_none(with_fields({"iops": is_amount})),
         "small_files": or_none(
             with_fields(
                 {
-                    "files_per_s": is_number,
-                    "bytes_per_s": is_number,
-                    "mean_bytes": is_number,
+                    "files_per_s": is_amount,
+                    "bytes_per_s": is_amount,
+                    "mean_bytes": is_amount,
                     "source": is_text,
                 }
             )
@@ -76,10 +76,10 @@ _OPTIONAL = where_there(
                 {
                     "files": is_count,
                     "size_bytes": is_count,
-                    "cold_seconds": is_number,
-                    "next_low_seconds": or_none(is_number),
-                    "next_high_seconds": or_none(is_number),
-                    "staged_seconds": or_none(is_number),
+                    "cold_seconds": is_amount,
+                    "next_low_seconds": or_none(is_amount),
+                    "next_high_seconds": or_none(is_amount),
+                    "staged_seconds": or_none(is_amount),
                 }
             )
         ),

@@ -140,6 +140,13 @@ def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
         assert batch["y"].dtype == torch.int64
 
 
+def test_a_tensor_that_is_there_twice_is_converted_once() -> None:
+    pixels = torch.ones(2, dtype=torch.uint8)
+    dtypes = {torch.uint8: torch.float32}
+    first, second = CudaPrefetcher([{"x": pixels, "same": [pixels]}] * 2, "cpu", dtypes=dtypes)
+    assert first["x"] is first["same"][0] and first["x"] is not second["x"]
+
+
 def test_a_conversion_on_the_cpu_makes_a_leaf_of_a_leaf() -> None:
     wanting = torch.ones(2, requires_grad=True)
     batch = (wanting, wanting * 2, torch.ones(2))

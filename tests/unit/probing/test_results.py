@@ -205,6 +205,17 @@ def test_a_damaged_result_is_as_good_as_none_for_what_reads_it(tmp_path: Path) -
     assert refused > 50
 
 
+def test_a_rate_below_nought_is_damage(tmp_path: Path) -> None:
+    whole = json.loads(json.dumps({"schema": results.SCHEMA, **made()}))
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps(whole))
+    results.load(str(file))
+    whole["small_files"]["files_per_s"] = -5.0
+    file.write_text(json.dumps(whole))
+    with pytest.raises(UsageError, match="damaged"):
+        results.load(str(file))
+
+
 def test_a_result_is_found_by_a_symlink_to_its_path(tmp_path: Path) -> None:
     fields = made()
     fields["path"] = str(tmp_path.resolve() / "data")
