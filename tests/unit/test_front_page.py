@@ -14,10 +14,11 @@ RECOMMENDED = (ROOT / "benchmarks" / "README-recommend.md").read_text()
 
 
 def percents(row: str) -> list[float]:
-    """Return the regrets of a row of the table of rules, one for each workload."""
-    found = re.search(rf"^\| {re.escape(row)}[^|]* \|(.*)\|$", RECOMMENDED, re.M)
-    assert found is not None, row
-    return [float(cell.strip().rstrip("%")) for cell in found[1].split("|")]
+    """Return the regrets of a rule on all machines, one for each workload that has such a point."""
+    found = re.findall(rf"^\| {re.escape(row)}[^|]* \|(.*)\|$", RECOMMENDED, re.M)
+    cells = [cell.strip() for rest in found for cell in rest.split("|")]
+    assert any(cells), row
+    return [float(cell.rstrip("%")) for cell in cells if cell]
 
 
 def test_the_table_is_that_of_the_results() -> None:
