@@ -101,6 +101,7 @@ class _Run:
 
     def _stage(self, name: str, stage: Callable[[], Iterator[dict[str, Any]]]) -> None:
         tell("stage", subject=self._trace.subject, stage=name)
+        began = time.monotonic()
         missing, failed = self._trace.missing, self._trace.failed
         try:
             if failed:
@@ -120,6 +121,7 @@ class _Run:
                 self._add(missing=(*missing, (name, kind + said)))
             else:
                 self._add(failed=(*failed, (name, kind + said)))
+        self._add(took=(*self._trace.took, (name, round(time.monotonic() - began, 3))))
         tell("done")
 
     def _add(self, **found: Any) -> None:

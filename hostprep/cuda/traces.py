@@ -122,7 +122,8 @@ class Trace:
     What was not reached is None or empty; ``missing`` says why, stage by stage, where it was left
     out, and ``failed`` where it broke off. ``sweep_ended`` says why the largest ``copies`` were
     left out, None where they were not. ``newcomers`` are the processes of others that are on the
-    device at the end and were not before, None where NVML does not say.
+    device at the end and were not before, None where NVML does not say. ``took`` has each stage's
+    name and seconds.
     """
 
     subject: str
@@ -139,6 +140,7 @@ class Trace:
     failed: tuple[tuple[str, str], ...] = ()
     sweep_ended: str | None = None
     newcomers: int | None = None
+    took: tuple[tuple[str, float], ...] = ()
 
     def is_incomplete(self, stage: str) -> bool:
         """Return whether it is said why there is not all of a stage."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -11,7 +11,11 @@ Record = TypeVar("Record")
 
 
 def from_json(kind: type[Record], value: Any) -> Record:
-    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again."""
+    """Return ``value``, as ``dataclasses.asdict`` and JSON made it, as a ``kind`` again.
+
+    A field that it lacks has its default: what an earlier version kept may have fewer. KeyError
+    where it has none.
+    """
     made: Record = _typed(kind, value)
     return made
 
@@ -28,7 +32,10 @@ def _typed(kind: Any, value: Any) -> Any:
         return tuple(_typed(part, item) for part, item in zip(parts, value, strict=True))
     if is_dataclass(kind) and isinstance(kind, type):
         hints = get_type_hints(kind)
-        return kind(**{f.name: _typed(hints[f.name], value[f.name]) for f in fields(kind)})
+        there = [
+            field.name for field in fields(kind) if field.name in value or field.default is MISSING
+        ]
+        return kind(**{name: _typed(hints[name], value[name]) for name in there})
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(value)
     return value

@@ -76,10 +76,11 @@ def test_all_stages_and_what_they_say(stages: Stages) -> None:
         *["stage", "done"] * 5,
         *["stage", "folder", "done"],
     ]
-    # Whatever a stage finds is told before it does anything else.
-    assert said.count("trace") == 5 + len(trace.overlaps) + len(trace.deliveries) + len(
-        controls.MUTANTS
-    )
+    # Whatever a stage finds is told before it does anything else, and at its end what it took.
+    found = 5 + len(trace.overlaps) + len(trace.deliveries) + len(controls.MUTANTS)
+    assert said.count("trace") == found + len(trace.took)
+    stages = ["copies", "device", "overlap", "delivery", "flatness", "training"]
+    assert [name for name, _ in trace.took] == stages
     assert trace.missing == () and trace.newcomers == 0
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
