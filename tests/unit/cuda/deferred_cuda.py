@@ -2,7 +2,8 @@
 
 ``PosingCuda`` moves contents in the host's order, in which a missing wait cannot show. Here what is
 queued is done in the order of the model's time, and not before the host waits for it; and memory
-that is let go is the next tensor's of its size and stream, as in torch's allocator.
+that is let go is the next tensor's of its size and stream, as in torch's allocator. What was
+recorded for another stream is so once the host has waited for what that had then.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ from tests.unit.cuda.posing_cuda import OnDevice, PosingCuda
 
 _KERNEL_SECONDS = 1e-6
 _GRAIN_BYTES = 512
+_CROSSING = torch.ops.aten._to_copy
 _MADE_EMPTY = (torch.ops.aten.empty, torch.ops.aten.empty_strided, torch.ops.aten.empty_like)
 
 
 class _Block:
     """Memory of the device; it goes back to its pool when the last tensor in it goes."""
 
-    def __init__(self, pool: list[torch.Tensor], held: torch.Tensor) -> None:
-        self.pool, self.held = pool, held
+    def __init__(self, cuda: DeferredCuda, pool: list[torch.Tensor], held: torch.Tensor) -> None:
+        self.cuda, self.pool, self.held = cuda, pool, held
+        self.readers: list[Any] = []
 
     def __del__(self) -> None:
-        self.pool.append(self.held)
+        read_until = max((stream.time for stream in self.readers), default=0.0)
+        self.cuda.let_go.append((read_until, self.pool, self.held))
 
 
 class DeferredCuda(PosingCuda):
@@ -41,6 +45,7 @@ class DeferredCuda(PosingCuda):
         self._queued: list[tuple[float, Callable[[], Any]]] = []
         self._pools: dict[tuple[int, int], list[torch.Tensor]] = defaultdict(list)
         self._copy_seconds: float | None = None
+        self.let_go: list[tuple[float, list[torch.Tensor], torch.Tensor]] = []
         super().__init__(patch)
         patch.setattr(posing_cuda, "_run", self._run)
 
@@ -71,7 +76,13 @@ class DeferredCuda(PosingCuda):
                 self._wait()
             return target
 
+        def record_stream(tensor: Any, stream: Any) -> None:
+            assert isinstance(tensor, OnDevice) and stream in self.streams
+            tensor.block.readers.append(stream)  # type: ignore[attr-defined]
+            self.recorded += 1
+
         patch.setattr(torch.Tensor, "copy_", copy_)
+        patch.setattr(torch.Tensor, "record_stream", record_stream)
 
     def _wait(self) -> None:
         self.host = max(self.host, self.current.time)
@@ -87,10 +98,15 @@ class DeferredCuda(PosingCuda):
     def _allocate(self, like: torch.Tensor) -> Any:
         """Return a tensor of the device, with whatever was in that memory before."""
         size_bytes = -(-max(1, like.untyped_storage().nbytes()) // _GRAIN_BYTES) * _GRAIN_BYTES
+        # As torch's: that it is no longer read is looked at when memory is asked for.
+        for read_until, its_pool, memory in self.let_go:
+            if read_until <= self.host:
+                its_pool.append(memory)
+        self.let_go = [each for each in self.let_go if each[0] > self.host]
         pool = self._pools[id(self.current), size_bytes]
         held = pool.pop() if pool else torch.full((size_bytes,), 123, dtype=torch.uint8)
         place = held.view(like.dtype).as_strided(like.size(), like.stride())
-        return _on_device(place, _Block(pool, held))
+        return _on_device(place, _Block(self, pool, held))
 
     def _run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         here: list[Any] = []
@@ -118,6 +134,9 @@ class DeferredCuda(PosingCuda):
             return args[0]
         if func.overloadpacket is torch.ops.aten._local_scalar_dense or not there:
             self._wait()
+        sent = not here and func.overloadpacket is _CROSSING
+        if sent:
+            self._copy_seconds = args[0].numel() * args[0].element_size() / self.bytes_per_s
         result = work()  # of what is done later for its shape alone
         if aliases:
             return here[0] if result is here[0].held else _on_device(result, here[0].block)
@@ -127,6 +146,8 @@ class DeferredCuda(PosingCuda):
         if func.overloadpacket not in _MADE_EMPTY:
             place = made.held
             self._queue(lambda: torch.ops.aten.copy_(place, work()))
+            if sent and not (kwargs.get("non_blocking") and self.is_pinned(args[0])):
+                self._wait()
         return made
 
 

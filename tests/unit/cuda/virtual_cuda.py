@@ -73,7 +73,7 @@ class VirtualCuda:
         self.clock_hz: Callable[[], float] = lambda: 1.4e9
         self.host = 0.0
         self.engines = {"copy": 0.0, "compute": 0.0}
-        self.pinned: list[torch.Tensor] = []
+        self.pinned: dict[int, torch.Tensor] = {}  # by address
         self.copies = 0
         self.spoil: int | None = None  # the number of a copy that arrives with a wrong value
         self.reserved = 64 << 20
@@ -93,8 +93,7 @@ class VirtualCuda:
             self.host = stream.time
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
-        at = tensor.untyped_storage().data_ptr()
-        return any(at == other.untyped_storage().data_ptr() for other in self.pinned)
+        return tensor.untyped_storage().data_ptr() in self.pinned
 
     def _patch_tensors(self, patch: pytest.MonkeyPatch) -> None:
         """Have the device's tensors be the CPU's."""
@@ -147,6 +146,8 @@ class VirtualCuda:
             "synchronize": lambda _=None: self._synchronize(),
             "_sleep": lambda cycles: self.work("compute", cycles / self.clock_hz()),
             "memory_reserved": lambda _: self.reserved,
+            "max_memory_reserved": lambda _: self.reserved,
+            "reset_peak_memory_stats": lambda _: None,
             "empty_cache": lambda: None,
             "set_device": lambda _: None,
             "device_count": lambda: 1,
@@ -161,7 +162,8 @@ class VirtualCuda:
             patch.setattr(torch.accelerator, "is_available", lambda: False)
 
     def _pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.pinned.append(tensor)  # kept, so that no other tensor gets its address
+        # Kept, so that no other tensor gets its address.
+        self.pinned[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     def _new_stream(self) -> _Stream:

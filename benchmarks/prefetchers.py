@@ -1,0 +1,117 @@
+"""``CudaPrefetcher`` beside what people use today, on a real GPU.
+
+    python -m benchmarks.prefetchers                the current device, within about a minute
+    python -m benchmarks.prefetchers --seconds 30   fewer batches, and what there is time for
+    python -m benchmarks.prefetchers --out DIR      results and page there, not beside this file
+
+The rate of a loop like a training, in turn with its peers; wrong values where a missing order
+shows; reserved memory over epochs; and what each does with an odd epoch. Needs CUDA, torch and no
+more of what hostprep depends on. Results are kept in ``prefetchers-results.json``, by device and
+torch, after each part, and ``README-prefetchers.md`` is written from them alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.prefetcher_report import render
+from hostprep.cuda.torch_backend import why_no_cuda
+
+HERE = Path(__file__).parent
+RESULTS, README = "prefetchers-results.json", "README-prefetchers.md"
+# Of the time that is left: the rate may take so much, and what follows the rest.
+RATE_SHARE = 0.5
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Measure on the current device and write the results; 1 where there is no CUDA."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.prefetchers",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seconds", type=float, default=60, help="when to be done, about")
+    parser.add_argument("--out", type=Path, default=HERE, help="where to write")
+    options = parser.parse_args(args)
+    until = time.monotonic() + options.seconds
+    reason = why_no_cuda()
+    if reason is not None:
+        print(f"This compares prefetchers on a GPU, and there is none to use: {reason}.")
+        return 1
+    options.out.mkdir(parents=True, exist_ok=True)
+    measure(options.out, options.seconds, until)
+    return 0
+
+
+def measure(out: Path, seconds: float, until: float) -> None:
+    """Measure part by part, and keep what there is after each."""
+    import torch
+
+    from benchmarks import prefetcher_rate as costs
+    from benchmarks import prefetcher_trials as trials
+    from benchmarks.prefetcher_peers import CONTENDERS, CONTROLS
+    from hostprep.cuda.bench import Bench
+
+    began = time.monotonic()
+    index = torch.cuda.current_device()
+    result: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(index),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "driver": driver(),
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "date": time.strftime("%Y-%m-%d"),
+        "limit_seconds": seconds,
+        "about": {each.name: each.about for each in CONTENDERS},
+        "controls": {each.name: each.about for each in CONTROLS},
+    }
+    bench = Bench(index)
+    parts = {
+        "rate": (costs.rate, RATE_SHARE),
+        "values": (trials.values, 1.0),
+        "memory": (costs.memory, 1.0),
+        "facts": (trials.facts, 1.0),
+    }
+    for name, (part, share) in parts.items():
+        now = time.monotonic()
+        print(f"{name}: from {now - began:.1f} s", file=sys.stderr, flush=True)
+        result[name] = trials.guarded(partial(part, bench, now + share * (until - now)), until)
+        result["seconds"] = round(time.monotonic() - began, 1)
+        keep(result, out)
+    print(f"written to {out} after {result['seconds']} s", file=sys.stderr, flush=True)
+
+
+def keep(result: dict[str, Any], out: Path) -> None:
+    """Put a result in place of the earlier one of its device and torch; write the page again."""
+    path = out / RESULTS
+    results = json.loads(path.read_text()) if path.exists() else []
+    same = result["device"], result["torch"]
+    results = [other for other in results if (other["device"], other["torch"]) != same]
+    results.append(result)
+    results.sort(key=lambda other: (other["device"], other["torch"]))
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    (out / README).write_text(render(results))
+
+
+def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """Return the version of the kernel's driver, None where it does not say."""
+    try:
+        found = re.search(r"\d+\.\d+(\.\d+)?", path.read_text().partition("\n")[0])
+    except OSError:
+        return None
+    return found[0] if found else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
