@@ -77,10 +77,10 @@ def test_all_stages_and_what_they_say(stages: Stages) -> None:
         *["stage", "folder", "done"],
     ]
     # Whatever a stage finds is told before it does anything else, and at its end what it took.
-    found = 5 + len(trace.overlaps) + len(trace.deliveries) + len(controls.MUTANTS)
-    assert said.count("trace") == found + len(trace.took)
-    stages = ["copies", "device", "overlap", "delivery", "flatness", "training"]
-    assert [name for name, _ in trace.took] == stages
+    finds = 5 + len(trace.overlaps) + len(trace.deliveries) + len(controls.MUTANTS)
+    assert said.count("trace") == finds + len(trace.took)
+    names = ["copies", "device", "overlap", "delivery", "flatness", "training"]
+    assert [name for name, _ in trace.took] == names
     assert trace.missing == () and trace.newcomers == 0
     assert trace.origin.startswith("measured on Virtual GPU, driver made, torch ")
     assert trace.device is not None and trace.device.own_stream and trace.device.pinned
