@@ -25,11 +25,8 @@ _OVER_AT_ONCE_SECONDS = 0.1
 
 def write_readme(path: Path, results: list[dict[str, Any]]) -> None:
     """Write the tables of all results to ``path``, those of a machine together."""
-    machines: dict[str, list[dict[str, Any]]] = {}
-    for result in results:
-        machines.setdefault(result["machine"], []).append(result)
     parts = [_HEAD]
-    for machine, found in sorted(machines.items(), key=lambda item: (-len(item[1]), item[0])):
+    for machine, found in _by_machine(results).items():
         parts += [f"## {machine[:1].upper()}{machine[1:]}\n", _summary(found), _scale(found)]
         parts += [_section(result) for result in found]
     path.write_text("\n".join(part for part in parts if part))
@@ -43,7 +40,7 @@ def write_front(path: Path, results: list[dict[str, Any]]) -> None:
 
 def front_table(results: list[dict[str, Any]]) -> str:
     """Return a row for each scenario that has peers, and a column for each machine."""
-    machines = sorted({result["machine"] for result in results})
+    machines = _by_machine(results)
     processors = [re.sub(r".*?(\d+ cores) \((.*)\), .*", r"\1, \2", name) for name in machines]
     cells: dict[str, dict[str, str]] = {}
     for result in results:
@@ -57,6 +54,14 @@ def front_table(results: list[dict[str, Any]]) -> str:
         columns = (found.get(machine, "") for machine in machines)
         lines.append(f"| {title} | {' | '.join(columns)} |")
     return "\n".join(lines) + "\n"
+
+
+def _by_machine(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the results of each machine, the one with the most of them first."""
+    machines: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        machines.setdefault(result["machine"], []).append(result)
+    return dict(sorted(machines.items(), key=lambda item: (-len(item[1]), item[0])))
 
 
 def _against_best(result: dict[str, Any]) -> tuple[float, str, float] | None:

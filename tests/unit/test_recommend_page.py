@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from benchmarks.recommend_point import share_of_others
 from benchmarks.recommend_report import render
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-RESULTS: list[dict[str, Any]] = json.loads((BENCHMARKS / "recommend-results.json").read_text())
+KEPT: list[dict[str, Any]] = json.loads((BENCHMARKS / "recommend-results.json").read_text())
+# Of the machine with the most workloads, in whole runs.
+RESULTS = [result for result in KEPT if result["machine"] == mode(each["machine"] for each in KEPT)]
 
 
 def short(**changes: Any) -> dict[str, Any]:
@@ -39,13 +42,13 @@ def section(result: dict[str, Any]) -> str:
 
 
 def test_the_page_is_that_of_the_results() -> None:
-    assert render(RESULTS) == (BENCHMARKS / "README-recommend.md").read_text()
+    assert render(KEPT) == (BENCHMARKS / "README-recommend.md").read_text()
 
 
 def test_another_machine_has_a_section_of_its_own_after_the_one_with_more_workloads() -> None:
     page = render([short(), *RESULTS])
     assert page.startswith(render(RESULTS))
-    assert page.count("\n## ") == len({result["machine"] for result in RESULTS}) + 1
+    assert page.count("\n## ") == 2
 
 
 def test_what_was_shortened_is_said_where_it_was() -> None:
