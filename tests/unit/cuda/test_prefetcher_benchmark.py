@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import prefetcher_rate as costs
-from benchmarks import prefetcher_trials as trials
-from benchmarks import prefetchers
-from benchmarks.prefetcher_peers import CONTENDERS, CONTROLS, Contender
-from benchmarks.prefetcher_report import render
+from benchmarks.prefetchers import __main__ as prefetchers
+from benchmarks.prefetchers import rate as costs
+from benchmarks.prefetchers import trials
+from benchmarks.prefetchers.peers import CONTENDERS, CONTROLS, Contender
+from benchmarks.prefetchers.report import render
 from hostprep.cuda.bench import Bench
 from tests.unit.cuda.deferred_cuda import DeferredCuda
 from tests.unit.cuda.posing_cuda import Mode

@@ -11,7 +11,7 @@ from hostprep.units import MIB
 _HEAD = """# Prefetchers to CUDA, side by side
 
 Written by `python -m benchmarks.prefetchers`, never by hand; all single figures are in
-`prefetchers-results.json`. The peers are written anew in a few lines from what their sources
+`results.json`. The peers are written anew in a few lines from what their sources
 document, so that each can be given late copies the same way; no package of theirs was run.
 
 - **Rate**: uint8 images that are in host memory already, converted to float16 on the device, and
