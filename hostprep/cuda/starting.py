@@ -267,7 +267,8 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         return (
             f"torch {survey.torch.version} has no code for a GPU of this generation: {problem}",
             "install a build of torch that has: python -c 'import torch;"
-            " print(torch.cuda.get_arch_list())' lists what one is built for",
+            " print(torch.cuda.get_arch_list())' lists what one is built for; a card for the screen"
+            " alone is left out by --device, or CUDA_VISIBLE_DEVICES",
         )
     if _MEMORY_FAULT in problem:
         return (

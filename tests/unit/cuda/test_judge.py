@@ -178,9 +178,23 @@ def test_bandwidth_over_a_link_that_nobody_names(generation: int | None) -> None
 
 
 def test_a_link_below_what_it_could_be_is_named() -> None:
-    check = checks(made.trace(device=made.device(link_width=8)))["device.link"]
+    copies = (CopyPoint(64 * MIB, 64 * MIB / 12e9, 1e-6),)
+    check = checks(made.trace(device=made.device(link_width=8), copies=copies))["device.link"]
     assert check.status is Status.WARN
     assert check.message == "PCIe 4.0 x8 under load; it could do 4.0 x16"
+    assert "reseat" in (check.remedy or "")
+
+
+def test_a_link_that_cannot_be_what_nvml_says_is_not_held_against_anything() -> None:
+    """As of a GPU beside the processor's own memory, or one that a virtual machine is told of."""
+    found = checks(made.trace(device=made.device(link_generation=1)))
+    link, bandwidth = found["device.link"], found["copy.bandwidth"]
+    assert link.status is bandwidth.status is Status.WARN
+    assert "so NVML says, but copies at 25.2 GB/s need more" in link.message
+    assert "reseat" not in (link.remedy or "")
+    assert "more than PCIe 1.0 x16 carries" in bandwidth.message
+    assert "%" not in bandwidth.message
+    assert verdict(found.values()) is Status.PASS
 
 
 @pytest.mark.parametrize(
