@@ -100,9 +100,15 @@ def failing_copies(trace: Trace) -> Status:
 
 
 def is_disturbed(trace: Trace) -> bool:
-    """Return whether others were at work on the device, or came to it meanwhile."""
-    used = None if trace.device is None else trace.device.utilisation_percent
-    return (used is not None and used >= BUSY_PERCENT) or bool(trace.newcomers)
+    """Return whether others were at work on the device, or came to it meanwhile.
+
+    Of those that are there while NVML does not say how busy it is, as with MIG, they may be.
+    """
+    device = trace.device
+    if trace.newcomers or device is None:
+        return bool(trace.newcomers)
+    used = device.utilisation_percent
+    return bool(device.others) if used is None else used >= BUSY_PERCENT
 
 
 def _setting(subject: str, device: DeviceTrace) -> Check:
@@ -178,7 +184,7 @@ def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
         below += f", and has {rates[0] / rates[1]:.0%} of that"
     remedy = (
         "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
-        " with an NVMe drive in the board's manual"
+        " with an NVMe drive in the board's manual; a laptop's, or an eGPU's, is wired so"
     )
     # NVML's word is not true of a GPU that is no card (NVLink-C2C), nor in some virtual machines.
     if 0 < rates[0] < bytes_per_s:

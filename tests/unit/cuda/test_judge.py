@@ -254,6 +254,17 @@ def test_a_busy_device_decides_nothing_by_its_times_but_wrong_bytes_are_wrong() 
     assert verdict(judge(wrong)) is Status.FAIL
 
 
+def test_others_of_whom_nobody_says_how_busy_they_are_may_be_at_work() -> None:
+    """As on the other instances of a GPU with MIG, which share its link."""
+    slow = made.trace(copies=(CopyPoint(64 * MIB, 64 * MIB / 9e9, 1e-6),))
+    for others, status in ((2, Status.INCONCLUSIVE), (0, Status.FAIL), (None, Status.FAIL)):
+        device = made.device(utilisation_percent=None, others=others)
+        found = checks(replace(slow, device=device))
+        assert found["copy.bandwidth"].status is status
+        assert found["device.idle"].status is Status.WARN
+        assert verdict(judge(made.trace(device=device))) is Status.PASS
+
+
 def test_who_comes_during_the_test_disturbs_it_as_well() -> None:
     slow = with_overlap(made.overlap("spin", 0.0))
     assert verdict(judge(slow)) is Status.FAIL
@@ -275,7 +286,7 @@ def test_beside_others_a_control_that_does_not_hold_shows_no_broken_instrument()
     found = checks(replace(broken, device=busy))
     for name in ("control", "spin", "matmul", "prefetcher"):
         check = found[f"overlap.{name}"]
-        assert check.status is Status.INCONCLUSIVE and "busy" in check.message
+        assert check.status is Status.INCONCLUSIVE and "at work" in check.message
     assert verdict(found.values()) is Status.INCONCLUSIVE
     # A control that was never made is no matter of times.
     without = tuple(each for each in broken.overlaps if each.kind != "same_stream")
