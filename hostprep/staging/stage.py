@@ -276,7 +276,7 @@ class _Work:
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
-        self._check_mounted("what was published is gone with it")
+        self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
         return record, left
@@ -308,10 +308,10 @@ class _Work:
         copied.lost_xattrs += lost
         return directory_lines(directories, other_modes)
 
-    def _check_mounted(self, done: str = "nothing was published") -> None:
+    def _check_mounted(self, *, published: bool = False) -> None:
         """Raise an error where the volume has gone meanwhile: each step takes a while."""
         if self.plan.volume is not None:
-            check_in_volume(self.parent_fd, self.plan.request.parent, done)
+            check_in_volume(self.parent_fd, self.plan.request.parent, published=published)
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request

@@ -391,6 +391,42 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
     assert hostprep("status")["datasets"] == []
 
 
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize("step", ["copy_all", "publish_new"])
+def test_a_volume_that_is_covered_while_it_is_copied_to_is_told_of(
+    step: str, above: bool, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "above/volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    over = volume.parent if above else volume
+
+    def cover() -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "theirs", over], check=True)
+
+    after(monkeypatch, f"hostprep.staging.stage.{step}", cover)
+    told = hostprep("stage", source, *into, expect=1)["error"]
+    done = "nothing was published" if step == "copy_all" else "what was published lies below that"
+    assert f"theirs (tmpfs) is mounted on {over} by now and hides" in told["message"]
+    assert done in told["message"] and f"umount {over}" in told["hint"]
+    subprocess.run(["umount", over], check=True)
+    assert (volume / "data").exists() is (step == "publish_new")
+    again = hostprep("stage", source, *into)
+    assert again["verified"] and differences(source, volume / "data", owners=True) == []
+
+
+def test_a_volume_that_is_bound_on_itself_while_it_is_copied_to_is_the_same(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+
+    def bind() -> None:
+        subprocess.run(["mount", "--bind", volume, volume], check=True)
+
+    after(monkeypatch, "hostprep.staging.stage.copy_all", bind)
+    assert hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")["ok"]
+    assert differences(source, volume / "data", owners=True) == []
+
+
 @pytest.mark.parametrize("since", ["a reboot", "an unmounting"])
 def test_a_volume_that_fstab_mounted_again_is_staged_into_by_its_owner(
     since: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
