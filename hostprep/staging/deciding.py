@@ -109,7 +109,7 @@ def decide(
         order=request.order,
         gentle=request.gentle,
     )
-    volume = budget = memory = None
+    volume = budget = None
     if request.volume_size_bytes is not None:
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
@@ -118,7 +118,8 @@ def decide(
         refusal = refusal or volume.refusal
     else:
         space = directory_space(request, files)
-        memory = memory_budget(request, space) if files.copied.files else None
+    # Where a volume is mounted or grown, its own budget has all that is written to it.
+    memory = memory_budget(request, space) if files.copied.files and budget is None else None
     if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
         memory = memory and memory_budget(request, space)
