@@ -391,6 +391,33 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
     assert hostprep("status")["datasets"] == []
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_what_somebody_removed_of_the_private_directory_is_not_called_staged(
+    known: bool, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    (source / "old").write_bytes(b"old")
+    if known:
+        hostprep("stage", source, *into)
+    (source / "new").write_bytes(b"new")
+
+    def tidy_up() -> None:  # as an `rm -r` does that a directory came back to
+        private = volume / ".hostprep-data"
+        for journal in private.glob("journal.*"):
+            journal.unlink()
+        (private / "tree/new").unlink()
+
+    with monkeypatch.context() as patch:
+        after(patch, "hostprep.staging.stage.copy_all", tidy_up)
+        told = hostprep("stage", source, *into, expect=1)["error"]
+    assert "or kept for it, is gone since it was looked at; nothing was" in told["message"]
+    assert (volume / "data").exists() is known and not (volume / "data/new").exists()
+    assert hostprep("stage", source, *into)["verified"]
+    assert differences(source, volume / "data", owners=True) == []
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+
+
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("step", ["copy_all", "publish_new"])
 def test_a_volume_that_is_covered_while_it_is_copied_to_is_told_of(
