@@ -44,6 +44,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, footprint, look
+from hostprep.system.state import state_dir
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
@@ -201,7 +202,8 @@ def _ownership_refusal(
         return None
     if previous is None or previous.phase == "copying":
         return Refused(
-            f"{request.target} exists and was not staged by hostprep; nothing was changed.",
+            f"{request.target} exists and was not staged by hostprep, by its records in"
+            f" {state_dir()}; nothing was changed.",
             "choose another --name, or move it away",
             spec_hint="choose another `name`, or move it away",
         )
