@@ -59,7 +59,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         confirmed=confirmed,
         change_needed=change,
         verdict=_verdict(known, point, binding, change, words),
-        reasons=_reasons(known, point, persistent, pin),
+        reasons=_reasons(known, point, persistent=persistent, pin=pin, change=change),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
         code=code(
@@ -185,7 +185,9 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
 
 
-def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:
+def _reasons(
+    known: Known, point: Point, *, persistent: bool, pin: bool, change: bool | None
+) -> tuple[str, ...]:
     cost = known.cost
     cpu_ms, wait_ms = (
         format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
@@ -196,6 +198,8 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     ]
     reasons += _side_by_side(known)
     reasons += _own_way(known)
+    if change is not False:  # who has set as many knows why
+        reasons += _beyond_processors(known, point)
     if point.workers and known.ahead < PROBE_PREFETCH:
         reasons.append(
             f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
@@ -232,6 +236,20 @@ def _own_way(known: Known) -> list[str]:
         return [f"{own}: that takes {each} in the main process, whatever the workers"]
     why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
     return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
+
+
+def _beyond_processors(known: Known, point: Point) -> list[str]:
+    """Return a sentence on more workers than processors, of which every rule of thumb warns."""
+    processors = known.host.processors_per_rank
+    if point.workers <= processors:
+        return []
+    why = "a worker that waits, or hands a batch over, leaves its processor to another"
+    within = [p for p in known.points if 0 < p.workers <= processors]
+    if within:
+        best = max(within, key=lambda p: p.rate)
+        why += f"; {format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s"
+    torch = ", of which torch warns" if point.workers > known.host.affinity_cpus else ""
+    return [f"more workers than processors ({processors:.3g}){torch}: {why}"]
 
 
 def _against_none(known: Known, point: Point) -> list[str]:

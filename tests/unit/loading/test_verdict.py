@@ -402,6 +402,24 @@ def test_uneven_batches_are_prefetched_deeper_unless_shm_is_short() -> None:
     assert judged(probes, sample=uneven, host=tight).prefetch_factor == 2
 
 
+def test_more_workers_than_processors_are_explained() -> None:
+    """Every rule of thumb forbids them, and torch warns."""
+
+    def explained(probes: list[Probe], **given: Any) -> list[str]:
+        reasons = judged(probes, **given).reasons
+        return [reason for reason in reasons if reason.startswith("more workers than processors")]
+
+    few = [probe(0, 356, own_cpus=1.0), probe(4, 1030, own_cpus=4), probe(8, 3725, **BUSY)]
+    many = [*few, probe(10, 3926, **BUSY)]
+    (told,) = explained(many)
+    assert "processors (8), of which torch warns: " in told
+    assert told.endswith("; 8 workers gave 3,725 samples/s")
+    assert not explained(few)
+    assert not explained(many, current=10)  # set already
+    (told,) = explained([probe(0, 50), probe(3, 160)], host=share(quota_cpus=0.5))
+    assert "(0.5): " in told  # of a quota torch knows nothing
+
+
 def test_code_can_be_pasted() -> None:
     from torch.utils.data import DataLoader
 
