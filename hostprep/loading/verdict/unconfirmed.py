@@ -31,15 +31,16 @@ def modelled(
     bounds: Iterable[Bound],
     failed: Sequence[FailedProbe],
     ceiling: float,
-    is_stream: bool,
+    distinct: float,
     handed_over: float,
     error: float | None,
 ) -> list[Point]:
     """Return the model's points, from none to the most workers that it may ask for.
 
-    ``error`` is that of each, see ``model_error``. ``ceiling`` is what probes gave at most, in
-    samples a second, that were too slow to be timed; ``handed_over`` what workers can hand over:
-    what is ready sooner gets none.
+    ``distinct`` is how many workers may be taken to share out what there is. ``error`` is that of
+    each point, see ``model_error``. ``ceiling`` is what probes gave at most, in samples a second,
+    that were too slow to be timed; ``handed_over`` what workers can hand over: what is ready sooner
+    gets none.
     """
     capacity = math.ceil(capacity_cpus)
     most = min(
@@ -47,10 +48,10 @@ def modelled(
         capacity if failed else max(MOST_UNCONFIRMED, capacity),
         *(bound.workers for bound in bounds),
         MOST_WORKERS,
-        *([1] if is_stream else []),
+        distinct,
         *(failure.workers - 1 for failure in failed),
     )
-    top = max(0, min(most, curve.proposal(gpu_rate))) if curve.alone < handed_over else 0
+    top = int(max(0, min(most, curve.proposal(gpu_rate)))) if curve.alone < handed_over else 0
     most_rate = max(ceiling, curve.alone)
     rates = [(workers, min(curve.rate(workers), most_rate)) for workers in range(top + 1)]
     return [Point(workers, rate, error, 0) for workers, rate in rates]
