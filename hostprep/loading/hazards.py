@@ -181,8 +181,8 @@ def of_probes(
         if probe.worker_threads is not None and probe.worker_threads > _THREADS_OF_A_WORKER + 1:
             found["worker_threads"] = Hazard(
                 "worker_threads",
-                f"a worker has {probe.worker_threads} threads: the data set, or a library in it, has"
-                " a pool of its own.",
+                f"a worker has {probe.worker_threads} threads: the data set, or a library in it,"
+                " has a pool of its own.",
                 "where it is a library's, OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in"
                 " worker_init_fn",
             )
