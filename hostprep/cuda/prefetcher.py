@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from hostprep.attributes import attribute_of
 from hostprep.cuda.backend import Backend
 from hostprep.cuda.batches import leaves, replaced
 from hostprep.errors import UsageError
@@ -31,6 +32,13 @@ _BEHIND = 1
 # told the epoch shuffles each one alike. Not ``state_dict``, which is ahead of the loop.
 _OF_THE_LOADER = frozenset(
     {"dataset", "sampler", "batch_sampler", "batch_size", "drop_last", "set_epoch"}
+)
+# What a loader has that Accelerate's ``prepare`` returned: whoever accumulates gradients or gathers
+# metrics asks it, while a batch is used, whether that is the last.
+_AHEAD_OF_ACCELERATE = (
+    "CudaPrefetcher draws batches ahead of the loop, so a loader that Accelerate has prepared calls"
+    " an earlier batch the last: accumulate() steps there, and gather_for_metrics() drops values of"
+    " it. Give the prefetcher a DataLoader that was not prepared"
 )
 
 
@@ -127,8 +135,10 @@ class CudaPrefetcher(Generic[Batch]):
         """Iterate over the loader once more, from its beginning."""
         if self._backend is None:
             if self._warning is not None:
-                _say_once(self._warning)
+                _say_once(f"CudaPrefetcher passes batches through on the CPU: {self._warning}")
             return self._passed()
+        if attribute_of(self.loader, "end_of_dataloader") is not None:
+            _say_once(_AHEAD_OF_ACCELERATE)
         return self._prefetched(self._backend)
 
     def _passed(self) -> Iterator[Batch]:
@@ -276,9 +286,7 @@ def _once(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 _said: set[str] = set()
 
 
-def _say_once(reason: str) -> None:
-    if reason not in _said:
-        _said.add(reason)
-        warnings.warn(
-            f"CudaPrefetcher passes batches through on the CPU: {reason}", RuntimeWarning, 3
-        )
+def _say_once(words: str) -> None:
+    if words not in _said:
+        _said.add(words)
+        warnings.warn(words, RuntimeWarning, 3)

@@ -134,7 +134,7 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     if heard.survey is None:
         broken = problem or "it said nothing"
         doing, remedy = _STEPS[heard.step]
-        if "No module named" in broken:  # from a checkout: of the current directory it takes none
+        if "No module named" in broken:  # of the current directory it takes none but hostprep
             remedy = "install what it misses into this Python, or name its folder in PYTHONPATH"
         check = Check(
             "run.process",

@@ -36,7 +36,8 @@ class Facts:
 def look(context: Context) -> Facts:
     """Run the short smoke test on every GPU, and keep it."""
     gpus = _gpus.look(context)
-    if gpus.no_hardware or gpus.withheld is not None:
+    nothing = gpus.no_hardware and gpus.driver.other is None
+    if nothing or gpus.withheld is not None:
         return Facts(None, gpus.withheld or "this host has no NVIDIA GPU")
     document = context.measure("verify", _verify)
     context.forget("last", "verify")

@@ -46,6 +46,31 @@ def unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefetcher, "_said", set())
 
 
+class Prepared(list[int]):
+    """As Accelerate's loaders, which are asked whether the batch in use is the last."""
+
+    end_of_dataloader = False
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(3):
+            self.end_of_dataloader = number == 2
+            yield number
+
+
+def test_of_a_loader_that_tells_which_batch_is_the_last_it_is_said_that_it_is_ahead(
+    unsaid: None,
+) -> None:
+    loader = Prepared()
+    with pytest.warns(RuntimeWarning, match="gather_for_metrics"):
+        ahead = CudaPrefetcher(loader, backend=Device())
+        last = [(batch, loader.end_of_dataloader) for batch in ahead]
+    assert last == [(0, False), (1, True), (2, True)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(ahead)
+        list(CudaPrefetcher(loader, "cpu"))  # which is not ahead
+
+
 @no_cuda
 def test_batches_pass_through_on_the_cpu_and_it_is_said_once(unsaid: None) -> None:
     batches = [torch.arange(3), {"a": (torch.ones(2), "name")}, Sample(torch.zeros(1), "x")]
