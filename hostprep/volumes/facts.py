@@ -128,7 +128,8 @@ def check_in_sight(facts: VolumeFacts) -> None:
     """Raise ``Refused`` where the volume is mounted, but in another mount namespace than ours.
 
     A job or a container that has one of its own does not see what was mounted outside since, and
-    may share the records: nobody there is to forget, or to take away, what others use.
+    may share the records: nobody there is to forget or to take away what others use, or to mount a
+    second one, of which the record would be.
     """
     if facts.seen_by is not None:
         raise Refused(

@@ -414,22 +414,24 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
-def test_a_volume_is_not_taken_away_by_who_does_not_see_it(safe_dir: Path, state: Path) -> None:
+def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, state: Path) -> None:
     point = safe_dir / "v"
     source = make_source(safe_dir / "data", directories=1, files=2)
     with namespace() as pid:
-        hostprep("stage", source, "--to-tmpfs", "64M", "--at", point, "--reserve", "0")
+        stage = ("stage", source, "--to-tmpfs", "64M", "--at", point, "--reserve", "0")
+        hostprep(*stage)
         there = ("nsenter", "--mount", "--target", str(pid))
-        for words in (("unmount", point), ("unstage", "data")):
+        mount = ("mount", point, "--size", "64M", "--reserve", "0")
+        for words in (("unmount", point), ("unstage", "data"), mount, stage):
             told = hostprep(*words, prefix=there, expect=5)["error"]
             assert f"{point} is out of sight here, but mounted in the mount" in told["message"]
             assert "nsenter --mount --target " in told["hint"]
         assert hostprep("status")["datasets"][0]["state"] == "staged"
         assert differences(source, point / "data", owners=True) == []
-        # What nobody sees is gone, and forgotten from anywhere.
+        # What nobody sees is gone: from anywhere it is staged anew, or forgotten.
         subprocess.run(["umount", point], check=True)
+        hostprep(*stage, prefix=there)
         hostprep("unstage", "data", prefix=there)
-        hostprep("unmount", point, prefix=there)
     assert not point.exists() and read_record(str(point)) is None
 
 
