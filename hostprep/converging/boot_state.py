@@ -134,7 +134,8 @@ def not_whole(dataset: DatasetStatus) -> BootState | None:
     if dataset.state == "interrupted":
         hint = dataset.hint or "`hostprep status` shows its source and target"
         return BootState(Stage.FAILED, dataset.reason, hint)
-    if dataset.state == "missing" and dataset.hint:  # hidden, and to stage it again is refused
+    # Hidden, and to stage it again is refused; or nobody can tell, nor this user.
+    if dataset.state in ("missing", "unreachable") and dataset.hint:
         return BootState(Stage.MISSING, dataset.reason, dataset.hint)
     return None
 

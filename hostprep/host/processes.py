@@ -45,7 +45,7 @@ def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[Path
             continue
         how = next(_uses(root / "proc" / name, path), None)
         if how is not None:
-            found.append(PathUser(int(name), command_of(root / "proc" / name), how))
+            found.append(PathUser(int(name), _command(root / "proc" / name), how))
             if len(found) >= limit:
                 break
     return tuple(found)
@@ -84,8 +84,12 @@ def link_of(link: Path) -> str:
         return ""
 
 
-def command_of(process: Path) -> str:
-    """Return the name of the process at ``/proc/PID``."""
+def in_words(pid: int, root: Path = Path("/")) -> str:
+    """Return the process with its name, as part of a sentence."""
+    return f"process {pid} ({_command(root / 'proc' / str(pid))})"
+
+
+def _command(process: Path) -> str:
     try:
         return os.fsdecode((process / "comm").read_bytes()).strip()
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import StageRequest
@@ -24,10 +25,17 @@ def failed(error: OSError, request: StageRequest) -> HostprepError:
         hint = "hostprep keeps its records there; HOSTPREP_STATE_DIR names another place for them"
     elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         hint = "run it with sudo, or choose a target that you may write to"
+    elif error.errno == errno.EPERM:
+        hint = f"{what_is_fixed(request.parent)}; {hint}"
     return HostprepError(
         f"staging failed: {error.strerror or error}{where}; the source was not touched.",
         hint,
     )
+
+
+def what_is_fixed(parent: str) -> str:
+    """Return how to find what not even root may change; some of it may be hidden by its name."""
+    return f"`lsattr -Ra {shlex.quote(parent)}` shows what is immutable or append-only (chattr -ia)"
 
 
 def refused_late(refusal: Refused, volume: str) -> HostprepError:

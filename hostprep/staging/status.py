@@ -31,6 +31,9 @@ from hostprep.volumes.live import read_live
 SOURCE_SECONDS = 10.0
 TARGET_SECONDS = 5.0
 
+# What the reason begins with where others may be able to tell.
+NOT_FOR_US = "this user may not look into "
+
 
 @dataclass(frozen=True, slots=True)
 class DatasetStatus:
@@ -39,9 +42,9 @@ class DatasetStatus:
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
     work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
     (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target does not
-    answer). ``freshness``: ``fresh``, ``stale``,
-    ``unknown``; ``reason`` says why. ``hint`` says what helps where something is in the way that a
-    run refuses to touch, or an unstaging did not remove all.
+    answer, or not this user: ``NOT_FOR_US``). ``freshness``: ``fresh``, ``stale``, ``unknown``;
+    ``reason`` says why. ``hint`` says what helps where something is in the way that a run refuses
+    to touch, or an unstaging did not remove all.
     """
 
     record: Record
@@ -117,9 +120,26 @@ def _state(record: Record) -> tuple[str, str, str | None]:
     if record.phase in ("copying", "publishing", "updating"):
         reason = "a run did not get to its end; the same `hostprep stage` goes on"
         return "interrupted", reason, _in_the_way(record)
+    if closed := _closed(record.target):
+        hint = "ask as root, or as one who may (its owner and mode say who)"
+        return "unreachable", f"{NOT_FOR_US}{closed}", hint
     if not os.path.isdir(record.target):
         return "missing", "it is not on the target", None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
+
+
+def _closed(target: str) -> str | None:
+    """Return the directory above into which this user may not look; None where that may be."""
+    path = target
+    while True:
+        try:
+            os.stat(path)
+        except PermissionError:
+            path = os.path.dirname(path)
+        except OSError:
+            return None
+        else:
+            return path if path != target else None
 
 
 def _is_left_of(record: Record) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.staging.failures import what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
 from hostprep.staging.record.records import Record, forget, save_record
@@ -145,7 +146,7 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     where = f" ({error.filename})" if error.filename else ""
     hint = "mend that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
-        hint = f"`lsattr` shows whether it is immutable (chattr -i); {hint}"
+        hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
     return HostprepError(
         f"{record.target} could not be removed: {error.strerror or error}{where}; what is left of"
         " it stays on record, and the source was not touched.",

@@ -25,7 +25,7 @@ from hostprep.staging.target.place import (
 )
 from hostprep.staging.target.private import is_there, private_name
 from hostprep.units import format_count
-from hostprep.volumes.facts import gather
+from hostprep.volumes.facts import check_in_sight, gather
 from hostprep.volumes.model import Change
 from hostprep.volumes.removal import without_line
 
@@ -222,9 +222,14 @@ def check_own(record: Record) -> None:
 
 
 def open_target_parent(record: Record) -> int | None:
-    """Open the directory that the data set lies in, None where it is gone, as after a reboot."""
+    """Open the directory that the data set lies in, None where it is gone, as after a reboot.
+
+    Raises ``Refused`` where its volume is mounted, but out of sight.
+    """
     parent = os.path.dirname(record.target)
-    if record.volume is not None and gather(record.volume).live is None:
+    facts = None if record.volume is None else gather(record.volume)
+    if facts is not None and facts.live is None:
+        check_in_sight(facts)
         return None  # not mounted: what lies under the mount point is none of our business
     try:
         return open_parent(parent)

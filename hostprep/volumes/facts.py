@@ -9,8 +9,10 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
+from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.host.processes import in_words
 from hostprep.system.files import replacing_refusal
 from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
@@ -33,6 +35,7 @@ class VolumeFacts:
     user, who may not do that anyway, is told only of a symlink. ``fstab_aliases`` are targets in it
     that lead to the path through symlinks.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
+    ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
     """
 
     path: str
@@ -52,6 +55,7 @@ class VolumeFacts:
     reload_is_due: bool = False
     fstab_obstacle: Refused | None = None
     fstab_aliases: frozenset[str] = frozenset()
+    seen_by: int | None = None
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -96,24 +100,54 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
     path = check_path(path)
     mounts = read_mounts(root)
     fstab, fstab_refusal = _read_fstab()
+    mount, record, boot = mount_at(path, mounts), read_record(path), boot_id(root)
+    lost = record is not None and record.boot_id == boot and mount is None
     return VolumeFacts(
         path=path,
         volume_id=volume_id_for(path),
-        boot_id=boot_id(root),
+        boot_id=boot,
         page_bytes=os.sysconf("SC_PAGE_SIZE"),
         place=look(path),
-        mount=mount_at(path, mounts),
+        mount=mount,
         live=read_live(path, mounts),
         mounts_below=tuple(m.target for m in mounts if m.target.startswith(path + "/")),
         headroom=read_headroom(root),
         promised_bytes=_promised(path, mounts, fstab or b""),
         support=tmpfs_support() if os.geteuid() == 0 else TmpfsSupport(None, None),
-        record=read_record(path),
+        record=record,
         fstab=fstab,
         fstab_refusal=fstab_refusal,
         reload_is_due=reload_is_due(fstab_path()),
         fstab_obstacle=_fstab_obstacle(),
         fstab_aliases=aliases(path, fstab or b""),
+        seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
+    )
+
+
+def check_in_sight(facts: VolumeFacts) -> None:
+    """Raise ``Refused`` where the volume is mounted, but in another mount namespace than ours.
+
+    A job or a container that has one of its own does not see what was mounted outside since, and
+    may share the records: nobody there is to forget or to take away what others use, or to mount a
+    second one, of which the record would be.
+    """
+    if facts.seen_by is not None:
+        raise Refused(
+            f"the volume {facts.path} is out of sight here, but mounted in the mount namespace of"
+            f" {in_words(facts.seen_by)}; nothing was changed.",
+            f"do it there: nsenter --mount --target {facts.seen_by} hostprep ...",
+        )
+
+
+def _seen_by(path: str, device: str | None, root: Path) -> int | None:
+    """Return a process that sees a volume; the path too, for free numbers are given to others."""
+    return next(
+        (
+            pid
+            for pid, mount in mounts_elsewhere(root)
+            if (mount.target, mount.device) == (path, device)
+        ),
+        None,
     )
 
 

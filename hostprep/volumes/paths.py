@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.files import ACL
 
@@ -197,9 +198,18 @@ def make_dirs(paths: tuple[str, ...]) -> None:
 
 
 def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Remove those of the directories, outermost first, that are empty; return what was removed."""
-    removed = []
+    """Remove those of the directories, outermost first, that are empty; return what was removed.
+
+    One that is a mount point in another mount namespace stays: with the directory the kernel would
+    take away what is mounted on it there, used or not (rmdir(2) knows only mounts of our own).
+    """
+    removed: list[str] = []
+    if not paths:
+        return ()
+    elsewhere = {mount.target for _, mount in mounts_elsewhere()}
     for path in reversed(paths):
+        if path in elsewhere:
+            break
         try:
             os.rmdir(path)
         except FileNotFoundError:

@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
-from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.facts import VolumeFacts, check_in_sight
 from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
 from hostprep.volumes.model import (
     FLAGS,
@@ -102,6 +102,8 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
             spec_hint="choose another path, unmount it yourself first, or take it as it is: no"
             f" volume of the spec, and `to: {path}` of its data sets",
         )
+    if facts.mount is None:
+        check_in_sight(facts)
     if facts.mount is None and facts.place.entries:
         names = ", ".join(facts.place.entries[:3])
         raise Refused(

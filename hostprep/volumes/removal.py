@@ -19,7 +19,7 @@ from hostprep.system.mounting import unmount
 from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
 from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
-from hostprep.volumes.facts import VolumeFacts, gather
+from hostprep.volumes.facts import VolumeFacts, check_in_sight, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
@@ -96,7 +96,7 @@ def plan_unmount(
     """Return the plan that takes the volume away, pure.
 
     Refused where something else than a volume of hostprep's is mounted, where it is used, has other
-    mounts inside, or holds data that ``request`` does not give up.
+    mounts inside, is mounted out of sight, or holds data that ``request`` does not give up.
     """
     path = facts.path
     try:
@@ -222,6 +222,7 @@ def _users(path: str) -> tuple[PathUser, ...]:
 def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]) -> None:
     path, mount = facts.path, facts.mount
     if mount is None:
+        check_in_sight(facts)
         return
     if is_system_dir(path):  # how to unmount it is no advice to give
         raise Refused(f"{path} belongs to the system; nothing was changed.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -50,6 +51,27 @@ def test_a_source_that_is_not_mounted_now_is_not_one_that_lost_its_files(
     source.rmdir()
     away.rename(source)
     assert only_dataset()["freshness"] == "fresh"
+
+
+def test_a_volume_that_is_not_for_this_user_is_not_called_empty(
+    source: Path, safe_dir: Path
+) -> None:
+    volume = safe_dir / "volume"
+    hostprep("mount", volume, "--size", "64M", "--reserve", "0", "--mode", "0700", "--owner", "7:7")
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    other = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--")
+    closed = f"this user may not look into {volume}"
+    (found,) = hostprep("status", prefix=other)["datasets"]
+    assert (found["state"], found["freshness"]) == ("unreachable", "unknown")
+    assert found["reason"] == closed
+    waited = hostprep("wait", "data", prefix=other, expect=1)
+    assert closed in str(waited) and "stages it" not in str(waited)
+    done = run_hostprep("check", "--only", "HP010", "--json", prefix=other)
+    (check,) = json.loads(done.stdout)["checks"]
+    assert done.returncode == 4
+    assert check["status"] == "UNKNOWN" and closed in check["message"]
+    assert check["remedy"]["commands"] == [f"namei -l {volume}/data"]
+    assert only_dataset()["state"] == "staged"
 
 
 def test_what_the_source_has_and_a_run_could_not_stage_is_stale(source: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -533,12 +534,31 @@ def test_what_cannot_be_removed_is_told_and_stays_on_record(
     immutable(held)
     told = hostprep("unstage", "data", expect=1)["error"]
     assert "could not be removed: Operation not permitted" in told["message"]
-    assert "bug" not in told["hint"] and "chattr -i" in told["hint"]
+    shown = re.search("`(lsattr .*?)`", told["hint"])
+    assert shown is not None and "(chattr -ia)" in told["hint"]
+    listed = subprocess.run(shown[1].split(), capture_output=True, text=True, check=True).stdout
+    (line,) = re.findall(r"^[-\w]*i[-\w]* (/.*)$", listed, re.M)
+    assert line.endswith("class-3/images/002.bin")
     assert [each["name"] for each in hostprep("status")["datasets"]] == ["data"]
     (left,) = target.rglob("class-3/images/002.bin")
     subprocess.run(["chattr", "-i", str(left)], check=True)
     hostprep("unstage", "data")
     assert os.listdir(target) == [] and hostprep("status")["datasets"] == []
+
+
+def test_what_cannot_be_replaced_is_told_by_an_update(
+    source: Path, target: Path, immutable: Callable[[Path], None]
+) -> None:
+    hostprep("stage", source, "--to", target)
+    held = target / "data/class-3/images/002.bin"
+    immutable(held)
+    (source / "class-3/images/002.bin").write_bytes(b"new")
+    told = hostprep("stage", source, "--to", target, expect=1)["error"]
+    assert f"Operation not permitted (002.bin, below {target})" in told["message"]
+    assert f"`lsattr -Ra {target}` shows" in told["hint"]
+    subprocess.run(["chattr", "-i", str(held)], check=True)
+    assert hostprep("stage", source, "--to", target)["verified"]
+    assert differences(source, target / "data", owners=True) == []
 
 
 def test_what_cannot_be_moved_stays_as_open_as_it_was(

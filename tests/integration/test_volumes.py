@@ -10,6 +10,8 @@ import signal
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,8 @@ from hostprep.volumes.paths import make_dirs
 from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import read_record, write_record
 from hostprep.volumes.removal import unmount_volume
+from tests.kit.compare import differences
+from tests.kit.stagecraft import hostprep, make_source
 
 
 def request(path: Path, size_mib: int = 64, **fields: object) -> VolumeRequest:
@@ -366,41 +370,69 @@ def test_data_is_not_lost_without_being_told_to(safe_dir: Path) -> None:
     assert not point.exists()
 
 
+@contextmanager
+def namespace(propagation: str = "private") -> Iterator[int]:
+    """Hold a mount namespace of its own open, as a job or a container has; yield its process."""
+    line = ["unshare", "--mount", "--propagation", propagation, "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
+
+
+def sees(pid: int, point: Path) -> bool:
+    return f" {point} " in Path(f"/proc/{pid}/mountinfo").read_text()
+
+
 def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
     point, bound = safe_dir / "v", safe_dir / "bound"
-    for name in ("a", "b"):
-        mounted(request(safe_dir / name))
-        (safe_dir / name / "data").write_bytes(b"x" * 8192)
+    mounted(request(point))
+    (point / "data").write_bytes(b"x" * 8192)
     bound.mkdir()
-    subprocess.run(["mount", "--bind", safe_dir / "a", bound], check=True)
-    told = unmount_volume(str(safe_dir / "a"), discard_data=True).warnings
-    assert told == (
+    subprocess.run(["mount", "--bind", point, bound], check=True)
+    assert unmount_volume(str(point), discard_data=True).warnings == (
         f"the volume is still mounted elsewhere ({bound}): its memory (8.00 KiB) is free once it is"
         " unmounted there too",
     )
     subprocess.run(["umount", bound], check=True)
 
-    line = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE) as container:
-        try:
-            assert container.stdout is not None and container.stdout.readline()
-            (told,) = unmount_volume(str(safe_dir / "b"), discard_data=True).warnings
-        finally:
-            container.kill()
-    assert f"({safe_dir}/b as process {container.pid} (" in told
+    mounted(request(point))
+    with namespace() as pid:
+        (told,) = unmount_volume(str(point), discard_data=True).warnings
+        assert f"({point} as process {pid} (" in told
+        # With its mount point the kernel would take it away there too.
+        assert sees(pid, point) and point.exists() and not is_mounted(point)
 
     mounted(request(point))
-    line[line.index("private")] = "slave"  # as those of systemd's services: it goes there too
     subprocess.run(["mount", "--make-rshared", "/"], check=True)
     try:
-        with subprocess.Popen(line, stdout=subprocess.PIPE) as service:
-            try:
-                assert service.stdout is not None and service.stdout.readline()
-                assert unmount_volume(str(point)).warnings == ()
-            finally:
-                service.kill()
+        with namespace("slave") as pid:  # as those of systemd's services: it goes there too
+            assert unmount_volume(str(point)).warnings == () and not sees(pid, point)
     finally:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, state: Path) -> None:
+    point = safe_dir / "v"
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    with namespace() as pid:
+        stage = ("stage", source, "--to-tmpfs", "64M", "--at", point, "--reserve", "0")
+        hostprep(*stage)
+        there = ("nsenter", "--mount", "--target", str(pid))
+        mount = ("mount", point, "--size", "64M", "--reserve", "0")
+        for words in (("unmount", point), ("unstage", "data"), mount, stage):
+            told = hostprep(*words, prefix=there, expect=5)["error"]
+            assert f"{point} is out of sight here, but mounted in the mount" in told["message"]
+            assert "nsenter --mount --target " in told["hint"]
+        assert hostprep("status")["datasets"][0]["state"] == "staged"
+        assert differences(source, point / "data", owners=True) == []
+        # What nobody sees is gone: from anywhere it is staged anew, or forgotten.
+        subprocess.run(["umount", point], check=True)
+        hostprep(*stage, prefix=there)
+        hostprep("unstage", "data", prefix=there)
+    assert not point.exists() and read_record(str(point)) is None
 
 
 def test_a_volume_in_use_is_not_unmounted(safe_dir: Path) -> None:

@@ -28,6 +28,7 @@ from hostprep.readiness.model import (
 from hostprep.readiness.shell import quote
 from hostprep.staging.model import cure_of
 from hostprep.staging.record.records import Record
+from hostprep.staging.status import NOT_FOR_US
 from hostprep.units import format_bytes, format_count
 
 
@@ -118,6 +119,9 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
         status = Status.UNKNOWN
         message = f"nobody can tell whether {target} is there: {dataset.reason}"
         remedy = Remedy((f"findmnt -T {quote(target)}",), "see why its server is silent")
+        if dataset.reason.startswith(NOT_FOR_US):
+            message = f"{target} may be there or not: {dataset.reason}."
+            remedy = Remedy((f"namei -l {quote(target)}",), "see who may, and run the check as one")
     elif taken:
         status = Status.FAIL
         message = (
