@@ -165,7 +165,11 @@ def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
 
 def _interruption(*, check: bool) -> Interrupted:
     if check:
-        return Interrupted("interrupted; nothing was changed on any host.")
+        return Interrupted(
+            "interrupted; nothing was changed on any host, but a folder /tmp/ansible.*.hostprep may"
+            " be left there.",
+            "an installation from the next day on removes it",
+        )
     return Interrupted(
         "interrupted; what was done on the hosts stays, and one may still be at work on its last"
         " task.",
