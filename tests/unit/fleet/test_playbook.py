@@ -257,6 +257,19 @@ def test_a_task_that_failed_tells_what_its_program_said(
     assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
 
 
+def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
+    playbooks: Path,
+) -> None:
+    (playbooks / "own.yml").write_text(
+        OWN.replace("role: hostprep\n", "role: hostprep_install\n")
+        + "        hostprep_install_python: /nowhere/python3.99\n"
+    )
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and here.changed_tasks == ()
+    assert here.message is not None
+    assert here.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or later")
+
+
 @pytest.mark.parametrize(
     "answer",
     [
