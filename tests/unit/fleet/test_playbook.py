@@ -254,7 +254,29 @@ def test_a_task_that_failed_tells_what_its_program_said(
     (playbooks / "failing.yml").write_text(FAILING)
     (playbooks / "install.sh").write_text(f"#!/bin/sh\n{script}\n")
     (here,) = run_playbook("failing", "here,", {}).hosts
-    assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
+    assert here.message == (said or "non-zero return code")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        # unarchive's, of a full disk
+        (
+            {"msg": "failed to unpack a to b", "extract_results": {"err": "No space left\n"}},
+            "failed to unpack a to b\nNo space left",
+        ),
+        ({"msg": "MODULE FAILURE\nSee stderr", "module_stderr": "sudo: not found"},
+         "sudo: not found"),
+        ({"msg": "MODULE FAILURE\nSee stderr"}, "MODULE FAILURE\nSee stderr"),
+    ],
+)  # fmt: skip
+def test_what_failed_speaks_and_not_what_called_it(
+    playbooks: Path, answer: dict[str, Any], said: str
+) -> None:
+    (playbooks / "answering.yml").write_text(ANSWERING)
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps({"failed": True, **answer}))
+    (here,) = run_playbook("answering", "here,", {}).hosts
+    assert here.message == said
 
 
 def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
