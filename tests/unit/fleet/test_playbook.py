@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hostprep.errors import UsageError
 from hostprep.fleet import run_playbook
 from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
@@ -277,6 +278,19 @@ def test_what_failed_speaks_and_not_what_called_it(
     (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps({"failed": True, **answer}))
     (here,) = run_playbook("answering", "here,", {}).hosts
     assert here.message == said
+
+
+@pytest.mark.parametrize("name", ["site", "readiness"])
+def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "a.ini").write_text("here ansible_connection=local\n")
+    (tmp_path / "b.yml").write_text("all:\n  hosts:\n    there: {\n")
+    with pytest.raises(UsageError) as caught:
+        run_playbook(name, str(tmp_path), {})
+    first, *rest = caught.value.message.splitlines()
+    assert first == f"{tmp_path}/b.yml cannot be read as an inventory; no host was reached."
+    assert any("YAML parsing failed" in line for line in rest)
 
 
 def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
