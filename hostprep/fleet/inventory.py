@@ -56,6 +56,19 @@ def refuse_what_is_none(inventory: str) -> None:
             )
 
 
+def limits(limit: str | None) -> tuple[str, ...]:
+    """Return the patterns of hosts that ``--limit`` gives, none where it was not given.
+
+    Raises ``UsageError`` for one that names no host: Ansible takes it for no limit, and of an empty
+    variable all the lab would be reached.
+    """
+    if limit is not None and not limit.strip(" ,:"):
+        raise UsageError(
+            "--limit names no host; none was reached.", "name some, or leave it out for all"
+        )
+    return () if limit is None else (limit,)
+
+
 def unread(said: str) -> UsageError | None:
     """Return the mistake where Ansible ``said`` that a file of the inventory cannot be read."""
     if (named := _UNREAD.search(said)) is None:
