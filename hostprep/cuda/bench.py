@@ -29,6 +29,7 @@ _LEAST_CLOCK_SPINS = 5
 _CLOCK_DIFFERS = 0.02
 _MOST_CLOCK_SECONDS = 1.0
 _LOOP_BATCHES = 10
+_LEAST_SIDE = 256
 _MOST_BYTES = 256 * MIB
 SWEEP = tuple(4 * KIB * 4**power for power in range(9))  # 4 KiB to 256 MiB
 QUICK_SWEEP = (4 * KIB, MIB, 64 * MIB)
@@ -44,6 +45,7 @@ class Bench:
         self.device = torch.device("cuda", index)
         self.side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self._cycles_per_s = 1e9
+        self._most_bytes = _MOST_BYTES
         self.calibrate()
 
     def calibrate(self) -> None:
@@ -110,8 +112,9 @@ class Bench:
     ) -> tuple[tuple[CopyPoint, ...], str | None]:
         """Time pinned copies of each size, the larger ones only until ``time.monotonic()``.
 
-        Return them, and why the larger ones are not among them, None where all are. Raises torch's
-        error where there is no memory for the smallest.
+        Return them, and why the larger ones are not among them, None where all are. Where memory
+        ran out, what is copied later is no larger than what there was room for. Raises torch's
+        error where there is none for the smallest.
         """
         points: list[CopyPoint] = []
         for size_bytes in sizes:
@@ -122,6 +125,7 @@ class Bench:
             except RuntimeError as error:
                 if not points or not lacks_memory(error):
                     raise
+                self._most_bytes = points[-1].size_bytes
                 return tuple(points), in_a_line(error)
         return tuple(points), None
 
@@ -139,7 +143,7 @@ class Bench:
 
     def under_load(self, bytes_per_s: float, ask: Callable[[], Answer]) -> Answer:
         """Return what ``ask`` answers while about half a second of copies is under way."""
-        size_bytes = 64 * MIB
+        size_bytes = min(self._most_bytes, 64 * MIB)
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
         with self.torch.cuda.stream(self.side):
             _copies(source, target, max(1, round(0.5 * bytes_per_s / size_bytes)))()
@@ -150,7 +154,7 @@ class Bench:
     def overlaps(self, bytes_per_s: float) -> Iterator[OverlapTrace]:
         """Time copies beside compute; yield each arrangement of the checklist as it is timed."""
         self.calibrate()
-        size_bytes = max(MIB, min(_MOST_BYTES, int(bytes_per_s * COPY_SECONDS)))
+        size_bytes = min(self._most_bytes, max(MIB, int(bytes_per_s * COPY_SECONDS)))
         source, target = self.pinned(size_bytes), self.empty(size_bytes)
         copy = _copies(source, target, max(1, round(bytes_per_s * COPY_SECONDS / size_bytes)))
         self.timed(side=copy)
@@ -206,15 +210,21 @@ class Bench:
         torch = self.torch
         side = 4096
         while True:
-            left = torch.rand(side, side, device=self.device)
-            right, result = torch.rand_like(left), torch.empty_like(left)
+            try:
+                left = torch.rand(side, side, device=self.device)
+                right, result = torch.rand_like(left), torch.empty_like(left)
+            except torch.cuda.OutOfMemoryError:
+                if side <= _LEAST_SIDE:
+                    raise
+                side //= 2
+                continue
 
             def product(a: Any = left, b: Any = right, out: Any = result) -> None:
                 torch.mm(a, b, out=out)
 
             self.timed(main=product)
             one = median(self.timed(main=product)[0] for _ in range(3))
-            if one <= seconds / 4 or side <= 256:
+            if one <= seconds / 4 or side <= _LEAST_SIDE:
                 break
             side //= 2
         count = max(1, round(seconds / one))

@@ -22,7 +22,7 @@ from hostprep.cuda.telling import tell
 from hostprep.cuda.torch_errors import cure_for_the_host, in_a_line
 from hostprep.cuda.traces import ControlTrace, DeliveryTrace, DeviceTrace, OverlapTrace, Trace
 from hostprep.errors import Inconclusive
-from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, watch_gpu
+from hostprep.host.gpu import Gpu, Nvml, lasting_reasons, nvml_held, watch_gpu
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
@@ -140,9 +140,10 @@ class _Run:
     def _device(self) -> Iterator[dict[str, Any]]:
         bench, before = self._known(), self._before
         properties = self._torch.cuda.get_device_properties(self._index)
-        seen = bench.under_load(
-            self._bytes_per_s, lambda: () if before is None else watch_gpu(before.index, _LOOKS)
-        )
+        with nvml_held():  # with many GPUs its start outlasts the copies
+            seen = bench.under_load(
+                self._bytes_per_s, lambda: () if before is None else watch_gpu(before.index, _LOOKS)
+            )
         # The first look may find the link still asleep; the last ones may come after the copies,
         # where NVML answers slowly.
         loaded = max(seen, key=lambda gpu: gpu.link_generation or 0, default=None)
@@ -236,14 +237,28 @@ class _Run:
 
 
 def _of(nvml: Nvml, torch: Any, index: int) -> Gpu | None:
-    """Return NVML's view of torch's device ``index``: their numbers differ, the UUID does not."""
-    uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+    """Return NVML's view of torch's device ``index``: their numbers differ, the UUID does not.
+
+    A MIG instance has a UUID of its own, and the address of the GPU that it is a part of: what link
+    that has, and whether it is throttled, holds for the instance.
+    """
+    properties = torch.cuda.get_device_properties(index)
+    uuid, address = getattr(properties, "uuid", None), _pci_address(properties)
     for gpu in nvml.gpus:
         if uuid is not None and gpu.uuid is not None and gpu.uuid.endswith(str(uuid)):
             return gpu
-    if uuid is None and len(nvml.gpus) == 1 == torch.cuda.device_count():
-        return nvml.gpus[0]
-    return None
+    for gpu in nvml.gpus:
+        if address is not None and gpu.pci_bus_id == address:
+            return gpu
+    # Older ones of torch do not tell the one, or neither.
+    return nvml.gpus[0] if len(nvml.gpus) == 1 == torch.cuda.device_count() else None
+
+
+def _pci_address(properties: Any) -> str | None:
+    """Return where a device is on the bus, as NVML writes it; None where torch does not tell."""
+    names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+    parts: list[Any] = [getattr(properties, name, None) for name in names]
+    return None if None in parts else "{:08x}:{:02x}:{:02x}.0".format(*parts)
 
 
 def _roomy(size_bytes: int) -> str:

@@ -142,7 +142,7 @@ def _while_busy(check: Check) -> Check:
         check.name,
         check.subject,
         Status.INCONCLUSIVE,
-        f"{check.message} (the GPU was busy with something else)",
+        f"{check.message} (others may have been at work on the GPU)",
         check.measured,
         check.unit,
         check.threshold,

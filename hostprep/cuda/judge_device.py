@@ -15,8 +15,11 @@ LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 
 # No GPU in use is on less: where the link is not known, this much is held against it.
 LEAST_BYTES_PER_S = 4 * LANE_BYTES_PER_S[1]
 LINK_SHARE = 0.25
+# No link carries all that it transfers; by so much more it is another one, whatever the noise.
+OTHER_LINK = 1.1
 
 _NVML = "NVML"
+_LSPCI = "lspci -vv shows LnkSta, as root"
 _SETTING = "page-locked, contiguous, not the default stream"
 SOFT_REASONS = ("software thermal slowdown",)
 
@@ -29,7 +32,7 @@ def judge_device(trace: Trace) -> list[Check]:
     return [
         _setting(subject, device),
         _busy(subject, device, trace.newcomers or 0),
-        _link(subject, device),
+        _link(subject, device, _fastest(trace)[1] if trace.copies else 0.0),
         _clocks(subject, device),
         *_kept(subject, device),
     ]
@@ -38,21 +41,24 @@ def judge_device(trace: Trace) -> list[Check]:
 def judge_bandwidth(trace: Trace) -> Check:
     """Hold the best pinned bandwidth of the sweep against what the link could do."""
     subject, device = trace.subject, trace.device
-    best = max(trace.copies, key=lambda point: point.size_bytes / point.seconds)
-    rate = best.size_bytes / best.seconds
-    words = f"pinned host to device: {format_rate(rate)} with {format_bytes(best.size_bytes)}"
+    size_bytes, rate = _fastest(trace)
+    words = f"pinned host to device: {format_rate(rate)} with {format_bytes(size_bytes)}"
     if trace.sweep_ended is not None:
         words += f" (larger copies were left out: {trace.sweep_ended})"
     threshold = Threshold(
         f">= {BANDWIDTH_SHARE:.0%} of the link", "PCI-SIG's rate by NVML's generation and width"
     )
-    lane = None if device is None else LANE_BYTES_PER_S.get(device.link_generation or 0)
-    if lane is None or device is None or not device.link_width:
+    link = None if device is None else _both(device.link_generation, device.link_width)
+    carried = 0.0 if link is None else _bytes_per_s(link)
+    if link is None or rate > OTHER_LINK * carried:
+        told = "NVML does not say what link that is over"
+        if link is not None and carried:
+            told = f"that is more than PCIe {link[0]}.0 x{link[1]} carries, which NVML names"
         return Check(
             "copy.bandwidth",
             subject,
             Status.WARN if rate >= LEAST_BYTES_PER_S else Status.INCONCLUSIVE,
-            f"{words}; NVML does not say what link that is over, to hold it against",
+            f"{words}; {told}: there is nothing to hold it against",
             measured=round(rate),
             unit="bytes/s",
             threshold=Threshold(
@@ -60,21 +66,33 @@ def judge_bandwidth(trace: Trace) -> Check:
             ),
             remedy="nvidia-smi -q -d PCIE shows the link, where NVML works",
         )
-    share = rate / (lane * device.link_width)
+    share = rate / carried
     enough = share >= BANDWIDTH_SHARE
     return Check(
         "copy.bandwidth",
         subject,
         Status.PASS if enough else failing_copies(trace),
-        f"{words}, {share:.0%} of PCIe {device.link_generation}.0 x{device.link_width}",
+        f"{words}, {share:.0%} of PCIe {link[0]}.0 x{link[1]}",
         measured=round(rate),
         unit="bytes/s",
         threshold=threshold,
         remedy=None
         if enough
         else "bind the process to the GPU's NUMA node (nvidia-smi topo -m), check the IOMMU and"
-        " ACS settings, the CPU governor, and who else uses the link",
+        " ACS settings, the CPU governor, and who else uses the link; Thunderbolt, and a switch or"
+        " chipset on the way (lspci -tv), may carry less than the GPU's own link",
     )
+
+
+def _fastest(trace: Trace) -> tuple[int, float]:
+    """Return the size of the copies that were fastest, and their bytes/s."""
+    best = max(trace.copies, key=lambda point: point.size_bytes / point.seconds)
+    return best.size_bytes, best.size_bytes / best.seconds
+
+
+def _bytes_per_s(link: tuple[int, int]) -> float:
+    """Return what a link of a generation and width carries, 0 of a generation that is new."""
+    return LANE_BYTES_PER_S.get(link[0], 0.0) * link[1]
 
 
 def failing_copies(trace: Trace) -> Status:
@@ -84,9 +102,15 @@ def failing_copies(trace: Trace) -> Status:
 
 
 def is_disturbed(trace: Trace) -> bool:
-    """Return whether others were at work on the device, or came to it meanwhile."""
-    used = None if trace.device is None else trace.device.utilisation_percent
-    return (used is not None and used >= BUSY_PERCENT) or bool(trace.newcomers)
+    """Return whether others were at work on the device, or came to it meanwhile.
+
+    Of those that are there while NVML does not say how busy it is, as with MIG, they may be.
+    """
+    device = trace.device
+    if trace.newcomers or device is None:
+        return bool(trace.newcomers)
+    used = device.utilisation_percent
+    return bool(device.others) if used is None else used >= BUSY_PERCENT
 
 
 def _setting(subject: str, device: DeviceTrace) -> Check:
@@ -141,7 +165,7 @@ def _busy(subject: str, device: DeviceTrace, newcomers: int) -> Check:
     )
 
 
-def _link(subject: str, device: DeviceTrace) -> Check:
+def _link(subject: str, device: DeviceTrace, bytes_per_s: float) -> Check:
     now = _both(device.link_generation, device.link_width)
     most = _both(device.max_link_generation, device.max_link_width)
     threshold = Threshold("the generation and width that card and slot can do", _NVML)
@@ -152,14 +176,24 @@ def _link(subject: str, device: DeviceTrace) -> Check:
             Status.WARN,
             "NVML does not say what PCIe link it has",
             threshold=threshold,
-            remedy="lspci -vv shows LnkSta, as root",
+            remedy=_LSPCI,
         )
     # Some virtual machines name a link as the most that is less than what they have.
     full = all(part >= bound for part, bound in zip(now, most, strict=True))
     below = "" if full else f"; it could do {most[0]}.0 x{most[1]}"
-    rates = [LANE_BYTES_PER_S.get(generation, 0) * width for generation, width in (now, most)]
+    rates = [_bytes_per_s(link) for link in (now, most)]
     if not full and all(rates) and rates[0] < LINK_SHARE * rates[1]:
         below += f", and has {rates[0] / rates[1]:.0%} of that"
+    remedy = (
+        "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
+        " with an NVMe drive in the board's manual; a laptop's, or an eGPU's, is wired so"
+    )
+    # NVML's word is not true of a GPU that is no card (NVLink-C2C), nor in some virtual machines.
+    if 0 < OTHER_LINK * rates[0] < bytes_per_s:
+        below, remedy = (
+            f"; so NVML says, but copies at {format_rate(bytes_per_s)} need more",
+            _LSPCI,
+        )
     return Check(
         "device.link",
         subject,
@@ -167,10 +201,7 @@ def _link(subject: str, device: DeviceTrace) -> Check:
         f"PCIe {now[0]}.0 x{now[1]} under load{below}",
         measured=f"{now[0]}.0 x{now[1]}",
         threshold=threshold,
-        remedy=None
-        if full
-        else "reseat the card, use the slot next to the CPU, look for risers and for lanes shared"
-        " with an NVMe drive in the board's manual",
+        remedy=None if full else remedy,
     )
 
 
@@ -203,7 +234,7 @@ def _clocks(subject: str, device: DeviceTrace) -> Check:
         else f"not throttled ({', '.join(reasons) or 'full clocks'})",
         measured=", ".join(reasons),
         threshold=threshold,
-        remedy="check fans, dust, the room, and the power cables"
+        remedy="check fans, dust, the room, and the power cables; a laptop brakes on its battery"
         if status is not Status.PASS
         else None,
     )

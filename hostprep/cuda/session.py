@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from dataclasses import asdict, field
 from typing import Any, Protocol
@@ -19,6 +18,7 @@ from hostprep.cuda.traces import Trace
 from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
 from hostprep.system.own_directory import remove_left
+from hostprep.system.python import own_environment, own_module
 from hostprep.system.run import CommandFailed, Running, start
 from hostprep.system.typed_json import from_json
 
@@ -119,11 +119,11 @@ def verify(*, device: int | None, quick: bool, folder: str | None, observer: Obs
     began = time.monotonic()
     seconds = QUICK_SECONDS if quick else SECONDS
     settings = {"device": device, "quick": quick, "folder": folder, "seconds": seconds}
-    arguments = [sys.executable, "-P", "-m", "hostprep.cuda.child", json.dumps(settings)]
+    arguments = own_module("hostprep.cuda.child", json.dumps(settings))
     heard = _Heard(observer)
     problem = None
     try:
-        with start(arguments, wanted_for="test the GPU") as running:
+        with start(arguments, wanted_for="test the GPU", env=own_environment()) as running:
             try:
                 problem = _follow(running, heard, seconds)
             except CommandFailed as error:

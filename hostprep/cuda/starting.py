@@ -27,6 +27,13 @@ _ALL_SEEN = Threshold("every GPU that the driver counts", "NVML")
 _OTHER_DEVICES = ("No CUDA GPUs are available", "invalid device ordinal", "INTERNAL ASSERT")
 _MEMORY_FAULT = "uncorrectable ECC error"  # cudaErrorECCUncorrectable
 _UNAVAILABLE = "busy or unavailable"  # cudaErrorDevicesUnavailable
+# Where the driver is none of this kernel's modules.
+_OTHER_DRIVERS = {
+    "WSL": "upgrade NVIDIA's driver in Windows, then wsl --update and wsl --shutdown; in WSL itself"
+    " none may be installed; a container there needs --gpus all",
+    "Jetson": "add the user to the group video (ls -l /dev/nvmap), and take a torch that NVIDIA"
+    " builds for this JetPack; in a container, --runtime nvidia",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,8 @@ def _driver_or_device(survey: Survey) -> bool:
         return True
     if survey.nvml.code is None and survey.nvml.driver_version is not None:
         return False  # a driver that answers, and says that there is no device
-    return survey.driver.module_version is not None or survey.nvml.code in (
+    driver = survey.driver.module_version or survey.driver.other
+    return driver is not None or survey.nvml.code in (
         NO_PERMISSION,
         GPU_IS_LOST,
         LIB_RM_VERSION_MISMATCH,
@@ -206,7 +214,8 @@ def driver_trouble(nvml: Nvml, driver: DriverFacts) -> tuple[str, str] | None:
             nvml.problem or "NVML does not answer in time",
             "dmesg | grep -iE 'nvrm|xid' says what the driver saw; one that hangs needs a reboot",
         )
-    if module is None and nvml.code in _NO_DRIVER and not nvml.gpus:
+    elsewhere = driver.other is not None
+    if module is None and nvml.code in _NO_DRIVER and not nvml.gpus and not elsewhere:
         return (
             f"there is a GPU at {', '.join(driver.pci_devices) or 'a device node'}, and the"
             " driver's kernel module is not loaded",
@@ -258,7 +267,8 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         return (
             f"torch {survey.torch.version} has no code for a GPU of this generation: {problem}",
             "install a build of torch that has: python -c 'import torch;"
-            " print(torch.cuda.get_arch_list())' lists what one is built for",
+            " print(torch.cuda.get_arch_list())' lists what one is built for; a card for the screen"
+            " alone is left out by --device, or CUDA_VISIBLE_DEVICES",
         )
     if _MEMORY_FAULT in problem:
         return (
@@ -287,7 +297,9 @@ def _reason(survey: Survey, built_for: tuple[int, int]) -> tuple[str, str]:
         )
     return (
         f"CUDA does not start: {problem or nvml.problem or 'torch sees no device'}",
-        "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then reinstall the driver",
+        _OTHER_DRIVERS.get(
+            driver.other or "", "nvidia-smi; dmesg | grep -iE 'nvrm|xid'; then reinstall the driver"
+        ),
     )
 
 

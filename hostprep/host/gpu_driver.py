@@ -13,6 +13,12 @@ _NVIDIA = "0x10de"
 _DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
 _VERSION = re.compile(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s")
 _NODE = re.compile(r"nvidia(\d+|ctl|-uvm)")
+# What shows a driver that is no module with such nodes: in WSL it is that of Windows, which puts
+# its library there (NVIDIA, CUDA on WSL); that of a Jetson belongs to its kernel (nvgpu).
+_OTHERS = {
+    "WSL": (("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"),),
+    "Jetson": (("dev/nvhost-gpu",), ("dev/nvgpu",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +26,15 @@ class DriverFacts:
     """``module_version`` is of the loaded kernel module, None where none is loaded.
 
     ``pci_devices`` are the addresses of NVIDIA's GPUs on the bus; ``nodes`` the device nodes that
-    CUDA opens, ``closed_nodes`` those of them that this user may not read and write.
+    CUDA opens, ``closed_nodes`` those of them that this user may not read and write. ``other`` is
+    where the driver is one that has none of these: ``WSL`` or ``Jetson``.
     """
 
     module_version: str | None
     pci_devices: tuple[str, ...]
     nodes: tuple[str, ...]
     closed_nodes: tuple[str, ...]
+    other: str | None = None
 
     @property
     def has_gpu(self) -> bool:
@@ -46,7 +54,15 @@ def read_driver(root: Path = Path("/")) -> DriverFacts:
         ),
         nodes=tuple(f"/dev/{node}" for node in nodes),
         closed_nodes=tuple(f"/dev/{node}" for node in closed),
+        other=_other(root),
     )
+
+
+def _other(root: Path) -> str | None:
+    for name, signs in _OTHERS.items():
+        if any(all((root / path).exists() for path in paths) for paths in signs):
+            return name
+    return None
 
 
 def _module_version(root: Path) -> str | None:

@@ -44,6 +44,11 @@ class Headroom:
     swap_active: bool
     machine: Headroom | None = None
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit leaves this process less than the machine has."""
+        return self.machine is not None and self.available_bytes < self.machine.available_bytes
+
 
 def read_memory(root: Path = Path("/")) -> MemoryFacts:
     """Read ``/proc/meminfo`` below ``root``.

@@ -34,18 +34,18 @@ def users_of(path: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[Path
     other mount namespaces: their ``path`` is another, and does not keep ours from being unmounted.
     """
     found: list[PathUser] = []
-    ours = _link(root / "proc/self/ns/mnt")
+    ours = link_of(root / "proc/self/ns/mnt")
     try:
         names = os.listdir(root / "proc")
     except OSError:
         return ()
     for name in sorted(filter(str.isdigit, names), key=int):
-        theirs = _link(root / "proc" / name / "ns/mnt")
+        theirs = link_of(root / "proc" / name / "ns/mnt")
         if ours and theirs and theirs != ours:
             continue
         how = next(_uses(root / "proc" / name, path), None)
         if how is not None:
-            found.append(PathUser(int(name), _command(root / "proc" / name), how))
+            found.append(PathUser(int(name), command_of(root / "proc" / name), how))
             if len(found) >= limit:
                 break
     return tuple(found)
@@ -57,14 +57,14 @@ def _uses(process: Path, path: str) -> Iterator[str]:
         ("root", "has its root in {}"),
         ("exe", "runs {}"),
     ):
-        if lies_in(target := _link(process / link), path):
+        if lies_in(target := link_of(process / link), path):
             yield words.format(target)
     try:
         descriptors = os.listdir(process / "fd")
     except OSError:
         descriptors = []
     for descriptor in descriptors:
-        if lies_in(target := _link(process / "fd" / descriptor), path):
+        if lies_in(target := link_of(process / "fd" / descriptor), path):
             yield f"has {target} open"
     try:
         maps = (process / "maps").read_bytes()
@@ -76,14 +76,16 @@ def _uses(process: Path, path: str) -> Iterator[str]:
             yield f"has {target} mapped"
 
 
-def _link(link: Path) -> str:
+def link_of(link: Path) -> str:
+    """Return what a link in ``/proc`` says, ``""`` where it cannot be read."""
     try:
         return os.readlink(link)
     except OSError:
         return ""
 
 
-def _command(process: Path) -> str:
+def command_of(process: Path) -> str:
+    """Return the name of the process at ``/proc/PID``."""
     try:
         return os.fsdecode((process / "comm").read_bytes()).strip()
     except OSError:

@@ -124,7 +124,8 @@ class Run:
         else:
             most = "one worker a processor"
             if self.is_stream():
-                most = "one worker, as more may give the same samples once more"
+                trusted = format_count(int(self.distinct_untried()), "worker")
+                most = f"{trusted}, as more may give the same samples once more"
             elif not self.search.failures:
                 most = f"{MOST_UNCONFIRMED} workers or one a processor"
             self.notes.append(
@@ -298,6 +299,13 @@ class Run:
 
     def _most(self) -> int:
         return min([MOST_WORKERS, *(bound.workers for bound in self.bounds())])
+
+    def distinct_untried(self) -> float:
+        """Return how many workers may share out what there is, where none were tried.
+
+        Of a stream those that are set now: who set them knows what nobody here has seen.
+        """
+        return max(1, self._current() or 0) if self.is_stream() else math.inf
 
     def is_stream(self) -> bool:
         """Return whether the data set is one that workers may give the same samples of."""

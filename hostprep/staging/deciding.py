@@ -44,6 +44,7 @@ from hostprep.staging.target.place import (
     unmounted_refusal,
 )
 from hostprep.staging.target.private import TREE, footprint, look
+from hostprep.system.state import state_dir
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
@@ -109,7 +110,7 @@ def decide(
         order=request.order,
         gentle=request.gentle,
     )
-    volume = budget = memory = None
+    volume = budget = None
     if request.volume_size_bytes is not None:
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
@@ -118,7 +119,8 @@ def decide(
         refusal = refusal or volume.refusal
     else:
         space = directory_space(request, files)
-        memory = memory_budget(request, space) if files.copied.files else None
+    # Where a volume is mounted or grown, its own budget has all that is written to it.
+    memory = memory_budget(request, space) if files.copied.files and budget is None else None
     if parent_fd is not None and not (fits(space) and (memory is None or memory.fits)):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
         memory = memory and memory_budget(request, space)
@@ -200,7 +202,8 @@ def _ownership_refusal(
         return None
     if previous is None or previous.phase == "copying":
         return Refused(
-            f"{request.target} exists and was not staged by hostprep; nothing was changed.",
+            f"{request.target} exists and was not staged by hostprep, by its records in"
+            f" {state_dir()}; nothing was changed.",
             "choose another --name, or move it away",
             spec_hint="choose another `name`, or move it away",
         )

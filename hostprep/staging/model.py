@@ -151,6 +151,7 @@ def describe_special(mode: int) -> str:
 
 # What the reason begins with where nothing is wrong with the source.
 TARGET_CANNOT = "the target's file system cannot hold "
+FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 
 
@@ -175,6 +176,11 @@ class Skipped:
         """Whether the target's file system cannot hold it, whatever is mended."""
         return self.failed and self.reason.startswith(TARGET_CANNOT)
 
+    @property
+    def too_large(self) -> bool:
+        """Whether it is larger than this process may write."""
+        return self.failed and self.reason.startswith(FILE_SIZE_LIMIT)
+
 
 def cure_of(skipped: Iterable[Skipped]) -> str:
     """Return what is to be mended so that a run stages what failed."""
@@ -184,7 +190,9 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
         cures.append("move away what has its place on the target")
     if any(item.unholdable for item in failed):
         cures.append("stage to a file system that can hold all of it (ext4, XFS, a tmpfs)")
-    if not all(item.blocked or item.unholdable for item in failed) or not failed:
+    if any(item.too_large for item in failed):
+        cures.append("have that limit raised (of a service: LimitFSIZE=)")
+    if not all(item.blocked or item.unholdable or item.too_large for item in failed) or not failed:
         cures.append("mend the source")
     return " and ".join(cures)
 

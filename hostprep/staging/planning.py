@@ -21,7 +21,7 @@ from hostprep.staging.record.records import Record, lock_name
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.target.place import check_apart, check_bare, check_is_storage
-from hostprep.system.limits import keep_to_one_heap
+from hostprep.system.limits import keep_to_one_heap, lift_file_size
 
 if TYPE_CHECKING:
     from hostprep.staging.plans.copy_plan import CopyPlan
@@ -130,6 +130,7 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
     """
     began = time.monotonic()
     check_descriptors()
+    lift_file_size()
     keep_to_one_heap()
     check_is_storage(request.parent)
     check_bare(request.target)

@@ -42,6 +42,7 @@ from hostprep.staging.record.manifest import (
     ManifestIndex,
     extend_manifest,
     manifest_path,
+    records_in,
     write_manifest,
 )
 from hostprep.staging.record.records import Record, folder, save_record
@@ -243,6 +244,7 @@ class _Work:
         total = digest.add(total, directory_digest(directories))
         text = digest.to_hex(total)
         record = record_of(plan, copied, text, self.target_mount, partial=partial)
+        self._check_recorded(record, lines)
         if self.published_fd is None:
             tree_lines = self._finish_directories(copied, self.private.tree_fd)
             # The manifest and the record come before the rename: were we killed right after it,
@@ -276,7 +278,7 @@ class _Work:
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
-        self._check_mounted("what was published is gone with it")
+        self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
         return record, left
@@ -308,10 +310,10 @@ class _Work:
         copied.lost_xattrs += lost
         return directory_lines(directories, other_modes)
 
-    def _check_mounted(self, done: str = "nothing was published") -> None:
+    def _check_mounted(self, *, published: bool = False) -> None:
         """Raise an error where the volume has gone meanwhile: each step takes a while."""
         if self.plan.volume is not None:
-            check_in_volume(self.parent_fd, self.plan.request.parent, done)
+            check_in_volume(self.parent_fd, self.plan.request.parent, published=published)
 
     def _write_manifest(self, lines: list[bytes]) -> None:
         request = self.plan.request
@@ -319,11 +321,17 @@ class _Work:
         home = folder(request.name, request.target)
         write_manifest(home, parts, durable=not self.plan.in_ram)
 
+    def _check_recorded(self, record: Record, lines: list[bytes]) -> None:
+        """Raise an error where somebody removed what the workers put down, and so the copies."""
+        known = itertools.chain(self.plan.files.keep_lines, lines, self._journal_parts())
+        directories = len(self.plan.scan.directories)
+        if sum(map(records_in, known)) + directories < record.entries:
+            raise gone(self.plan.request)
+
     def _journal_parts(self) -> Iterator[bytes]:
         for path in self.private.journals():
-            with open(path, "rb") as journal:
-                while chunk := journal.read(1024 * 1024):
-                    yield chunk
+            with open(path, "rb", buffering=1024 * 1024) as journal:
+                yield from journal
 
     def _save(self, record: Record, phase: str) -> None:
         durable = not self.plan.in_ram

@@ -1,4 +1,4 @@
-"""What the limits of this process (``ulimit``) leave it: open files, address space."""
+"""What the limits of this process (``ulimit``) leave it: open files, their size, address space."""
 
 from __future__ import annotations
 
@@ -28,6 +28,24 @@ def raise_open_files(wanted: int) -> int:
         soft = wanted if infinite else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
+
+
+def file_size_limit() -> int | None:
+    """Return how large a file this process may write (``ulimit -f``), None for no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def lift_file_size() -> None:
+    """Lift that limit, as far as we may: it is a guard against files that grow without end.
+
+    Root has it from the user who ran sudo; without root the hard limit stays.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    for limit in (resource.RLIM_INFINITY, hard):
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            return
 
 
 def address_space_left() -> int | None:

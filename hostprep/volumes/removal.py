@@ -6,10 +6,13 @@ import contextlib
 import os
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.elsewhere import mounted_places
+from hostprep.host.mounts import mount_at, read_mounts
 from hostprep.host.processes import PathUser, users_of
 from hostprep.system.locks import lock
 from hostprep.system.mounting import unmount
@@ -189,7 +192,8 @@ def apply_unmount(
             edit = _fstab_edit(fresh.path)
             check_edit(fstab_path(), edit, on_wait)
         if fresh.unmount:
-            _unmount(fresh.path)
+            warnings = (*fresh.warnings, *_unmount(fresh))
+            fresh = replace(fresh, warnings=warnings)
         if edit is not None:
             write_fstab(edit, "the volume is unmounted", on_wait)
         remove_dirs(fresh.remove_dirs)
@@ -249,7 +253,10 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         )
 
 
-def _unmount(path: str) -> None:
+def _unmount(plan: UnmountPlan) -> tuple[str, ...]:
+    """Unmount the volume; return what is to be told of it all the same."""
+    path = plan.path
+    mount = mount_at(path, read_mounts())
     with contextlib.suppress(OSError):
         if f"{os.getcwd()}/".startswith(f"{path}/"):
             os.chdir("/")  # our own working directory would keep it busy
@@ -264,6 +271,15 @@ def _unmount(path: str) -> None:
         ) from None
     if read_live(path) is not None:
         raise HostprepError(f"another tmpfs was mounted on {path}, below the volume; it is left.")
+    # Asked afterwards: the kernel may have unmounted others with it (mount_namespaces(7)).
+    places = () if mount is None else mounted_places(mount.device)
+    if not places:
+        return ()
+    held = "" if plan.live is None else f" ({format_bytes(plan.live.used_bytes)})"
+    return (
+        f"the volume is still mounted elsewhere ({'; '.join(places)}): its memory{held} is free"
+        " once it is unmounted there too",
+    )
 
 
 def _fstab_edit(path: str) -> FstabEdit:

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from tests.gpu.transcript import verify
-
-# Where hostprep is not installed, as beside a torch that is another's: the processes of `verify`
-# and `check` import nothing from the current directory.
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 
 from hostprep.loading.child import jobs
 from hostprep.loading.child.gpu_step import time_steps
+from hostprep.system.python import own_environment, own_module
 
 
 def test_steps_run_in_mixed_precision_on_the_device() -> None:
@@ -20,7 +21,8 @@ def test_the_measuring_child_has_it() -> None:
     job = {"job": "gpu", "device": "cuda:0", "batch_size": 64, "side": 160, "seconds": 1.0}
     job |= {"cpus": None, "sockets": None}  # as whoever starts it adds them
     done = subprocess.run(
-        [sys.executable, "-P", "-m", jobs.__name__, json.dumps(job)],
+        own_module(jobs.__name__, json.dumps(job)),
+        env={**os.environ, **own_environment()},
         capture_output=True,
         text=True,
         timeout=120,

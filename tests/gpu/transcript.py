@@ -53,10 +53,8 @@ def untested(document: dict[str, Any]) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which the command runs from this checkout."""
-    # Where hostprep is not installed its own processes import nothing from the current directory.
-    folders = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "NO_COLOR": "1", "PYTHONPATH": os.pathsep.join(folders)}
+    """Return the environment in which the command prints what is kept."""
+    return {**os.environ, "NO_COLOR": "1"}
 
 
 def verify(

@@ -175,6 +175,32 @@ def test_copies_into_a_tmpfs_that_is_there_follow_the_limit(safe_dir: Path) -> N
     assert list(target.iterdir()) == []
 
 
+@pytest.mark.parametrize("by", ["volume", "directory"])
+def test_copies_into_a_volume_that_was_mounted_elsewhere_follow_the_limit(
+    by: str, safe_dir: Path
+) -> None:
+    """Who writes is charged, though all of the volume was counted when it was mounted."""
+    version, parent = hierarchy("memory")
+    source, point = safe_dir / "data", safe_dir / "v"
+    source.mkdir()
+    (source / "file").write_bytes(bytes(range(256)) * (200 * MIB // 256))
+    mount = ("mount", str(point), "--size", "300M", "--inodes", "1000", "--reserve", "64M")
+    assert subprocess.run([sys.executable, "-m", "hostprep", *mount], check=False).returncode == 0
+    into = ("--to-tmpfs", "300M", "--at", str(point)) if by == "volume" else ("--to", str(point))
+    stage = ("stage", str(source), *into, "--reserve", "64M")
+    with cgroup(parent) as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(256 * MIB))
+        refused = hostprep(group, *stage, expect=5)["error"]
+        assert str(group) in refused["message"] and "--force" in refused["hint"]
+        assert list(point.iterdir()) == []
+        limit.write_text(str(512 * MIB))
+        assert hostprep(group, *stage)["copied_files"] == 1
+        limit.write_text(str(300 * MIB))
+        assert hostprep(group, *stage)["changed"] is False  # what takes no more is no matter
+    assert differences(source, point / "data", owners=True) == []
+
+
 def test_a_limited_job_finds_no_fault_with_the_volumes_of_the_machine(safe_dir: Path) -> None:
     """What is mounted outside of it has the size by the machine, and is not charged to it."""
     version, parent = hierarchy("memory")

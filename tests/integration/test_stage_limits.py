@@ -97,3 +97,25 @@ def test_without_any_left_the_run_says_so(source: Path, target: Path, safe_dir: 
             assert "Traceback" not in done.stderr
             assert done.returncode in (0, 1), done.stderr
             assert done.returncode == 0 or "memory" in done.stderr
+
+
+# -- the size of a file (ulimit -f, in blocks of 512 or 1024 bytes)
+
+
+def test_a_soft_limit_of_file_sizes_is_lifted(source: Path, target: Path) -> None:
+    """Root has it from the user who ran sudo; records and journals grow past it too."""
+    (source / "large").write_bytes(b"x" * 20_000)
+    hostprep("stage", source, "--to", target, prefix=limited("-Sf 1"))
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_what_may_not_be_written_is_no_fault_of_the_target(source: Path, target: Path) -> None:
+    (source / "large").write_bytes(b"x" * 3_000_000)
+    unprivileged = ("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--")
+    prefix = (*unprivileged, *limited("-f 2000"))
+    told = hostprep("stage", source, "--to", target, prefix=prefix, expect=1)
+    (lost,) = (item for item in told["skipped"] if item["failed"])
+    assert lost["path"] == "large"
+    assert lost["reason"].startswith("no file may be written here (ulimit -f) of more than ")
+    hint = "have that limit raised (of a service: LimitFSIZE=) and run the same command again"
+    assert told["error"]["hint"].startswith(hint)

@@ -391,6 +391,69 @@ def test_a_volume_that_is_unmounted_while_it_is_copied_to_is_told_of(
     assert hostprep("status")["datasets"] == []
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_what_somebody_removed_of_the_private_directory_is_not_called_staged(
+    known: bool, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    (source / "old").write_bytes(b"old")
+    if known:
+        hostprep("stage", source, *into)
+    (source / "new").write_bytes(b"new")
+
+    def tidy_up() -> None:  # as an `rm -r` does that a directory came back to
+        private = volume / ".hostprep-data"
+        for journal in private.glob("journal.*"):
+            journal.unlink()
+        (private / "tree/new").unlink()
+
+    with monkeypatch.context() as patch:
+        after(patch, "hostprep.staging.stage.copy_all", tidy_up)
+        told = hostprep("stage", source, *into, expect=1)["error"]
+    assert "or kept for it, is gone since it was looked at; nothing was" in told["message"]
+    assert (volume / "data").exists() is known and not (volume / "data/new").exists()
+    assert hostprep("stage", source, *into)["verified"]
+    assert differences(source, volume / "data", owners=True) == []
+    assert hostprep("status")["datasets"][0]["state"] == "staged"
+
+
+@pytest.mark.parametrize("above", [False, True])
+@pytest.mark.parametrize("step", ["copy_all", "publish_new"])
+def test_a_volume_that_is_covered_while_it_is_copied_to_is_told_of(
+    step: str, above: bool, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "above/volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+    over = volume.parent if above else volume
+
+    def cover() -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "theirs", over], check=True)
+
+    after(monkeypatch, f"hostprep.staging.stage.{step}", cover)
+    told = hostprep("stage", source, *into, expect=1)["error"]
+    done = "nothing was published" if step == "copy_all" else "what was published lies below that"
+    assert f"theirs (tmpfs) is mounted on {over} by now and hides" in told["message"]
+    assert done in told["message"] and f"umount {over}" in told["hint"]
+    subprocess.run(["umount", over], check=True)
+    assert (volume / "data").exists() is (step == "publish_new")
+    again = hostprep("stage", source, *into)
+    assert again["verified"] and differences(source, volume / "data", owners=True) == []
+
+
+def test_a_volume_that_is_bound_on_itself_while_it_is_copied_to_is_the_same(
+    source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+
+    def bind() -> None:
+        subprocess.run(["mount", "--bind", volume, volume], check=True)
+
+    after(monkeypatch, "hostprep.staging.stage.copy_all", bind)
+    assert hostprep("stage", source, "--to-tmpfs", "64M", "--at", volume, "--reserve", "0")["ok"]
+    assert differences(source, volume / "data", owners=True) == []
+
+
 @pytest.mark.parametrize("since", ["a reboot", "an unmounting"])
 def test_a_volume_that_fstab_mounted_again_is_staged_into_by_its_owner(
     since: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,16 @@ def test_the_root_directory_needs_a_name(target: Path) -> None:
     assert "/ has no name of its own" in refused("stage", "/", "--to", target, code=2)
 
 
+def test_what_is_on_record_elsewhere_is_not_said_to_be_a_strangers(
+    source: Path, target: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what an ordinary user staged is to root, whose records are others."""
+    hostprep("stage", source, "--to", target)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(safe_dir / "other"))
+    said = refused("stage", source, "--to", target)
+    assert f"was not staged by hostprep, by its records in {safe_dir}/other;" in said
+
+
 def somebody(kind: str, path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     if kind == "directory":

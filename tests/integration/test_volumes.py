@@ -366,6 +366,43 @@ def test_data_is_not_lost_without_being_told_to(safe_dir: Path) -> None:
     assert not point.exists()
 
 
+def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
+    point, bound = safe_dir / "v", safe_dir / "bound"
+    for name in ("a", "b"):
+        mounted(request(safe_dir / name))
+        (safe_dir / name / "data").write_bytes(b"x" * 8192)
+    bound.mkdir()
+    subprocess.run(["mount", "--bind", safe_dir / "a", bound], check=True)
+    told = unmount_volume(str(safe_dir / "a"), discard_data=True).warnings
+    assert told == (
+        f"the volume is still mounted elsewhere ({bound}): its memory (8.00 KiB) is free once it is"
+        " unmounted there too",
+    )
+    subprocess.run(["umount", bound], check=True)
+
+    line = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo; exec sleep 60"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as container:
+        try:
+            assert container.stdout is not None and container.stdout.readline()
+            (told,) = unmount_volume(str(safe_dir / "b"), discard_data=True).warnings
+        finally:
+            container.kill()
+    assert f"({safe_dir}/b as process {container.pid} (" in told
+
+    mounted(request(point))
+    line[line.index("private")] = "slave"  # as those of systemd's services: it goes there too
+    subprocess.run(["mount", "--make-rshared", "/"], check=True)
+    try:
+        with subprocess.Popen(line, stdout=subprocess.PIPE) as service:
+            try:
+                assert service.stdout is not None and service.stdout.readline()
+                assert unmount_volume(str(point)).warnings == ()
+            finally:
+                service.kill()
+    finally:
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
 def test_a_volume_in_use_is_not_unmounted(safe_dir: Path) -> None:
     point = safe_dir / "v"
     mounted(request(point))

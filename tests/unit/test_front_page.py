@@ -11,7 +11,7 @@ from benchmarks.report import front_table, write_front
 
 ROOT = Path(__file__).parents[2]
 RESULTS = json.loads((ROOT / "benchmarks" / "results.json").read_text())
-RECOMMENDED = (ROOT / "benchmarks" / "README-recommend.md").read_text()
+RECOMMENDED = (ROOT / "benchmarks" / "recommend" / "README.md").read_text()
 
 
 def percents(row: str) -> list[float]:
@@ -52,7 +52,7 @@ def test_what_is_said_of_recommend_is_in_its_table() -> None:
 
 
 def test_what_is_said_of_prefetchers_is_in_their_table() -> None:
-    (found,) = json.loads((ROOT / "benchmarks" / "prefetchers-results.json").read_text())
+    (found,) = json.loads((ROOT / "benchmarks" / "prefetchers" / "results.json").read_text())
     rates = {name: median(rates) for name, rates in found["rate"]["rates"].items()}
     ideal = min(rates.pop("compute alone"), rates.pop("copy alone"))
     ours = rates["CudaPrefetcher, depth 1"]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.recommend_plan import FULL, rules
-from benchmarks.recommend_point import share_of_others
-from benchmarks.recommend_report import render
+from benchmarks.recommend.plan import FULL, rules
+from benchmarks.recommend.point import share_of_others
+from benchmarks.recommend.report import render
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-KEPT: list[dict[str, Any]] = json.loads((BENCHMARKS / "recommend-results.json").read_text())
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "recommend"
+KEPT: list[dict[str, Any]] = json.loads((BENCHMARK / "results.json").read_text())
 # Of the machine with the most workloads, in whole runs.
 RESULTS = [result for result in KEPT if result["machine"] == mode(each["machine"] for each in KEPT)]
 
@@ -42,7 +42,7 @@ def section(result: dict[str, Any]) -> str:
 
 
 def test_the_page_is_that_of_the_results() -> None:
-    assert render(KEPT) == (BENCHMARKS / "README-recommend.md").read_text()
+    assert render(KEPT) == (BENCHMARK / "README.md").read_text()
 
 
 def test_another_machine_has_a_section_of_its_own_after_the_one_with_more_workloads() -> None:

@@ -20,7 +20,7 @@ def plain_kind(sampler: Any) -> str | None:
 
 
 def own_class(loader: Any) -> str | None:
-    """Return the name of a DataLoader's class where that is not torch's own."""
+    """Return the name of a DataLoader's class, or a chain's, where that is not torch's own."""
     if loader is None:
         return None
     from torch.utils.data import DataLoader

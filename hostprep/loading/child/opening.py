@@ -49,6 +49,7 @@ class TorchMissing(HostprepError):
 class Opened:
     """What was opened. ``loader`` is the DataLoader that was given, if it was one.
 
+    ``named`` is what the user has of it: that DataLoader, or a chain that begins with it.
     ``dataset`` is None for an iterable of unknown make, which is then ``iterable``.
     ``batch_size`` is None where batches have to be counted, as their sizes are not known before.
     ``mixed`` tells that the samples lie in random order already.
@@ -63,6 +64,7 @@ class Opened:
     description: str
     batching: Batching = Batching.SIZE
     mixed: bool = False
+    named: Any = None
 
     @property
     def length(self) -> int | None:
@@ -177,11 +179,11 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
             "name one of them, or a function of your own that returns one of them",
         )
     if isinstance(found, DataLoader):
-        return _of_loader(found, what, batch_size)
+        return _of_loader(found, found, what, batch_size)
     # As webdataset's WebLoader is: a stream of batches, which another DataLoader would batch again.
-    stages = getattr(found, "pipeline", None)
-    if isinstance(stages, list) and stages and isinstance(stages[0], DataLoader):
-        return _of_loader(stages[0], f"{what}: the DataLoader in it", batch_size)
+    chain = getattr(found, "pipeline", None)
+    if isinstance(chain, list) and chain and isinstance(chain[0], DataLoader):
+        return _of_loader(chain[0], found, f"{what}: the DataLoader in it", batch_size)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
     if _is_kerass(found):
@@ -222,15 +224,15 @@ def _is_kerass(found: Any) -> bool:
     )
 
 
-def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
+def _of_loader(loader: Any, named: Any, what: str, batch_size: int | None) -> Opened:
     """Return a DataLoader opened; ``batch_size`` is what the user wishes instead of its own.
 
     Without automatic batching it tells how many samples the data set puts into a batch.
     """
     from torch.utils.data import IterableDataset
 
-    kind = "stream" if isinstance(loader.dataset, IterableDataset) else "dataloader"
-    batching = _batching(loader)
+    data, batching = loader.dataset, _batching(loader)
+    kind = "stream" if isinstance(data, IterableDataset) else "dataloader"
     if batching in (Batching.BATCH_SAMPLER, Batching.SAMPLER) and batch_size is not None:
         raise UsageError(
             f"{what} has a sampler of its own that makes the batches; --batch-size cannot change"
@@ -240,7 +242,7 @@ def _of_loader(loader: Any, what: str, batch_size: int | None) -> Opened:
     size = batch_size
     if batching is Batching.SIZE:
         size = batch_size or batch_sampler_of(loader).batch_size
-    return Opened(loader.dataset, loader, None, loader.collate_fn, size, kind, what, batching)
+    return Opened(data, loader, None, loader.collate_fn, size, kind, what, batching, named=named)
 
 
 def _batching(loader: Any) -> Batching:
@@ -286,8 +288,8 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         batching=opened.batching,
         kept=kept_arguments(loader, opened.batching),
         kept_with_workers=kept_with_workers(loader),
-        own_class=own_class(loader),
-        own_iteration=has_own_way(loader),
+        own_class=own_class(opened.named),
+        own_iteration=has_own_way(opened.named),
     )
 
 

@@ -15,12 +15,14 @@ from hostprep.loading.child.delivery import Delivery, NotThisWay
 
 
 def has_own_way(loader: Any) -> bool:
-    """Return whether a DataLoader's class changes how its batches are gone through."""
+    """Return whether a DataLoader's class, or a chain, changes how its batches are gone through."""
     if loader is None:
         return False
     from torch.utils.data import DataLoader
 
     kind = type(loader)
+    if not issubclass(kind, DataLoader):
+        return len(loader.pipeline) > 1  # as webdataset's WebLoader, with stages after it
     return (
         kind.__iter__ is not DataLoader.__iter__
         or kind._get_iterator is not DataLoader._get_iterator

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import time
 from dataclasses import field, replace
 from typing import Any, Protocol
@@ -28,6 +27,7 @@ from hostprep.loading.model import (
     Transport,
 )
 from hostprep.loading.rounds import discarded_batches, least_batches
+from hostprep.system.python import own_environment, own_module
 from hostprep.system.run import Running, start
 from hostprep.system.temporary import temporary_folder
 from hostprep.units import format_count
@@ -257,11 +257,11 @@ class Measurer:
         began = time.time()
         with temporary_folder() as folder:
             job = {**job, "cpus": self.cpus, "sockets": folder}
-            # -P: whoever owns the current directory must not choose what is imported here. For the
-            # loader's module the child adds it, as the user asked.
-            argv = [sys.executable, "-P", "-m", "hostprep.loading.child.jobs", json.dumps(job)]
+            # For the loader's module the child adds the current directory, as the user asked.
+            argv = own_module("hostprep.loading.child.jobs", json.dumps(job))
+            wanted_for = "measure in a process of its own"
             try:
-                with start(argv, wanted_for="measure in a process of its own") as child:
+                with start(argv, wanted_for=wanted_for, env=own_environment()) as child:
                     return self._listen(
                         child, job, limit, workers, first_batch_seconds, workers_pids
                     )

@@ -138,7 +138,7 @@ def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:
         bounds=found_bounds,
         failed=run.search.failures if run.search else (),
         ceiling=run.ceiling,
-        is_stream=run.is_stream(),
+        distinct=run.distinct_untried(),
         handed_over=handed_over(run.cost) if run.transport is None else math.inf,
         error=_error_of_model(run, run.curve),
     )

@@ -12,6 +12,7 @@ from hostprep.loading.bounds import (
     main_memory,
 )
 from hostprep.loading.curve import prefetch_factor
+from hostprep.loading.hazards import much_growth
 from hostprep.loading.model import Batching, Binding, Probe, Subject
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
@@ -59,7 +60,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         confirmed=confirmed,
         change_needed=change,
         verdict=_verdict(known, point, binding, change, words),
-        reasons=_reasons(known, point, persistent, pin),
+        reasons=_reasons(known, point, persistent=persistent, pin=pin, change=change),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
         code=code(
@@ -88,7 +89,7 @@ def _keep_current(known: Known, chosen: Point) -> tuple[int, bool | None, str]:
         too_much = f"{now} at prefetch_factor={subject.prefetch_now}, more than fits"
         return chosen.workers, True, too_much
     if point is None:
-        if not chosen.probes and current != chosen.workers:
+        if not chosen.probes:  # the model's word, and no reason to call what is set right or wrong
             return chosen.workers, None, f"{now}, which there was no time to try"
         return chosen.workers, current != chosen.workers, now
     # The best that was measured is no word on what there was no time for.
@@ -154,12 +155,14 @@ def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
 
 
 def _persistent(known: Known, point: Point) -> bool:
-    starts = [p.first_batch_seconds for p in known.probes if p.workers == point.workers]
-    if not starts or known.length is None:
+    probes = [probe for probe in known.probes if probe.workers == point.workers]
+    if not probes or known.length is None:
         return True
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
-    return min(starts) > _START_SHARE * epoch_seconds
+    if any(much_growth(known.host, probe, epoch_seconds) for probe in probes):
+        return False  # what grows in an epoch would grow in each
+    return min(probe.first_batch_seconds for probe in probes) > _START_SHARE * epoch_seconds
 
 
 def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
@@ -185,7 +188,9 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
 
 
-def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[str, ...]:
+def _reasons(
+    known: Known, point: Point, *, persistent: bool, pin: bool, change: bool | None
+) -> tuple[str, ...]:
     cost = known.cost
     cpu_ms, wait_ms = (
         format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
@@ -196,6 +201,8 @@ def _reasons(known: Known, point: Point, persistent: bool, pin: bool) -> tuple[s
     ]
     reasons += _side_by_side(known)
     reasons += _own_way(known)
+    if change is not False:  # who has set as many knows why
+        reasons += _beyond_processors(known, point)
     if point.workers and known.ahead < PROBE_PREFETCH:
         reasons.append(
             f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
@@ -232,6 +239,20 @@ def _own_way(known: Known) -> list[str]:
         return [f"{own}: that takes {each} in the main process, whatever the workers"]
     why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
     return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
+
+
+def _beyond_processors(known: Known, point: Point) -> list[str]:
+    """Return a sentence on more workers than processors, of which every rule of thumb warns."""
+    processors = known.host.processors_per_rank
+    if point.workers <= processors:
+        return []
+    why = "a worker that waits, or hands a batch over, leaves its processor to another"
+    within = [p for p in known.points if 0 < p.workers <= processors]
+    if within:
+        best = max(within, key=lambda p: p.rate)
+        why += f"; {format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s"
+    torch = ", of which torch warns" if point.workers > known.host.affinity_cpus else ""
+    return [f"more workers than processors ({processors:.3g}){torch}: {why}"]
 
 
 def _against_none(known: Known, point: Point) -> list[str]:

@@ -14,7 +14,7 @@ from hostprep.loading.search import Point
 
 # Of the model alone: how near its curve comes to the public grid that it was fitted to (``curve``
 # names it), 7 to 8 %. Those are machines with nothing else to do, and costs that are known well;
-# in the sweeps of benchmarks/README-recommend.md it was off by 4 to 14 %, and once, on a disk with
+# in the sweeps of benchmarks/recommend/README.md it was off by 4 to 14 %, and once, on a disk with
 # one arm, by 90 %. So it is the least error that it can have, whatever it rests on.
 MODEL_ERROR = 0.08
 # What handing a batch from a worker to the main process takes where that was not measured: on two
@@ -31,15 +31,16 @@ def modelled(
     bounds: Iterable[Bound],
     failed: Sequence[FailedProbe],
     ceiling: float,
-    is_stream: bool,
+    distinct: float,
     handed_over: float,
     error: float | None,
 ) -> list[Point]:
     """Return the model's points, from none to the most workers that it may ask for.
 
-    ``error`` is that of each, see ``model_error``. ``ceiling`` is what probes gave at most, in
-    samples a second, that were too slow to be timed; ``handed_over`` what workers can hand over:
-    what is ready sooner gets none.
+    ``distinct`` is how many workers may be taken to share out what there is. ``error`` is that of
+    each point, see ``model_error``. ``ceiling`` is what probes gave at most, in samples a second,
+    that were too slow to be timed; ``handed_over`` what workers can hand over: what is ready sooner
+    gets none.
     """
     capacity = math.ceil(capacity_cpus)
     most = min(
@@ -47,10 +48,10 @@ def modelled(
         capacity if failed else max(MOST_UNCONFIRMED, capacity),
         *(bound.workers for bound in bounds),
         MOST_WORKERS,
-        *([1] if is_stream else []),
+        distinct,
         *(failure.workers - 1 for failure in failed),
     )
-    top = max(0, min(most, curve.proposal(gpu_rate))) if curve.alone < handed_over else 0
+    top = int(max(0, min(most, curve.proposal(gpu_rate)))) if curve.alone < handed_over else 0
     most_rate = max(ceiling, curve.alone)
     rates = [(workers, min(curve.rate(workers), most_rate)) for workers in range(top + 1)]
     return [Point(workers, rate, error, 0) for workers, rate in rates]

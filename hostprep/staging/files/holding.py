@@ -6,7 +6,8 @@ import errno
 import re
 from types import TracebackType
 
-from hostprep.staging.model import TARGET_CANNOT
+from hostprep.staging.model import FILE_SIZE_LIMIT, TARGET_CANNOT
+from hostprep.system.limits import file_size_limit
 
 THIS_NAME = "this name"
 FOLDER_NAME = "the name of its folder"
@@ -66,4 +67,9 @@ def is_unholdable(error: OSError) -> bool:
 def reason_of(error: OSError) -> str:
     """Return what to say of an entry that could not be copied."""
     said = error.strerror or str(error)
-    return f"{TARGET_CANNOT}{_THIS_SIZE}: {said}" if error.errno == errno.EFBIG else said
+    if error.errno != errno.EFBIG:
+        return said
+    limit = file_size_limit()
+    if limit is not None:
+        return f"{FILE_SIZE_LIMIT}{limit:,} bytes: {said}"
+    return f"{TARGET_CANNOT}{_THIS_SIZE}: {said}"

@@ -104,9 +104,10 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
 
 
 def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
-    """Return what a directory in memory takes of the machine's, None where it is none such.
+    """Return what copies that lie in memory take of it, None where they do not.
 
-    Nor in a volume of hostprep, all of which was counted when it was mounted.
+    Nor in a volume of hostprep, all of which was counted when it was mounted, but for a limit that
+    this process is under: it is charged for what it writes, whoever mounted the volume.
     """
     mount = mount_below(request.parent)
     if mount is None or mount.fstype not in IN_MEMORY:
@@ -115,9 +116,10 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
         facts = gather(mount.target)
     except Refused:
         return None  # a mount point that no volume of ours can have
-    if facts.is_ours:
-        return None
-    return budget_of(memory_growth(space), facts, request.reserve_bytes)
+    budget = budget_of(memory_growth(space), facts, request.reserve_bytes)
+    if not facts.is_ours:
+        return budget
+    return replace(budget, promised_bytes=0) if facts.headroom.is_limited else None
 
 
 def memory_growth(space: Space) -> int:
@@ -131,11 +133,16 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
     """Return a refusal where the copies would take memory that the machine needs, else None."""
     if budget.fits or request.force:
         return None
+    hint = OUT_OF_MEMORY
+    spec_hint = "choose another `to`, on a disk, or a smaller --reserve"
+    if request.volume_size_bytes is not None:
+        spec_hint = "run it where that limit does not hold, or with a smaller --reserve"
+        hint = f"{spec_hint}; --force stages it all the same"
     return Refused(
         f"the data set does not fit into the memory, in which {request.parent} is:"
         f" {arithmetic(budget)}; nothing was changed.",
-        OUT_OF_MEMORY,
-        spec_hint="choose another `to`, on a disk, or a smaller --reserve",
+        hint,
+        spec_hint=spec_hint,
     )
 
 

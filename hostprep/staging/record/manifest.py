@@ -163,7 +163,7 @@ class ManifestIndex:
         No line is decoded for that. Records are counted by what stands between two of them, which
         no name can hold: in it a quotation mark has a backslash before it.
         """
-        counted = (_records_in(line) for directory in self._lines for line in self.lines(directory))
+        counted = (records_in(line) for directory in self._lines for line in self.lines(directory))
         return sum(counted) - sum(self._unreadable.values())
 
     def __len__(self) -> int:
@@ -177,10 +177,11 @@ class ManifestIndex:
                 for record in decode_line(data)[1]:
                     yield offset, record
             except (ValueError, TypeError):
-                self._unreadable[number, offset] = _records_in(data)
+                self._unreadable[number, offset] = records_in(data)
 
 
-def _records_in(line: bytes) -> int:
+def records_in(line: bytes) -> int:
+    """Return how many records a whole line has, without decoding it."""
     return 0 if line.endswith(b",[]]\n") else line.count(_BETWEEN) + 1
 
 

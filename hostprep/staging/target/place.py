@@ -13,7 +13,7 @@ import shlex
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import MADE_UP
-from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, read_mounts
+from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, mount_over, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
 from hostprep.system.accounts import trusted_users
@@ -208,9 +208,9 @@ def unmounted_refusal(parent: str) -> Refused | None:
     return None
 
 
-def check_in_volume(parent_fd: int, volume: str, done: str = "nothing was published") -> None:
+def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> None:
     """Raise ``HostprepError`` where what was opened at a volume's path is not that volume (any
-    more); ``done`` says what has come of the data set.
+    more), or out of sight; ``published`` tells what has come of the data set.
 
     Between the mount and the use somebody, or systemd, may have unmounted it: what was staged
     would lie below the mount point then, on the disk, and out of sight after the next mount.
@@ -218,15 +218,28 @@ def check_in_volume(parent_fd: int, volume: str, done: str = "nothing was publis
     # Loaded late, as above.
     from hostprep.volumes.facts import is_volume
 
-    mount = mount_of(parent_fd, read_mounts())
-    if mount is not None and mount.target == volume and is_volume(mount):
-        return
-    raise HostprepError(
-        f"the volume {volume} is not mounted any more, or something else is mounted there; {done}."
-        " Its directory stays, and its line in fstab, where it has one.",
-        "see what unmounts it (`journalctl -b -t systemd` tells of systemd) and run the same"
-        " command again",
-    )
+    mounts = read_mounts()
+    mount = mount_of(parent_fd, mounts)
+    if mount is None or mount.target != volume or not is_volume(mount):
+        done = "what was published is gone with it" if published else "nothing was published"
+        raise HostprepError(
+            f"the volume {volume} is not mounted any more, or something else is mounted there;"
+            f" {done}. Its directory stays, and its line in fstab, where it has one.",
+            "see what unmounts it (`journalctl -b -t systemd` tells of systemd) and run the same"
+            " command again",
+        )
+    last = mount_at(volume, mounts)
+    if last is None or last.device == mount.device:  # bound on itself, it is as good as before
+        over = mount_over(last or mount, mounts)
+    else:
+        over = last
+    if over is not None:
+        done = "what was published lies below that" if published else "nothing was published"
+        raise HostprepError(
+            f"{over.source} ({over.fstype}) is mounted on {over.target} by now and hides the volume"
+            f" {volume}; {done}.",
+            f"unmount that (umount {shlex.quote(over.target)}) and run the same command again",
+        )
 
 
 def mount_below(path: str) -> Mount | None:

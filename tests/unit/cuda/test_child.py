@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -120,6 +123,62 @@ def test_the_link_is_the_one_under_load_however_slowly_nvml_answers(
     run._bench, run._bytes_per_s = Bench(0), 1e9
     (found,) = run._device()
     assert found["device"].link_generation == 5
+
+
+def test_nvml_is_open_before_the_copies_that_it_is_asked_beside(
+    cuda: VirtualCuda, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    @contextmanager
+    def hold() -> Iterator[None]:
+        held.append(cuda.copies)
+        yield
+
+    monkeypatch.setattr(child, "nvml_held", hold)
+    monkeypatch.setattr(child, "watch_gpu", lambda index, times: held.append(cuda.copies) or ())
+    run = child._Run(0, NVML, True, None, time.monotonic() + 100)
+    run._bench, run._bytes_per_s = Bench(0), 1e9
+    before = cuda.copies
+    list(run._device())
+    first, second = held
+    assert first == before < second
+
+
+_ADDRESS = {"pci_domain_id": 1, "pci_bus_id": 0x3B, "pci_device_id": 0}
+
+
+@pytest.mark.parametrize(
+    ("properties", "gpus", "devices", "found"),
+    [
+        ({"uuid": "b", **_ADDRESS}, "abc", 3, "b"),
+        # An instance of MIG: its own UUID, the address of its GPU, which torch tells by and by.
+        ({"uuid": "an instance", **_ADDRESS}, "abc", 3, "a"),
+        ({"uuid": "an instance"}, "abc", 3, None),
+        ({"uuid": "an instance"}, "a", 1, "a"),
+        ({}, "a", 1, "a"),
+        ({}, "abc", 1, None),
+        ({}, "a", 2, None),
+        ({"uuid": "elsewhere", **_ADDRESS, "pci_domain_id": 2}, "abc", 1, None),
+    ],
+)
+def test_a_device_is_found_again_among_those_of_nvml(
+    cuda: VirtualCuda,
+    monkeypatch: pytest.MonkeyPatch,
+    properties: dict[str, Any],
+    gpus: str,
+    devices: int,
+    found: str | None,
+) -> None:
+    shown = tuple(
+        replace(GPU, uuid=f"GPU-{name}", pci_bus_id=f"00000001:{0x3B + number:02x}:00.0")
+        for number, name in enumerate(gpus)
+    )
+    told = SimpleNamespace(**properties)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: told)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    gpu = child._of(replace(NVML, gpus=shown), torch, 0)
+    assert (gpu and gpu.uuid) == (found and f"GPU-{found}")
 
 
 def test_what_fails_or_comes_too_late_is_missing_with_its_reason(

@@ -178,9 +178,23 @@ def test_bandwidth_over_a_link_that_nobody_names(generation: int | None) -> None
 
 
 def test_a_link_below_what_it_could_be_is_named() -> None:
-    check = checks(made.trace(device=made.device(link_width=8)))["device.link"]
+    copies = (CopyPoint(64 * MIB, 64 * MIB / 12e9, 1e-6),)
+    check = checks(made.trace(device=made.device(link_width=8), copies=copies))["device.link"]
     assert check.status is Status.WARN
     assert check.message == "PCIe 4.0 x8 under load; it could do 4.0 x16"
+    assert "reseat" in (check.remedy or "")
+
+
+def test_a_link_that_cannot_be_what_nvml_says_is_not_held_against_anything() -> None:
+    """As of a GPU beside the processor's own memory, or one that a virtual machine is told of."""
+    found = checks(made.trace(device=made.device(link_generation=1)))
+    link, bandwidth = found["device.link"], found["copy.bandwidth"]
+    assert link.status is bandwidth.status is Status.WARN
+    assert "so NVML says, but copies at 25.2 GB/s need more" in link.message
+    assert "reseat" not in (link.remedy or "")
+    assert "more than PCIe 1.0 x16 carries" in bandwidth.message
+    assert "%" not in bandwidth.message
+    assert verdict(found.values()) is Status.PASS
 
 
 @pytest.mark.parametrize(
@@ -240,6 +254,17 @@ def test_a_busy_device_decides_nothing_by_its_times_but_wrong_bytes_are_wrong() 
     assert verdict(judge(wrong)) is Status.FAIL
 
 
+def test_others_of_whom_nobody_says_how_busy_they_are_may_be_at_work() -> None:
+    """As on the other instances of a GPU with MIG, which share its link."""
+    slow = made.trace(copies=(CopyPoint(64 * MIB, 64 * MIB / 9e9, 1e-6),))
+    for others, status in ((2, Status.INCONCLUSIVE), (0, Status.FAIL), (None, Status.FAIL)):
+        device = made.device(utilisation_percent=None, others=others)
+        found = checks(replace(slow, device=device))
+        assert found["copy.bandwidth"].status is status
+        assert found["device.idle"].status is Status.WARN
+        assert verdict(judge(made.trace(device=device))) is Status.PASS
+
+
 def test_who_comes_during_the_test_disturbs_it_as_well() -> None:
     slow = with_overlap(made.overlap("spin", 0.0))
     assert verdict(judge(slow)) is Status.FAIL
@@ -261,7 +286,7 @@ def test_beside_others_a_control_that_does_not_hold_shows_no_broken_instrument()
     found = checks(replace(broken, device=busy))
     for name in ("control", "spin", "matmul", "prefetcher"):
         check = found[f"overlap.{name}"]
-        assert check.status is Status.INCONCLUSIVE and "busy" in check.message
+        assert check.status is Status.INCONCLUSIVE and "at work" in check.message
     assert verdict(found.values()) is Status.INCONCLUSIVE
     # A control that was never made is no matter of times.
     without = tuple(each for each in broken.overlaps if each.kind != "same_stream")

@@ -79,9 +79,30 @@ def test_a_sweep_without_memory_for_its_largest_copies_has_the_others(
     points, ended = bench.sweep((4 * KIB, MIB, 4 * MIB), time.monotonic() + 60)
     assert [point.size_bytes for point in points] == [4 * KIB, MIB]
     assert ended == "CUDA error: out of memory"
+    # What comes after them has no more room than they had.
+    assert bench.under_load(1e9, lambda: True)
+    assert len(list(bench.overlaps(1e9))) == 5
     full = 0
     with pytest.raises(RuntimeError, match="out of memory"):
         bench.sweep((4 * KIB, MIB), time.monotonic() + 60)
+
+
+def test_matrices_are_of_a_size_that_there_is_memory_for(
+    cuda: VirtualCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, real = Bench(0), torch.rand
+    room = 1000
+
+    def rand(side: int, *more: int, device: Any) -> torch.Tensor:
+        if side > room:
+            raise OUT_OF_MEMORY
+        return real(side, *more, device=device)
+
+    monkeypatch.setattr(torch, "rand", rand)
+    assert bench.timed(main=bench.products(0.01))[0] == pytest.approx(0.01, rel=0.05)
+    room = 100
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        bench.products(0.01)
 
 
 def test_a_device_that_overlaps_is_seen_to(cuda: VirtualCuda) -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import prefetcher_rate as costs
-from benchmarks import prefetcher_trials as trials
-from benchmarks import prefetchers
-from benchmarks.prefetcher_peers import CONTENDERS, CONTROLS, Contender
-from benchmarks.prefetcher_report import render
+from benchmarks.prefetchers import __main__ as prefetchers
+from benchmarks.prefetchers import rate as costs
+from benchmarks.prefetchers import trials
+from benchmarks.prefetchers.peers import CONTENDERS, CONTROLS, Contender
+from benchmarks.prefetchers.report import render
 from hostprep.cuda.bench import Bench
 from tests.unit.cuda.deferred_cuda import DeferredCuda
 from tests.unit.cuda.posing_cuda import Mode
@@ -234,7 +234,8 @@ def test_the_page_of_a_made_result() -> None:
     page = render([MADE])
     for line in (
         "## Made GPU, torch 0.0",
-        "### Rate: 100 batches of 38.5 MB a pass, of which a copy takes 0.70 ms (55.0 GB/s)",
+        "### Rate: 100 batches of 38.5 MB a pass, of which a copy takes 0.70 ms (55.0 GB/s),"
+        " compute alone 1.00 ms",
         "| compute alone | 1,000 (998 to 1,002) |  | 3 |",
         "| one | 940 (900 to 950) | 94% | 3 |",
         "| other | RuntimeError: a / b |  |  |",

@@ -127,8 +127,12 @@ with own_directory("FOLDER", VERIFY_PREFIX) as place:
     for number in range(1000):
         open(f"/proc/self/fd/{place}/{number}.raw", "w")
     signal.signal(signal.SIGCHLD, worker_died)
+    parent = os.getpid()
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while os.getppid() == parent:
+            time.sleep(0.01)
+        os._exit(0)
     END
     while True:
         time.sleep(600)

@@ -54,6 +54,7 @@ def test_a_torch_that_starts_cuda_passes() -> None:
         broken("Found no NVIDIA driver", nvml=NO_LIBRARY, driver=NO_DRIVER),
         # A driver that answers and has no device, as on a machine whose card was taken out.
         broken(nvml=replace(GOOD.nvml, gpus=()), driver=DriverFacts("560.35.03", (), (), ())),
+        broken(nvml=replace(GOOD.nvml, gpus=()), driver=replace(NO_DRIVER, other="WSL")),
         replace(GOOD, torch=TorchFacts("2.13.0+cpu", None, None, 0, "not compiled with CUDA")),
         replace(GOOD, torch=TorchFacts("2.13.0+rocm6", None, "6.1", 0, None)),
         replace(GOOD, torch=TorchFacts(None, None, None, 0, None)),
@@ -175,6 +176,20 @@ REASONS = {
         broken("No CUDA GPUs are available"),
         "does not start: No CUDA GPUs are available",
         "with MIG on, CUDA sees instances alone",
+    ),
+    "WSL": (
+        broken("Found no NVIDIA driver", nvml=NO_LIBRARY, driver=replace(NO_DRIVER, other="WSL")),
+        "CUDA does not start: Found no NVIDIA driver",
+        "wsl --update",
+    ),
+    "a Jetson, whose NVML does not answer": (
+        broken(
+            "Error 801: operation not supported",
+            nvml=NO_LIBRARY,
+            driver=replace(NO_DRIVER, other="Jetson"),
+        ),
+        "Error 801: operation not supported",
+        "group video",
     ),
     "unknown": (broken("Error 999: unknown error"), "Error 999: unknown error", "dmesg"),
 }

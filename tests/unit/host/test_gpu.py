@@ -227,6 +227,26 @@ def test_a_host_without_any_of_it(tmp_path: Path) -> None:
     assert not facts.has_gpu
 
 
+@pytest.mark.parametrize(
+    ("paths", "other"),
+    [
+        # A Windows without NVIDIA's driver has the device all the same.
+        (("dev/dxg",), None),
+        (("dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"), "WSL"),
+        (("dev/nvhost-gpu",), "Jetson"),
+        (("dev/nvgpu/igpu0/ctrl",), "Jetson"),
+    ],
+)
+def test_a_driver_that_is_none_of_this_kernel_s_modules(
+    tmp_path: Path, paths: tuple[str, ...], other: str | None
+) -> None:
+    root = host(tmp_path)
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    assert read_driver(root) == DriverFacts(None, (), (), (), other)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
 def test_nodes_that_this_user_may_not_open() -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others

@@ -235,14 +235,24 @@ class WebLoader(IterableDataset[Any]):
     """As webdataset's: a DataLoader and what comes after it, and itself a data set to torch."""
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self.pipeline = [loader]
+        self.pipeline: list[Any] = [loader]
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.pipeline[0]
+        found: Any = self.pipeline[0]
+        for stage in self.pipeline[1:]:
+            found = stage(found)
+        yield from found
 
 
 def web() -> WebLoader:
     return WebLoader(DataLoader(Shards(), batch_size=None, num_workers=2))
+
+
+def chained() -> WebLoader:
+    """Mix across workers, as webdataset's documentation has it."""
+    made = web()
+    made.pipeline.append(iter)
+    return made
 
 
 class DataModule:

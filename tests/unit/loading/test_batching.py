@@ -285,7 +285,16 @@ def test_a_loader_that_is_a_data_set_to_torch_is_not_batched_once_more() -> None
     found = opened("web")
     assert found.batching is Batching.DATASET
     assert found.description.endswith("WebLoader): the DataLoader in it")
-    assert describe(found, thoroughly=False).current_workers == 2
+    of = describe(found, thoroughly=False)
+    assert (of.current_workers, of.own_class, of.own_iteration) == (2, "WebLoader", False)
+    assert code(32, 4, 2, pin=False, persistent=True, subject=of).startswith(
+        "WebLoader(..., num_workers=4, "
+    )
+
+
+def test_what_comes_after_the_loader_in_a_chain_is_said_to_be_no_part_of_the_rates() -> None:
+    of = describe(opened("chained"), thoroughly=False)
+    assert (of.own_class, of.own_iteration) == ("WebLoader", True)
 
 
 def test_what_keras_takes_for_batches_is_no_sample() -> None:

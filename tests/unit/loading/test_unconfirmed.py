@@ -69,7 +69,13 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
 
 
 def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:
-    assert recommended("stream") in (0, 1)
+    assert recommended("stream") == 1
+
+
+def test_of_a_stream_as_many_are_kept_as_are_set_for_want_of_time() -> None:
+    found = reported("stream", current_workers=4).recommendation
+    assert found.num_workers == 4
+    assert "4 now, which there was no time to try" in found.verdict
 
 
 def test_what_suffices_for_all_workers_that_are_ever_asked_for_is_not_short() -> None:
@@ -85,6 +91,13 @@ def test_what_is_set_now_and_was_not_tried_is_not_called_wrong() -> None:
     assert found.num_workers != 4 and not found.confirmed
     assert found.change_needed is None
     assert "4 now, which there was no time to try" in found.verdict
+
+
+def test_what_is_set_now_and_the_model_alone_agrees_with_is_not_called_right() -> None:
+    found = reported(current_workers=16).recommendation
+    assert found.num_workers == 16 and not found.confirmed
+    assert found.change_needed is None
+    assert "by the model (num_workers=16 now, which there was no time to try)" in found.verdict
 
 
 def test_what_is_set_now_and_cannot_be_is_to_be_changed() -> None:

@@ -388,6 +388,17 @@ def test_workers_persist_where_starting_them_costs() -> None:
     assert not judged(quick).persistent_workers
 
 
+def test_workers_that_grow_end_with_the_epoch() -> None:
+    """Of 100,000 samples in 50 s: 4 workers that grow by 40 MiB a second take 7.8 GiB of 16."""
+
+    def leaking(mib_per_s: float) -> list[Probe]:
+        changed = {"worker_growth_bytes_per_s": mib_per_s * MIB, "first_batch_seconds": 3.0}
+        return [probe(0, 500), probe(4, 2000, **changed)]
+
+    assert not judged(leaking(40)).persistent_workers
+    assert judged(leaking(1)).persistent_workers
+
+
 def test_ranks_share_an_epoch_so_workers_persist_sooner() -> None:
     probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.1)]
     assert not judged(probes, host=share(ranks=1)).persistent_workers
@@ -400,6 +411,24 @@ def test_uneven_batches_are_prefetched_deeper_unless_shm_is_short() -> None:
     assert judged(probes, sample=uneven).prefetch_factor == 4
     tight = share(shm_free_bytes=240 * MIB)
     assert judged(probes, sample=uneven, host=tight).prefetch_factor == 2
+
+
+def test_more_workers_than_processors_are_explained() -> None:
+    """Every rule of thumb forbids them, and torch warns."""
+
+    def explained(probes: list[Probe], **given: Any) -> list[str]:
+        reasons = judged(probes, **given).reasons
+        return [reason for reason in reasons if reason.startswith("more workers than processors")]
+
+    few = [probe(0, 356, own_cpus=1.0), probe(4, 1030, own_cpus=4), probe(8, 3725, **BUSY)]
+    many = [*few, probe(10, 3926, **BUSY)]
+    (told,) = explained(many)
+    assert "processors (8), of which torch warns: " in told
+    assert told.endswith("; 8 workers gave 3,725 samples/s")
+    assert not explained(few)
+    assert not explained(many, current=10)  # set already
+    (told,) = explained([probe(0, 50), probe(3, 160)], host=share(quota_cpus=0.5))
+    assert "(0.5): " in told  # of a quota torch knows nothing
 
 
 def test_code_can_be_pasted() -> None:

@@ -1,21 +1,21 @@
-"""Writes ``README-recommend.md`` from kept results alone, a section for each machine."""
+"""Writes ``README.md`` from kept results alone, a section for each machine."""
 
 from __future__ import annotations
 
 import statistics
 from typing import Any
 
-from benchmarks.recommend_plan import FULL, rules
-from benchmarks.recommend_sweep import is_disturbed, limit_of, median_rate
+from benchmarks.recommend.plan import FULL, rules
+from benchmarks.recommend.sweep import is_disturbed, limit_of, median_rate
 
 TARGET = 0.05
 PREDICTION = 0.15
 
 _HEAD = """# How much `hostprep recommend` loses against an exhaustive sweep
 
-Written by `python -m benchmarks.recommend_regret`; its docstring says how. Regret is
+Written by `python -m benchmarks.recommend`; its docstring says how. Regret is
 1 - rate with what was recommended / best rate of the sweep; the target is 5 %. Each machine that
-was measured has its own section; all single figures are in `recommend-results.json`.
+was measured has its own section; all single figures are in `results.json`.
 """
 
 

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recommend_plan import FINALISTS, Plan, Progress
-from benchmarks.recommend_point import processor_ticks
+from benchmarks.recommend.plan import FINALISTS, Plan, Progress
+from benchmarks.recommend.point import processor_ticks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Of all processors: where other programs took more during a measurement, it is taken again, and
 # says so if that did not help. The server of a slow source is such a program, but belongs to it.
 DISTURBED = 0.10
@@ -126,7 +126,7 @@ def was_disturbed(recommended: dict[str, Any]) -> bool:
 
 def recommendation(name: str) -> dict[str, Any]:
     """Run ``hostprep recommend`` as a user would."""
-    spec = f"benchmarks.recommend_workloads:{name.capitalize()}"
+    spec = f"benchmarks.recommend.workloads:{name.capitalize()}"
     return asked(["-m", "hostprep", "recommend", "--loader", spec, "--json"])
 
 
@@ -137,7 +137,7 @@ def timed_in_quiet(name: str, workers: int, make_cold: Callable[[], None], plan:
         make_cold()
         wait_until_quiet(plan.quiet_seconds)
         words = [name, str(workers), str(plan.window_seconds)]
-        tries.append(asked(["-W", "ignore", "-m", "benchmarks.recommend_point", *words]))
+        tries.append(asked(["-W", "ignore", "-m", "benchmarks.recommend.point", *words]))
     return min(tries, key=lambda point: point["others"] or 0.0)
 
 

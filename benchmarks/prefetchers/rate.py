@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.prefetcher_peers import CONTENDERS, Contender
-from benchmarks.prefetcher_trials import Found, guarded, problem, settle
+from benchmarks.prefetchers.peers import CONTENDERS, Contender
+from benchmarks.prefetchers.trials import Found, guarded, problem, settle
 from hostprep.cuda.bench import Bench
 
 IMAGES, IMAGE = 256, (3, 224, 224)

@@ -6,8 +6,8 @@
 
 The rate of a loop like a training, in turn with its peers; wrong values where a missing order
 shows; reserved memory over epochs; and what each does with an odd epoch. Needs CUDA, torch and no
-more of what hostprep depends on. Results are kept in ``prefetchers-results.json``, by device and
-torch, after each part, and ``README-prefetchers.md`` is written from them alone.
+more of what hostprep depends on. Results are kept in ``results.json``, by device and
+torch, after each part, and ``README.md`` is written from them alone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.prefetcher_report import render
+from benchmarks.prefetchers.report import render
 from hostprep.cuda.torch_backend import why_no_cuda
 
 HERE = Path(__file__).parent
-RESULTS, README = "prefetchers-results.json", "README-prefetchers.md"
+RESULTS, README = "results.json", "README.md"
 # Of the time that is left: the rate may take so much, and what follows the rest.
 RATE_SHARE = 0.5
 
@@ -57,9 +57,9 @@ def measure(out: Path, seconds: float, until: float) -> None:
     """Measure part by part, and keep what there is after each."""
     import torch
 
-    from benchmarks import prefetcher_rate as costs
-    from benchmarks import prefetcher_trials as trials
-    from benchmarks.prefetcher_peers import CONTENDERS, CONTROLS
+    from benchmarks.prefetchers import rate as costs
+    from benchmarks.prefetchers import trials
+    from benchmarks.prefetchers.peers import CONTENDERS, CONTROLS
     from hostprep.cuda.bench import Bench
 
     began = time.monotonic()

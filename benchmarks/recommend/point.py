@@ -1,6 +1,6 @@
 """Time a real DataLoader with one number of workers; shares no code with hostprep.
 
-    python -m benchmarks.recommend_point jpeg 4 2.5     workload, workers, seconds
+    python -m benchmarks.recommend.point jpeg 4 2.5     workload, workers, seconds
 
 A process of its own for each measurement, which prints it as JSON.
 """
@@ -28,7 +28,7 @@ def time_point(name: str, workers: int, seconds: float) -> dict[str, float | Non
     """Time a DataLoader: what is made ahead is discarded, whole rounds of all workers count."""
     from torch.utils.data import DataLoader
 
-    from benchmarks.recommend_workloads import WORKLOADS
+    from benchmarks.recommend.workloads import WORKLOADS
 
     loader = DataLoader(WORKLOADS[name](), batch_size=BATCH_SIZE, num_workers=workers, shuffle=True)
     batches = iter(loader)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.prefetcher_peers import CONTENDERS, CONTROLS, Contender, nothing
+from benchmarks.prefetchers.peers import CONTENDERS, CONTROLS, Contender, nothing
 from hostprep.cuda.bench import Bench
 from hostprep.cuda.torch_errors import in_a_line
 

@@ -11,14 +11,15 @@ from hostprep.units import MIB
 _HEAD = """# Prefetchers to CUDA, side by side
 
 Written by `python -m benchmarks.prefetchers`, never by hand; all single figures are in
-`prefetchers-results.json`. The peers are written anew in a few lines from what their sources
+`results.json`. The peers are written anew in a few lines from what their sources
 document, so that each can be given late copies the same way; no package of theirs was run.
 
 - **Rate**: uint8 images that are in host memory already, converted to float16 on the device, and
-  matrix products for about 1.2 times as long as a copy takes. In turn, medians of the rounds. The
-  ideal is the slower of compute alone and copy alone. What is used up after an epoch is made anew
-  within the time of each pass. No loader is waited for: what a loader costs is not in it, and what
-  a thread that draws ahead would gain is not, either.
+  matrix products that are to take 1.2 times as long as a copy. In turn, medians of the rounds. The
+  ideal is the slower of compute alone and copy alone, in which there is no conversion, nor what
+  copies and products take from each other. What is used up after an epoch is made anew within the
+  time of each pass. No loader is waited for: what a loader costs is not in it, and what a thread
+  that draws ahead would gain is not, either.
 - **Wrong values**: each value compared on the device as it is used. Late copies: a spinning kernel
   stands before each copy. Slow consumer: one stands before each use, and the consumer writes to
   memory of a batch's size in each step; in a plain `for`, whose name keeps a batch until the next
@@ -76,6 +77,8 @@ def _rate(result: dict[str, Any]) -> list[str]:
     rates = {name: median(each) for name, each in found["rates"].items()}
     alone = {name: rate for name, rate in rates.items() if name not in result["about"]}
     ideal = min(alone.values(), default=None)
+    compute = rates.get("compute alone")
+    step = f", compute alone {1e3 / compute:.2f} ms" if compute else ""
     rows = []
     for name in (*alone, *result["about"]):
         if name in rates:
@@ -90,7 +93,7 @@ def _rate(result: dict[str, Any]) -> list[str]:
     return [
         f"### Rate: {found['batches']} batches of {found['batch_bytes'] / 1e6:.1f} MB a pass, of"
         f" which a copy takes {found['copy_seconds'] * 1e3:.2f} ms"
-        f" ({found['batch_bytes'] / found['copy_seconds'] / 1e9:.1f} GB/s)",
+        f" ({found['batch_bytes'] / found['copy_seconds'] / 1e9:.1f} GB/s){step}",
         "",
         *_table(("", "batches/s", "of the ideal", "rounds"), rows),
     ]

@@ -1,9 +1,9 @@
 """Regret of ``hostprep recommend``, and of the rules that frameworks have, against a full sweep.
 
-    python -m benchmarks.recommend_regret              all workloads
-    python -m benchmarks.recommend_regret --only far   one of them; the others' results are kept
-    python -m benchmarks.recommend_regret --again      recommend anew, against the sweeps as kept
-    python -m benchmarks.recommend_regret --render     write the page anew from what is kept
+    python -m benchmarks.recommend              all workloads
+    python -m benchmarks.recommend --only far   one of them; the others' results are kept
+    python -m benchmarks.recommend --again      recommend anew, against the sweeps as kept
+    python -m benchmarks.recommend --render     write the page anew from what is kept
 
 For each workload: the recommendation, by the command line and with its defaults; then real
 DataLoaders with 0, 1, 2, 3, 4, 6, 8, 12, 16, 24 and 32 workers, what the rules say, and what was
@@ -19,8 +19,8 @@ rate would be its own measurement: a sweep without a GPU could not contradict it
 rate of the sweep is what is aimed at on every machine. Processors and memory stay as they are.
 
 Where there is little time, the options shorten it; what was shortened is kept with the results and
-stands in the page. Writes ``recommend-results.json``, by workload and machine, and from it
-``README-recommend.md``.
+stands in the page. Writes ``results.json``, by workload and machine, and from it
+``README.md``.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import machine
-from benchmarks.recommend_data import prepared
-from benchmarks.recommend_plan import FULL, SWEEP, Plan, processors, rules
-from benchmarks.recommend_report import render
-from benchmarks.recommend_sweep import ROOT, Failed, Sweep, measure
+from benchmarks.recommend.data import prepared
+from benchmarks.recommend.plan import FULL, SWEEP, Plan, processors, rules
+from benchmarks.recommend.report import render
+from benchmarks.recommend.sweep import ROOT, Failed, Sweep, measure
 
 HERE = Path(__file__).parent
 NAMES = ("jpeg", "far", "npy", "arm", "text", "volume")
@@ -83,7 +83,7 @@ def main() -> int:
 def parsed() -> argparse.Namespace:
     """Return the options of the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.recommend_regret",
+        prog="python -m benchmarks.recommend",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
@@ -151,7 +151,7 @@ def keep(out: Path, name: str, measured: dict[str, Any]) -> None:
 
 def read(out: Path) -> list[dict[str, Any]]:
     """Return the results that are kept, of all machines."""
-    path = out / "recommend-results.json"
+    path = out / "results.json"
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     return found
 
@@ -159,8 +159,8 @@ def read(out: Path) -> list[dict[str, Any]]:
 def write(out: Path, results: list[dict[str, Any]]) -> None:
     """Write the results, in their order, and the page."""
     results.sort(key=lambda result: (result["machine"], NAMES.index(result["name"])))
-    (out / "recommend-results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (out / "README-recommend.md").write_text(render(results))
+    (out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    (out / "README.md").write_text(render(results))
 
 
 def say(text: str) -> None:

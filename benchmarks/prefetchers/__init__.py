@@ -1,0 +1,1 @@
+"""``CudaPrefetcher`` beside what people bring batches to the GPU with today."""

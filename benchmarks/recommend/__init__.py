@@ -1,0 +1,1 @@
+"""How much is lost by what ``hostprep recommend`` says, and by the rules that frameworks have."""
