@@ -80,6 +80,10 @@ def check(
             "--inventory", "-i", metavar="INVENTORY", help="All these hosts, as Ansible takes them."
         ),
     ] = None,
+    limit: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERN", help="Of -i only these hosts: name, group, a,b."),
+    ] = None,
 ) -> int:
     """Judge whether this host is ready to train, and what cures it.
 
@@ -107,6 +111,8 @@ def check(
         )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
+    if limit is not None and inventory is None:
+        raise UsageError("--limit chooses hosts of an inventory.", "name it: -i INVENTORY")
     if inventory is not None:
         if spec or baseline or save_baseline:
             raise UsageError(
@@ -115,7 +121,7 @@ def check(
             )
         if wanted is Format.NAGIOS:
             raise nagios_is_of_one_host()
-        fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip))
+        fleet = check_fleet(inventory, _arguments(level, only=only, skip=skip), limit)
         _show_fleet(fleet, wanted, as_json=as_json, output=output)
         return int(fleet["exit_code"])
     before = None if baseline is None else baselines.load_baseline(Path(baseline))

@@ -20,9 +20,13 @@ _NAMED = ("FAIL", "UNKNOWN", "WARN")
 _MOST_NAMED = 3
 
 
-def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
-    """Run `hostprep check` with ``arguments`` on all hosts; return the fleet's document."""
+def check_fleet(inventory: str, arguments: list[str], limit: str | None = None) -> dict[str, Any]:
+    """Run `hostprep check` with ``arguments`` on all hosts, or those of ``limit``.
+
+    Returns the fleet's document.
+    """
     from hostprep.fleet import run_playbook
+    from hostprep.fleet.inventory import limits
     from hostprep.readiness.fleet import fleet_document
 
     began = time.time()
@@ -30,6 +34,7 @@ def check_fleet(inventory: str, arguments: list[str]) -> dict[str, Any]:
         "readiness",
         inventory,
         {"hostprep_check_arguments": arguments},
+        limit=limits(limit),
         observer=_Narrator(),
     )
     for warning in run.warnings:

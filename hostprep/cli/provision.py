@@ -72,22 +72,18 @@ def provision(
     replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
+    from hostprep.fleet.inventory import limits
     from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import checked_inventory, run_playbook
     from hostprep.fleet.received import understood
 
     where = checked_inventory(inventory)
-    if limit is not None and not limit.strip(" ,:"):
-        # Ansible takes it for no limit: of an empty variable all the lab would be provisioned.
-        raise UsageError(
-            "--limit names no host; none was reached.", "name some, or leave it out for all"
-        )
-    limits: tuple[str, ...] = () if limit is None else (limit,)
+    only = limits(limit)
     if retry_failed:
         if limit is not None:
             raise UsageError("--retry-failed chooses the hosts; it goes without --limit.")
-        limits = failed_hosts(where)
-        if not limits:
+        only = failed_hosts(where)
+        if not only:
             if as_json:
                 emit_json("provision", {"check": check, "hosts": [], "totals": None})
             else:
@@ -99,7 +95,7 @@ def provision(
             "site",
             inventory,
             variables,
-            limit=limits,
+            limit=only,
             forks=forks,
             check=check,
             diff=diff,
@@ -108,7 +104,7 @@ def provision(
     except KeyboardInterrupt:
         raise _interruption(check=check) from None
     run = understood(run)
-    noted = check or _noted(where, run, whole=not limits)
+    noted = check or _noted(where, run, whole=not only)
     again = "the same command"
     if not retry_failed and noted:
         instead = "" if limit is None else " in place of --limit"
@@ -165,7 +161,11 @@ def _noted(inventory: str, run: FleetRun, *, whole: bool) -> bool:
 
 def _interruption(*, check: bool) -> Interrupted:
     if check:
-        return Interrupted("interrupted; nothing was changed on any host.")
+        return Interrupted(
+            "interrupted; nothing was changed on any host, but a folder /tmp/ansible.*.hostprep may"
+            " be left there.",
+            "an installation from the next day on removes it",
+        )
     return Interrupted(
         "interrupted; what was done on the hosts stays, and one may still be at work on its last"
         " task.",

@@ -7,6 +7,7 @@ ansible-playbook prints is words for people.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import field
 from typing import Any
 
@@ -21,6 +22,10 @@ _NEEDS_SSH = (
     "ssh is not installed on this machine, and hosts are reached by it"
     " -> install it here: apt-get install openssh-client"
 )
+
+# As Ansible says it of sudo and its like; nobody is asked for one.
+_WITHOUT_PASSWORD = re.compile(r"Missing \w+ password")
+_NEEDS_PASSWORD = " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,8 @@ class Tally:
             words = fields.get("message") or ""
             if _WITHOUT_SSH in words and "No such file" in words:
                 words = _NEEDS_SSH
+            elif _WITHOUT_PASSWORD.search(words):
+                words += _NEEDS_PASSWORD
             host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:

@@ -22,6 +22,10 @@ _LOOKED_AT_BYTES = 64 * 1024
 _MOST_BYTES = 16 * 1024 * 1024  # of a file; a hundred thousand hosts
 _CONTROL = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _COMMENT = (b"#", b";")
+# What Ansible says where nothing of it can read a file, and of each kind why; the latter since
+# ansible-core 2.19.
+_UNREAD = re.compile(r"Completely failed to parse inventory source (.+)")
+_AS_KIND = re.compile(r"Failed to parse inventory with '(\w+)' plugin: (.+)")
 
 
 def refuse_what_is_none(inventory: str) -> None:
@@ -50,6 +54,30 @@ def refuse_what_is_none(inventory: str) -> None:
                 f"{path} is no inventory: it is not text; no host was reached.",
                 "name a file of hosts, or a folder that holds such files alone",
             )
+
+
+def limits(limit: str | None) -> tuple[str, ...]:
+    """Return the patterns of hosts that ``--limit`` gives, none where it was not given.
+
+    Raises ``UsageError`` for one that names no host: Ansible takes it for no limit, and of an empty
+    variable all the lab would be reached.
+    """
+    if limit is not None and not limit.strip(" ,:"):
+        raise UsageError(
+            "--limit names no host; none was reached.", "name some, or leave it out for all"
+        )
+    return () if limit is None else (limit,)
+
+
+def unread(said: str) -> UsageError | None:
+    """Return the mistake where Ansible ``said`` that a file of the inventory cannot be read."""
+    if (named := _UNREAD.search(said)) is None:
+        return None
+    kinds = "".join(f"\nas {kind}: {why}" for kind, why in _AS_KIND.findall(said))
+    return UsageError(
+        f"{named[1]} cannot be read as an inventory; no host was reached.{kinds or chr(10) + said}",
+        "mend it; a program that prints one needs its mode +x",
+    )
 
 
 def _files(inventory: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from hostprep.errors import HostprepError, UsageError
 from hostprep.fleet.environment import environment
 from hostprep.fleet.events import Event, Tally, parse_event
-from hostprep.fleet.inventory import refuse_what_is_none
+from hostprep.fleet.inventory import refuse_what_is_none, unread
 from hostprep.fleet.model import FleetRun
 from hostprep.system.python import pip_line
 from hostprep.system.resources import data_path
@@ -93,6 +93,8 @@ def run_playbook(
     outcomes = tally.outcomes(_last_error(completed.stderr))
     if not outcomes:
         said = completed.stderr.strip() or "\n".join(words).strip()
+        if (mistake := unread(said)) is not None:
+            raise mistake
         if completed.returncode == 0 or _NOBODY in said:
             raise UsageError(
                 f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",

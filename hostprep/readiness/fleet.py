@@ -186,10 +186,11 @@ def _gpu_driver(report: Mapping[str, Any]) -> str | None:
 
 def _no_report(host: str, error: str, unix_seconds: float) -> dict[str, Any]:
     """Return the report of a host that gave none, so that every format shows the host."""
+    error, _, cure = error.partition(" -> ")
     message = error if error.endswith(".") else f"{error}."
     remedy = Remedy(
-        (f"ssh {quote(host)} hostprep check",),
-        "hostprep provision -i INVENTORY installs hostprep there",
+        () if cure else (f"ssh {quote(host)} hostprep check",),
+        cure or "hostprep provision -i INVENTORY installs hostprep there",
     )
     finding = Finding(Status.UNKNOWN, host, message, remedy=remedy)
     result = Result(NO_REPORT, NO_REPORT_TITLE, Severity.CRITICAL, finding)

@@ -21,6 +21,12 @@ description: What hostprep.fleet reads from ansible-playbook's stdout.
 _FAREWELL = re.compile(r"^(Shared c|C)onnection to \S+ closed\.$", re.MULTILINE)
 _MOST_OUTPUT = 2000
 _SAYING = ("debug", "ansible.builtin.debug")
+# Ansible's own words for a failure, where whatever failed has said its own.
+_SAYS_NOTHING = re.compile(
+    r"non-zero return code|failed to validate|MODULE FAILURE\b.*|Module result deserialization"
+    r" failed: No start of json char found",
+    re.DOTALL,
+)
 _NOT_UNDERSTOOD = "its answer is not understood. What was done there is not known"
 
 
@@ -93,6 +99,11 @@ class CallbackModule(CallbackBase):
             errors = [
                 self._words(fields, key)[-_MOST_OUTPUT:] for key in ("stdout", "module_stdout")
             ]
+            # What an archive was not unpacked for is told apart.
+            if isinstance(unpacked := fields.get("extract_results"), dict):
+                errors.append(self._words(unpacked, "err"))
+        if any(errors) and _SAYS_NOTHING.fullmatch(message):
+            message = ""
         return "\n".join(filter(None, (message, *errors))) or None
 
     def _words(self, fields: dict[str, Any], key: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
@@ -14,12 +15,13 @@ module: hostprep
 short_description: Run the host's hostprep and report what its JSON says
 description:
   - C(converge) runs C(hostprep apply), and C(hostprep plan) in check mode.
+  - C(validate) runs C(hostprep spec check) on O(content).
   - C(check) runs C(hostprep check), which changes nothing.
 options:
   command:
     description: What to run.
     type: str
-    choices: [converge, check]
+    choices: [converge, validate, check]
     default: converge
   executable:
     description: The hostprep command.
@@ -29,7 +31,7 @@ options:
     description: The spec file; needed by C(converge), and taken by C(check) where it is there.
     type: path
   content:
-    description: What the spec file is going to hold; check mode plans against this.
+    description: What the spec file is going to hold; C(validate) and check mode look at this.
     type: str
   prune:
     description: Take away what hostprep made and the spec no longer names.
@@ -64,14 +66,14 @@ predicted:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "command": {"choices": ["converge", "check"], "default": "converge"},
+            "command": {"choices": ["converge", "validate", "check"], "default": "converge"},
             "executable": {"type": "path", "default": "/usr/local/bin/hostprep"},
             "spec": {"type": "path"},
             "content": {"type": "str"},
             "prune": {"type": "bool", "default": False},
             "arguments": {"type": "list", "elements": "str", "default": []},
         },
-        required_if=[("command", "converge", ("spec",))],
+        required_if=[("command", "converge", ("spec",)), ("command", "validate", ("content",))],
         supports_check_mode=True,
     )
     if os.path.exists(module.params["executable"]):
@@ -95,6 +97,8 @@ def main() -> None:
 def act(module: AnsibleModule) -> None:
     if module.params["command"] == "check":
         check(module)
+    elif module.params["command"] == "validate":
+        validate(module)
     elif module.check_mode:
         plan(module)
     else:
@@ -111,6 +115,13 @@ def check(module: AnsibleModule) -> None:
     module.exit_json(changed=False, document=document)
 
 
+def validate(module: AnsibleModule) -> None:
+    document = look_ahead(module, ["spec", "check"], module.params["content"])
+    if not document["ok"]:
+        module.fail_json(msg=sentence(document["error"]), document=None)
+    module.exit_json(changed=False)
+
+
 def apply(module: AnsibleModule) -> None:
     document = run(module, ["apply", module.params["spec"], "--yes", *prune(module)])
     if not document["ok"]:
@@ -119,15 +130,33 @@ def apply(module: AnsibleModule) -> None:
 
 
 def plan(module: AnsibleModule) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", suffix=".yml", dir=module.tmpdir
-    ) as file:
-        file.write(module.params["content"] or read(module.params["spec"]))
-        file.flush()
-        document = run(module, ["plan", file.name, *prune(module)])
+    content = module.params["content"] or read(module.params["spec"])
+    document = look_ahead(module, ["plan", *prune(module)], content)
     if not document["ok"] or document["refusals"]:
         fail(module, document)
     report(module, document, document["changes"], changed=bool(document["changes"]), predicted=True)
+
+
+def look_ahead(module: AnsibleModule, arguments: list[str], content: str) -> dict:
+    """Return what a command says of a spec that is not written yet.
+
+    It is told of mistakes by their keys alone: the file is gone when they are read, and its lines
+    are in none that an admin has.
+    """
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", suffix=".yml", dir=module.tmpdir
+    ) as file:
+        file.write(content)
+        file.flush()
+        document = run(module, [*arguments, file.name])
+    error = document.get("error")
+    if error and file.name in error["message"]:
+        named = re.escape(file.name) + r"(:\d+)?"
+        error["message"] = re.sub(named, "the spec of this host", error["message"])
+        error["hint"] = (
+            "mend hostprep.yml, or the inventory where that gives this host a section of its own"
+        )
+    return document
 
 
 def run(module: AnsibleModule, arguments: list[str]) -> dict:

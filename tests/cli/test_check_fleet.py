@@ -61,12 +61,32 @@ def test_reports_are_collected_and_the_worst_counts(inventory: Path, tmp_path: P
     assert all(name in text for name in verdicts)
 
 
+def test_of_an_inventory_only_the_hosts_of_a_limit_are_asked(inventory: Path) -> None:
+    done = hostprep("check", "-i", str(inventory), "--limit", "fi*", "--only", "HP020", "--json")
+    assert [each["host"] for each in json.loads(done.stdout)["hosts"]] == ["fine"]
+    assert done.returncode == 0
+
+
+def test_a_variable_that_is_misspelt_is_told_of_its_host_alone(inventory: Path) -> None:
+    text = inventory.read_text().replace("poor ", "poor hostprep_volums=[] ")
+    inventory.write_text(text)
+    done = hostprep("check", "-i", str(inventory), "--only", "HP020", "--json")
+    hosts = {each["host"]: each for each in json.loads(done.stdout)["hosts"]}
+    assert done.returncode == 4 and hosts["fine"]["verdict"] == "PASS"
+    (found,) = hosts["poor"]["report"]["checks"]
+    assert found["message"].startswith("the variable hostprep_volums of this host is none of")
+    assert found["remedy"]["hint"] == "did you mean hostprep_volumes?"
+    assert found["remedy"]["commands"] == []
+
+
 @pytest.mark.parametrize(
     "args",
     [
         ("-i", "/no/such/inventory"),
         ("-i", "hosts,", "--only", "HP999"),
         ("-i", "hosts,", "spec.yml"),
+        ("-i", "hosts,", "--limit", " ,"),
+        ("--limit", "hosts"),
         ("-i", "hosts,", "--format", "nagios"),
     ],
 )

@@ -355,7 +355,10 @@ def test_a_prediction_is_no_run_to_be_tried_again(
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
-    [([], "what was done on the hosts stays"), (["--check"], "nothing was changed on any host")],
+    [
+        ([], "what was done on the hosts stays"),
+        (["--check"], "nothing was changed on any host, but a folder"),
+    ],
 )
 def test_ctrl_c_says_how_the_hosts_are_left(
     lab: Path,

@@ -68,6 +68,17 @@ def test_a_controller_without_ssh_is_told_what_to_install() -> None:
     assert b.failed and str(b.message).startswith("Task failed")
 
 
+def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one() -> None:
+    a, _ = tally(
+        event("failed", host="a", task="Look", message="Task failed: Missing sudo password"),
+        event("stats"),
+    ).outcomes()
+    assert a.message == (
+        "Task failed: Missing sudo password"
+        " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
+    )
+
+
 def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     document = {"schema": "hostprep.apply/1", "ok": False, "failed": []}
     a, b = tally(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -166,3 +167,23 @@ def test_what_a_run_that_was_broken_off_left_is_removed_by_a_later_one(tmp_path:
     assert done.returncode == 0, done.stderr
     assert not old.exists()
     assert all((folder / "a.whl").exists() for folder in (new, theirs, link, wheels))
+
+
+def test_a_controller_that_hangs_up_leaves_no_wheels(tmp_path: Path) -> None:
+    wheels = tmp_path / "ansible.a.hostprep"
+    wheels.mkdir()
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".hostprep").touch()
+    first = os.open(home, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)  # as where another run is at it: it waits
+    words = [str(wheels), "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install"]
+    run = subprocess.Popen([sys.executable, SCRIPT, home, *words], stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGHUP)
+    _, said = run.communicate(timeout=20)
+    os.close(first)
+    assert (run.returncode, said) == (
+        1, f"hostprep was not installed in {home}: the controller hung up\n".encode()
+    )  # fmt: skip
+    assert not wheels.exists() and os.listdir(home) == [".hostprep"]

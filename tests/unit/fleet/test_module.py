@@ -84,6 +84,32 @@ def test_check_mode_plans_against_the_spec_that_is_to_come(host: Host) -> None:
     assert (result["changed"], result["predicted"]) == (True, True)
 
 
+@pytest.mark.parametrize("way", [{"command": "validate"}, {"check": True}])
+def test_a_mistake_is_named_by_its_key_and_not_by_a_file_that_is_gone(
+    host: Host, way: dict[str, Any]
+) -> None:
+    host.executable.write_text(
+        '#!/bin/sh\nfor file; do [ ! -f "$file" ] || break; done\n'
+        f'cat "$file" >{host.folder}/read\n'
+        """printf '{"ok": false, "error": {"hint": "mend the file", "message": """
+        """"%s:4: volumes[0].size: none.\\\\n%s:9: datasets: none."}}' "$file" "$file"\n"""
+    )
+    host.executable.chmod(0o755)
+    result = host.module(content="new: spec\n", **way)
+    assert (host.folder / "read").read_text() == "new: spec\n"
+    assert result["failed"] and result["msg"] == (
+        "the spec of this host: volumes[0].size: none.\nthe spec of this host: datasets: none."
+        " -> mend hostprep.yml, or the inventory where that gives this host a section of its own"
+    )
+
+
+def test_a_spec_without_mistakes_is_no_change(host: Host) -> None:
+    host.says({"ok": True, "volumes": []})
+    result = host.module(command="validate", content="new: spec\n")
+    assert host.words[:2] == ["spec", "check"] and not Path(host.words[2]).exists()
+    assert result["changed"] is False and "document" not in result
+
+
 def test_check_mode_reads_a_spec_as_utf8_whatever_the_hosts_locale(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hostprep.errors import UsageError
 from hostprep.fleet import run_playbook
 from hostprep.fleet.received import understood
 from hostprep.system.resources import data_path
@@ -254,7 +255,55 @@ def test_a_task_that_failed_tells_what_its_program_said(
     (playbooks / "failing.yml").write_text(FAILING)
     (playbooks / "install.sh").write_text(f"#!/bin/sh\n{script}\n")
     (here,) = run_playbook("failing", "here,", {}).hosts
-    assert here.message == "\n".join(filter(None, ("non-zero return code", said)))
+    assert here.message == (said or "non-zero return code")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        # unarchive's, of a full disk
+        (
+            {"msg": "failed to unpack a to b", "extract_results": {"err": "No space left\n"}},
+            "failed to unpack a to b\nNo space left",
+        ),
+        ({"msg": "MODULE FAILURE\nSee stderr", "module_stderr": "sudo: not found"},
+         "sudo: not found"),
+        ({"msg": "MODULE FAILURE\nSee stderr"}, "MODULE FAILURE\nSee stderr"),
+    ],
+)  # fmt: skip
+def test_what_failed_speaks_and_not_what_called_it(
+    playbooks: Path, answer: dict[str, Any], said: str
+) -> None:
+    (playbooks / "answering.yml").write_text(ANSWERING)
+    (playbooks / "library/hostprep.py").write_text(ANSWER % json.dumps({"failed": True, **answer}))
+    (here,) = run_playbook("answering", "here,", {}).hosts
+    assert here.message == said
+
+
+@pytest.mark.parametrize("name", ["site", "readiness"])
+def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "a.ini").write_text("here ansible_connection=local\n")
+    (tmp_path / "b.yml").write_text("all:\n  hosts:\n    there: {\n")
+    with pytest.raises(UsageError) as caught:
+        run_playbook(name, str(tmp_path), {})
+    first, *rest = caught.value.message.splitlines()
+    assert first == f"{tmp_path}/b.yml cannot be read as an inventory; no host was reached."
+    assert any("YAML parsing failed" in line for line in rest)
+
+
+def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
+    playbooks: Path,
+) -> None:
+    (playbooks / "own.yml").write_text(
+        OWN.replace("role: hostprep\n", "role: hostprep_install\n")
+        + "        hostprep_install_python: /nowhere/python3.99\n"
+    )
+    (here,) = run_playbook("own", "here,", {}, check=True).hosts
+    assert here.failed and here.changed_tasks == ()
+    assert here.message is not None
+    assert here.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or later")
 
 
 @pytest.mark.parametrize(

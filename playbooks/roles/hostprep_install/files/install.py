@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -110,6 +111,15 @@ def clear_leftovers(wheels):
             pass  # another run was at it; and it is in nobody's way
 
 
+def hung_up(*_):
+    """The controller was interrupted: nobody is left to remove the folder of wheels.
+
+    Once is enough: what ends here is not to be ended while it tidies up.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def room(home):
     """Return what to add where so little room is left that it may well be the reason."""
     try:
@@ -137,7 +147,8 @@ def install(home, wheels, wheel, build, source):
         os.unlink(os.path.join(home, name))
     # -P: the current directory is the home of whoever logged in, or wherever the controller was
     # called, and root must not run modules that lie there.
-    pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip", "--disable-pip-version-check"]
+    pip = [os.path.join(home, "bin", "python3"), "-P", "-m", "pip"]
+    pip += ["--disable-pip-version-check", "--no-color"]
     try:
         subprocess.run([*pip, "--version"], check=True)
     except (OSError, subprocess.CalledProcessError):  # none yet, or that of an older Python
@@ -158,8 +169,14 @@ home, *words = sys.argv[1:]
 if words == ["judge"]:
     judge(home)
 elif words[-1] == "install":
+    # What pip leaves when it is ended goes with the wheels.
+    os.environ["TMPDIR"] = words[0]
+    signal.signal(signal.SIGHUP, hung_up)
     try:
         install(home, *words[:-1])
+    except KeyboardInterrupt:
+        shutil.rmtree(words[0], ignore_errors=True)
+        sys.exit(f"hostprep was not installed in {home}: the controller hung up")
     except (OSError, subprocess.CalledProcessError) as error:
         # What was run has said its own above; where the disk is full, that may be little.
         why = str(error).rstrip(".") + room(home)
