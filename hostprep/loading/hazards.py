@@ -181,22 +181,30 @@ def of_probes(
         if probe.worker_threads is not None and probe.worker_threads > _THREADS_OF_A_WORKER + 1:
             found["worker_threads"] = Hazard(
                 "worker_threads",
-                f"a worker has {probe.worker_threads} threads: a library in it has a pool of its"
-                " own.",
-                "OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in worker_init_fn",
+                f"a worker has {probe.worker_threads} threads: the data set, or a library in it,"
+                " has a pool of its own.",
+                "where it is a library's, OMP_NUM_THREADS=1, and cv2.setNumThreads(0) in"
+                " worker_init_fn",
             )
-        growth = probe.worker_growth_bytes_per_s
-        if growth is not None and seconds is not None:
-            grown_bytes = growth * seconds * probe.workers * host.ranks
-            if grown_bytes > _MUCH_GROWTH_SHARE * host.memory_available_bytes:
-                found["worker_growth"] = Hazard(
-                    "worker_growth",
-                    f"workers grew by {format_bytes(growth)} a second: over an epoch of"
-                    f" {seconds:.0f} s that would be {format_bytes(grown_bytes)} in all.",
-                    "keep the data set's index in numpy arrays: a worker that counts references"
-                    " to Python objects copies their pages",
-                )
+        if much := much_growth(host, probe, seconds):
+            each = format_bytes(probe.worker_growth_bytes_per_s or 0)
+            found["worker_growth"] = Hazard(
+                "worker_growth",
+                f"workers grew by {each} a second: over an epoch of {seconds:.0f} s that would be"
+                f" {format_bytes(much)} in all.",
+                "keep the data set's index in numpy arrays: a worker that counts references to"
+                " Python objects copies their pages; and look for what the data set keeps of each"
+                " sample: persistent_workers=False lets go of it after an epoch",
+            )
     return tuple(found.values())
+
+
+def much_growth(host: HostShare, probe: Probe, seconds: float | None) -> float | None:
+    """Return the bytes by which all workers grow in ``seconds``, None where that is not much."""
+    if probe.worker_growth_bytes_per_s is None or seconds is None:
+        return None
+    grown_bytes = probe.worker_growth_bytes_per_s * seconds * probe.workers * host.ranks
+    return grown_bytes if grown_bytes > _MUCH_GROWTH_SHARE * host.memory_available_bytes else None
 
 
 def _unsharded(probe: Probe) -> Hazard:

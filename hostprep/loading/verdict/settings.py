@@ -12,6 +12,7 @@ from hostprep.loading.bounds import (
     main_memory,
 )
 from hostprep.loading.curve import prefetch_factor
+from hostprep.loading.hazards import much_growth
 from hostprep.loading.model import Batching, Binding, Probe, Subject
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
@@ -154,12 +155,14 @@ def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
 
 
 def _persistent(known: Known, point: Point) -> bool:
-    starts = [p.first_batch_seconds for p in known.probes if p.workers == point.workers]
-    if not starts or known.length is None:
+    probes = [probe for probe in known.probes if probe.workers == point.workers]
+    if not probes or known.length is None:
         return True
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
-    return min(starts) > _START_SHARE * epoch_seconds
+    if any(much_growth(known.host, probe, epoch_seconds) for probe in probes):
+        return False  # what grows in an epoch would grow in each
+    return min(probe.first_batch_seconds for probe in probes) > _START_SHARE * epoch_seconds
 
 
 def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
