@@ -60,6 +60,7 @@ _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
     " collate_fn for them"
 )
+_SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
@@ -185,10 +186,11 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             return WorkersFailed(
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
-    hint = _where(event["trace"])
+    hint = _SEE_WHERE if _KILLED.search(said) else _where(event["trace"])
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
-    return LoaderFailed(f"{what} raised while it made a batch: {said}.", hint)
+    beside = f" with {format_count(workers, 'worker')}" if workers else ""
+    return LoaderFailed(f"{what} raised while it made a batch{beside}: {said}.", hint)
 
 
 def unsendable(what: str, subject: Subject) -> LoaderFailed | None:
