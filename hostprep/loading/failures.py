@@ -60,6 +60,10 @@ _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
     " collate_fn for them"
 )
+_TRAINS_AT_ONCE = (
+    "what trains when it is imported, as an exported notebook does, goes below"
+    " `if __name__ == '__main__':`; else --seconds gives it more time"
+)
 _SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
@@ -227,7 +231,10 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
         "first_batch": f"{what} stopped giving batches{with_workers}",
     }[phase]
     seen = f"{sentence} within {seconds:.0f} s"
-    return Hung(seen, first_batch_came=phase == "first_batch")
+    found = Hung(seen, first_batch_came=phase == "first_batch")
+    if phase == "opening":
+        found.hint = _TRAINS_AT_ONCE
+    return found
 
 
 def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:

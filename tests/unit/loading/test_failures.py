@@ -293,6 +293,12 @@ def test_ends_without_a_word() -> None:
     assert "no batch with 1 worker within 20 s" in hung("mine:data", "opened", 1, 20).message
 
 
+def test_a_script_that_trains_when_it_is_imported_is_told_what_it_lacks() -> None:
+    """It is opened for ever: so is a notebook that was exported."""
+    assert "__main__" in (hung("mine:data", "opening", 0, 60).hint or "")
+    assert "__main__" not in (hung("mine:data", "opened", 0, 60).hint or "")
+
+
 def test_what_is_wrong_stands_below_the_pipeline_that_dali_quotes() -> None:
     message = (
         "Critical error when building pipeline:\n"
