@@ -59,7 +59,7 @@ def check(
         str | None, typer.Option(metavar="FILE", help="Save this report to compare with later.")
     ] = None,
     only: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="CODES",
             help="These alone: HP001,HP020.",
@@ -67,7 +67,7 @@ def check(
         ),
     ] = None,
     skip: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="CODES",
             help="All but these: HP044,HP060.",
@@ -146,10 +146,11 @@ def _form(form: Format | None, *, as_json: bool, output: str | None) -> Format:
     return form or (Format.JSON if as_json else Format.TEXT)
 
 
-def _codes(option: str, text: str | None) -> tuple[str, ...]:
-    if text is None:
+def _codes(option: str, lists: list[str] | None) -> tuple[str, ...]:
+    if not lists:
         return ()
-    codes = tuple(code.strip() for code in text.split(",") if code.strip())
+    named = (code.strip() for codes in lists for code in codes.split(","))
+    codes = tuple(filter(None, named))
     if not codes and option == "--only":
         raise UsageError(
             "--only names no check.", "name some, HP001,HP020, or leave it out for all"
@@ -207,10 +208,10 @@ def _text(report: dict[str, Any], form: Format) -> str:
     return render(form, report)
 
 
-def _arguments(level: Level, *, only: str | None, skip: str | None) -> list[str]:
+def _arguments(level: Level, *, only: list[str] | None, skip: list[str] | None) -> list[str]:
     """Return the options that each host of a fleet is given."""
     named = (("--only", only), ("--skip", skip))
-    return [f"--{level}", *(f"{option}={codes}" for option, codes in named if codes)]
+    return [f"--{level}", *(f"{option}={','.join(lists)}" for option, lists in named if lists)]
 
 
 def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:

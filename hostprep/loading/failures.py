@@ -60,6 +60,11 @@ _COLLATED_PLAINLY = (
     "torch's default_collate cannot make a batch of such samples: name a DataLoader that has a"
     " collate_fn for them"
 )
+_TRAINS_AT_ONCE = (
+    "what trains when it is imported, as an exported notebook does, goes below"
+    " `if __name__ == '__main__':`; else --seconds gives it more time"
+)
+_SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
@@ -185,10 +190,11 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             return WorkersFailed(
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
-    hint = _where(event["trace"])
+    hint = _SEE_WHERE if _KILLED.search(said) else _where(event["trace"])
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
-    return LoaderFailed(f"{what} raised while it made a batch: {said}.", hint)
+    beside = f" with {format_count(workers, 'worker')}" if workers else ""
+    return LoaderFailed(f"{what} raised while it made a batch{beside}: {said}.", hint)
 
 
 def unsendable(what: str, subject: Subject) -> LoaderFailed | None:
@@ -225,7 +231,10 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
         "first_batch": f"{what} stopped giving batches{with_workers}",
     }[phase]
     seen = f"{sentence} within {seconds:.0f} s"
-    return Hung(seen, first_batch_came=phase == "first_batch")
+    found = Hung(seen, first_batch_came=phase == "first_batch")
+    if phase == "opening":
+        found.hint = _TRAINS_AT_ONCE
+    return found
 
 
 def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:

@@ -118,6 +118,15 @@ def test_nothing_checked_is_no_pass() -> None:
     assert hostprep("check", "--skip", "HP001", "--only", "HP001").returncode == 4
 
 
+def test_codes_are_named_one_by_one_as_well() -> None:
+    """The last --only alone would count else, and what the first one finds be no FAIL."""
+    found = document(hostprep("check", "--only", "HP030", "--only", "HP031,HP020", "--json"))
+    assert {check["code"] for check in found["checks"]} == {"HP020", "HP030", "HP031"}
+    skipped = ("--skip", "HP030", "--skip", "HP031")
+    found = document(hostprep("check", "--only", "HP020,HP030,HP031", *skipped, "--json"))
+    assert {check["code"] for check in found["checks"]} == {"HP020"}
+
+
 def test_a_failure_in_front_of_a_job_holds_it_back() -> None:
     for wanted, said in ((ENOUGH, "trained\n"), (TOO_MUCH, "")):
         shm(wanted)

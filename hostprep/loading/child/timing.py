@@ -36,6 +36,8 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
+# Batches that a worker may hold: the samples of one, and what its allocator has not given back.
+_IN_HAND = 2
 
 
 def time_loader(
@@ -87,7 +89,7 @@ def time_loader(
         **processes.used_between(before, after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
-        **_worker(workers, memory_before, seconds),
+        **_worker(workers, memory_before, seconds, largest[0]),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
         # Each has had its turn, several times over; of a stream one may have nothing to give.
@@ -145,12 +147,18 @@ def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int
     return largest
 
 
-def _worker(workers: list[int], memory_before: int | None, seconds: float) -> dict[str, Any]:
-    """Return what is to be known of a worker, the first of all, as fields of ``Probe``."""
+def _worker(
+    workers: list[int], memory_before: int | None, seconds: float, batch_bytes: int
+) -> dict[str, Any]:
+    """Return what is to be known of a worker, the first of all, as fields of ``Probe``.
+
+    A worker is amid a batch at either look, so ``batch_bytes`` more or less are no growth.
+    """
     memory = processes.own_memory(workers[0]) if workers else None
     growth = None
     if memory is not None and memory_before is not None:
-        growth = (memory - memory_before) / seconds
+        grown_bytes = memory - memory_before
+        growth = grown_bytes / seconds if grown_bytes > _IN_HAND * batch_bytes else 0.0
     threads, affinity = processes.threads_and_affinity(workers[0]) if workers else (None, None)
     return {
         # Where a stream has ended, so have its workers.

@@ -269,10 +269,24 @@ def _against_none(known: Known, point: Point) -> list[str]:
     )
     if point.workers == 0:
         ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
-        return [f"{words}{ready}"]
+        return [f"{words}{ready}", *_unless_slower(known, alone.rate, best.rate)]
     if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
         return [f"{words}, but then the GPU waits while a batch is made"]
     return []
+
+
+def _unless_slower(known: Known, alone: float, workers: float) -> list[str]:
+    """Return a sentence on how slow a GPU must be for workers to be better than none after all.
+
+    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets ``workers``.
+    """
+    if known.gpu_rate is not None or alone <= workers:
+        return []
+    gpu = format_number(alone * workers / (alone - workers))
+    return [
+        f"none are better only for a GPU that takes more than {gpu} samples/s, as it waits while a"
+        " batch is made: --gpu-rate decides"
+    ]
 
 
 def code(

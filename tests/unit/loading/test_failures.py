@@ -173,7 +173,7 @@ def passed_on(traceback: str, said: str, kind: str = "RuntimeError") -> Hostprep
 def test_what_a_traceback_quotes_tells_nothing(traceback: str, said: str) -> None:
     error = passed_on(traceback, said)
     assert not isinstance(error, WorkersFailed)
-    assert f"raised while it made a batch: {said}" in error.message
+    assert f"raised while it made a batch with 4 workers: {said}" in error.message
 
 
 def test_of_a_workers_words_the_first_line_is_quoted_and_all_are_read() -> None:
@@ -221,7 +221,9 @@ def test_of_a_worker_that_was_killed_the_signal_is_told() -> None:
         "DataLoader worker (pid(s) 7) exited unexpectedly",
         "DataLoader worker (pid 7) is killed by signal: Segmentation fault. ",
     )
+    assert "with 4 workers: " in error.message
     assert "killed by signal: Segmentation fault." in error.message
+    assert error.hint is not None and "PYTHONFAULTHANDLER=1" in error.hint
 
 
 def test_what_ends_the_program_has_said_why() -> None:
@@ -289,6 +291,12 @@ def test_ends_without_a_word() -> None:
     assert "memory runs out" in died("mine:data", "opened", -9, "").message
     assert "with status 3" in died("mine:data", "opening", 3, "boom\n").message
     assert "no batch with 1 worker within 20 s" in hung("mine:data", "opened", 1, 20).message
+
+
+def test_a_script_that_trains_when_it_is_imported_is_told_what_it_lacks() -> None:
+    """It is opened for ever: so is a notebook that was exported."""
+    assert "__main__" in (hung("mine:data", "opening", 0, 60).hint or "")
+    assert "__main__" not in (hung("mine:data", "opened", 0, 60).hint or "")
 
 
 def test_what_is_wrong_stands_below_the_pipeline_that_dali_quotes() -> None:

@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hostprep.loading.child import processes
+from hostprep.loading.child import processes, timing
 from hostprep.loading.child.timing import time_loader
+from hostprep.units import MIB
 from tests.unit.loading.test_timing import job, opened, silent
 
 pytestmark = [pytest.mark.timed, pytest.mark.usefixtures("torchs_threads")]
@@ -165,3 +166,13 @@ def test_of_processes_that_are_gone_nothing_is_known() -> None:
     assert processes.threads_and_affinity(gone.pid) == (None, None)
     before = processes.usage([gone.pid])
     assert processes.usage([gone.pid]).own_cpu >= before.own_cpu
+
+
+@pytest.mark.parametrize(("grown_mib", "growth_mib"), [(-18, 0), (27, 0), (40, 20)])
+def test_what_a_worker_has_in_hand_is_no_growth(
+    grown_mib: int, growth_mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """27 MiB within a second were seen of a loader that keeps nothing, at batches of 18 MiB."""
+    monkeypatch.setattr(processes, "own_memory", lambda pid: (100 + grown_mib) * MIB)
+    found = timing._worker([os.getpid()], 100 * MIB, 2.0, 18 * MIB)
+    assert found["worker_growth_bytes_per_s"] == growth_mib * MIB

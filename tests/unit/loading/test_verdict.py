@@ -388,6 +388,15 @@ def test_workers_persist_where_starting_them_costs() -> None:
     assert not judged(quick).persistent_workers
 
 
+def test_it_is_told_how_slow_a_gpu_must_be_for_workers_to_be_better_than_none() -> None:
+    """Seen on one processor: none gave 372, four gave 350."""
+    probes = [probe(0, 372, own_cpus=1.0), probe(4, 350, own_cpus=1.0)]
+    told = "none are better only for a GPU that takes more than 5,918 samples/s"
+    assert any(reason.startswith(told) for reason in judged(probes).reasons)
+    assert [judged(probes, gpu=gpu).num_workers for gpu in (1000, 20_000)] == [4, 0]
+    assert not any("none are better" in reason for reason in judged(probes, gpu=300).reasons)
+
+
 def test_workers_that_grow_end_with_the_epoch() -> None:
     """Of 100,000 samples in 50 s: 4 workers that grow by 40 MiB a second take 7.8 GiB of 16."""
 
