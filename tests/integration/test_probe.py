@@ -33,7 +33,7 @@ from tests.kit.failing_fs import Rule
 
 MIB = 1 << 20
 # What others on this machine may be at meanwhile.
-MACHINE_BUSY = {"cpu_saturated", "disk_busy"}
+MACHINE_BUSY = {"cpu_saturated", "disk_busy", "slowed_down"}
 TRUE_WITHIN = 0.10
 EPOCH_WITHIN = 0.15
 HAND_WITHIN = 0.05
@@ -376,6 +376,22 @@ def test_a_cgroups_limit_is_what_is_measured(
     assert read(fields) == pytest.approx(limit, rel=TRUE_WITHIN)
     assert not {reason["code"] for reason in fields["invalid_reasons"]} - MACHINE_BUSY
     assert fields["seconds"] < 12 + LATE_SECONDS
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize(("file", "limit"), [("read_iops_device", 300), ("read_bps_device", 10**7)])
+def test_few_small_files_behind_a_cgroups_limit(tmp_path: Path, file: str, limit: int) -> None:
+    """A pass over them is over before what the limit lets through at once is no matter."""
+    small_set(tmp_path / "data", 120)
+    os.sync()
+    done = limited(tmp_path, f"blkio.throttle.{file}", limit, "--seconds", "15", "--size", "64M")
+    fields = json.loads(done.stdout)
+    expected = limit if file == "read_iops_device" else limit / 40_000
+    for run in fields["small_files"]["cold"]:
+        # One of a single reader's comes in tenths of a second: there are 15 of them.
+        within = TRUE_WITHIN if run["readers"] > 1 else 1.5 * TRUE_WITHIN
+        assert run["files_per_s"] == pytest.approx(expected, rel=within), run
+    assert not {reason["code"] for reason in fields["invalid_reasons"]} - MACHINE_BUSY
 
 
 @pytest.mark.timed
