@@ -105,7 +105,7 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
     if small is not None and small.source == "dataset":
-        return predict(dataset, small, measured.memory_bytes), None
+        return predict(dataset, small, measured.memory_bytes, sequential), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
     if dataset.files:

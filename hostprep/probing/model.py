@@ -132,9 +132,9 @@ class Fewer:
 class SmallRun:
     """One pass over whole files: opened, read to the end and closed, in shuffled order.
 
-    ``again_bytes`` were read once more, to see whether the rate lasts. ``early_files_per_s`` is
-    what the first files came at, where later ones came more slowly: the rates and the latency are
-    of those. None where the rate lasted.
+    ``read_bytes`` are of large files that were begun, too, ``again_bytes`` were read once more, to
+    see whether the rate lasts. ``early_files_per_s`` is what the first came at, where later ones,
+    which rates and latency are of then, came more slowly; None where the rate lasted.
     """
 
     readers: int

@@ -48,7 +48,8 @@ class Pass:
 
     ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
     those of the time when all readers were at work. ``empty`` files are no part of anything: to
-    open one is no reading, and many would make any storage look fast.
+    open one is no reading, and many would make any storage look fast. A large file that the time
+    did not suffice for is in the rates, by the share that was read, and in ``cut_bytes``.
 
     ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None where the
     rate lasted; else it is what the files came at first, the rates are what they came at later, and
@@ -64,6 +65,7 @@ class Pass:
     unreadable: int
     empty: int
     again_bytes: int = 0
+    cut_bytes: int = 0
     early_files_per_s: float | None = None
     later_seconds: Sequence[float] = ()
 
@@ -80,9 +82,9 @@ def read_whole_files(
     """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
 
     ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
-    does not count. Those that are through before ``at_least_seconds`` begin anew until then, and
-    take each file out of memory before: it tells whether the rate lasts, without a pause in which
-    a limit would forget what it has let through. ``tell`` is called now and then. Raises
+    is none of the ``names``. Readers that are through before ``at_least_seconds`` begin anew until
+    then, and take each file out of memory before: it tells whether the rate lasts, without a pause
+    in which a limit would forget what it has let through. ``tell`` is called now and then. Raises
     ``HostprepError`` where a reader hangs, dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
@@ -133,8 +135,8 @@ def read_whole_files(
 def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pass:
     names: list[str] = []
     seconds, sizes = array("d"), array("q")
-    files_per_s = bytes_per_s = 0.0
-    again_bytes = 0
+    files_per_s = bytes_per_s = wall = 0.0
+    again_bytes = cut_bytes = 0
     # From the first reader's end on, the others have the machine to themselves.
     together = min(
         (one["ends"][one["first"] - 1] for one in results if one["all"] and one["first"]),
@@ -147,18 +149,21 @@ def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pas
         sizes += result["sizes"][:first]
         again_bytes += sum(result["sizes"][first:])
         count = bisect_right(result["ends"][:first], together)
-        if count:
-            files_per_s += count / result["ends"][count - 1]
-            bytes_per_s += sum(result["sizes"][:count]) / result["ends"][count - 1]
-    wall = max(
-        (result["ends"][result["first"] - 1] for result in results if result["first"]), default=0.0
-    )
+        read, took = sum(result["sizes"][:count]), result["ends"][count - 1] if count else 0.0
+        if result["cut"] and result["cut"][0] <= together:
+            took, size, share_read = result["cut"]
+            count, read, cut_bytes = count + share_read, read + size, cut_bytes + size
+        if took:
+            files_per_s += count / took
+            bytes_per_s += read / took
+            wall = max(wall, took)
     unreadable, empty = (
         sum(result[kind] for result in results) for kind in ("unreadable", "empty")
     )
     done = Pass(
-        tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty, again_bytes
-    )
+        tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
+        again_bytes, cut_bytes,
+    )  # fmt: skip
     return _lasting(done, results)
 
 
@@ -212,6 +217,7 @@ def _reader(
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
     aside = 0.0  # what is no part of reading
+    cut: tuple[float, int, float] | None = None  # of a file: when, how many bytes, which share
     first: int | None = None  # how many were read when all had been
     all_read = True
     buffer = memoryview(bytearray(BUFFER_BYTES))
@@ -234,17 +240,19 @@ def _reader(
             all_read = False
             break
         try:
-            size = _read_whole(name, at, buffer, end)
+            size, whole = _read_whole(name, at, buffer, end)
         except OSError:
             unreadable += first is None
             continue
-        if size is None:
+        now = time.monotonic()
+        if size < whole:
             all_read = False
+            if first is None:
+                cut = now - begin - aside, size, size / whole
             break
         if not size:
             empty += first is None
             continue
-        now = time.monotonic()
         seconds.append(now - started)
         ends.append(now - begin - aside)
         sizes.append(size)
@@ -256,6 +264,7 @@ def _reader(
             "sizes": sizes,
             "indices": indices,
             "first": len(ends) if first is None else first,
+            "cut": cut,
             "all": all_read,
             "unreadable": unreadable,
             "empty": empty,
@@ -263,16 +272,16 @@ def _reader(
     )
 
 
-def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> int | None:
-    """Return the file's size after reading all of it, None where the time was over before."""
+def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:
+    """Return how much was read, and the file's size, of which the time was over before if less."""
     fd = _open(name, at)
     try:
         size = 0
         while got := os.readv(fd, [buffer]):
             size += got
             if size > BUFFER_BYTES and time.monotonic() > end:
-                return None
-        return size
+                return size, max(size, os.fstat(fd).st_size)
+        return size, size
     finally:
         os.close(fd)
 

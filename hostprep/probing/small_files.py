@@ -252,7 +252,7 @@ def _run(
     run = SmallRun(
         readers=readers,
         files=len(done.names),
-        read_bytes=sum(done.sizes),
+        read_bytes=sum(done.sizes) + done.cut_bytes,
         seconds=done.wall_seconds,
         files_per_s=done.files_per_s,
         bytes_per_s=done.bytes_per_s,

@@ -61,7 +61,7 @@ def _is_late(run: FioRun, late_bytes_per_s: float) -> bool:
 
 def _before_fio(small: SmallRun, later: Sequence[FioRun]) -> Iterator[Reason]:
     """Yield that small files had more of the disks than any of fio's passes could get of them."""
-    if not later or not small.load.seconds:
+    if len({run.pattern for run in later}) < 2 or not small.load.seconds:
         return
     for of, words in _AMOUNTS:
         had = (of(small.load) or 0) / small.load.seconds

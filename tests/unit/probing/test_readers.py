@@ -98,7 +98,7 @@ class Limited:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def read(self, name: str, *_: object) -> int:
+    def read(self, name: str, at: None, buffer: object, end: float) -> tuple[int, int]:
         size = int(name)
         if name not in self.cached:
             waits = max(0.0, size - self.at_once)
@@ -106,7 +106,10 @@ class Limited:
             self.now += waits / self.bytes_per_s
             self.cached.add(name)
         self.now += 1e-5
-        return size
+        if self.now > end:
+            size -= int((self.now - end) * self.bytes_per_s)
+            self.now = end
+        return size, int(name)
 
     def evict(self, name: str, **_: object) -> None:
         self.cached.remove(name)
@@ -160,6 +163,19 @@ def test_large_files_among_small_ones_are_no_change_of_the_rate(
     done = read_behind(Limited(0, 10_000_000), monkeypatch, sizes, 1.5)
     assert done.early_files_per_s is None
     assert done.files_per_s == pytest.approx(31 / done.wall_seconds)
+
+
+def test_a_file_that_the_time_does_not_suffice_for_takes_its_share_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a pass that soon meets a large file has the rate of the few before it."""
+    limit = Limited(0, 10_000_000)
+    done = read_behind(limit, monkeypatch, [*ALIKE[:20], 76_000_000, *ALIKE[20:]], 1.5)
+    assert done.wall_seconds == pytest.approx(4)
+    assert done.bytes_per_s == pytest.approx(10_000_000, rel=0.01)
+    assert done.files_per_s == pytest.approx(20.5 / 4, rel=0.01)
+    assert (len(done.names), done.early_files_per_s) == (20, None)
+    assert done.cut_bytes == pytest.approx(38_000_000, rel=0.01)
 
 
 def test_what_cannot_be_read_is_not_tried_for_ever(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ def test_fewer_at_a_time_than_readers_contradict_nobody() -> None:
     few = counted((20, 20), small=(150, 9000))
     few = replace(few, fio=tuple(run for run in few.fio if run.depth == 1))
     assert told(few) == []
+    random_alone = replace(few, fio=(*few.fio, counted((20, 20)).fio[-1]))
+    assert told(random_alone) == []
 
 
 def test_what_is_no_disk_may_suffer_from_many_requests() -> None:
