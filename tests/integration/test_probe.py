@@ -238,6 +238,22 @@ def test_file_systems_on_loop_devices(kind: loops.Kind, tmp_path: Path, safe_dir
     assert codes(measured) <= MACHINE_BUSY
 
 
+def test_a_disk_of_ram_is_not_measured_by_the_page_cache_above_it(safe_dir: Path) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256m", "volume", safe_dir], check=True)
+    point = safe_dir / "point"
+    point.mkdir()
+    loops.make_filesystem(safe_dir / "image", "ext4", 128 * MIB)
+    with loops.loop_mount(safe_dir / "image", point, "ext4"):
+        small_set(point / "data", 60)
+        os.sync()
+        measured = measure(point / "data", seconds=5, size_mib=32)
+    assert measured.storage.storage_class is StorageClass.RAM
+    assert measured.small is not None and measured.small.source == "dataset"
+    assert measured.small.cached_share == 0
+
+
 @pytest.mark.timed
 def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir: Path) -> None:
     if reason := loops.unavailable("btrfs"):
