@@ -36,10 +36,9 @@ _PATIENCE_SECONDS = 5.0
 # A limit that was not asked of for a while lets the first through at once: Linux's own what it
 # allows in a tenth of a second. What comes after this share of a pass is without that.
 _EARLY_SHARE = 1 / 3
-# A rate lasts where what comes later is no slower than this share of it, or by mere chance: so many
-# standard deviations of a count.
+# A rate lasts where what comes later is no slower than this share of it, or by mere chance: by the
+# standard deviation of a count, at most.
 _LASTS_FROM = 0.9
-_BY_CHANCE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +188,7 @@ def _lasting(done: Pass, results: list[dict[str, Any]]) -> Pass:
     if (
         count >= _LASTS_FROM * expected
         or size_bytes >= _LASTS_FROM * done.bytes_per_s * took
-        or expected - count <= _BY_CHANCE * sqrt(expected)
+        or expected - count <= sqrt(expected)
     ):
         return done
     return replace(
