@@ -40,7 +40,9 @@ _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
 _LEAST_SECONDS = 0.2  # of a pass
-_STEADY_SECONDS = 1.5  # of a cold pass, if there is time: what a limit lets through at once is over
+# A cold pass goes on for so long, or for this share of its time, where little is left for others:
+# then what a limit lets through at once is over.
+_STEADY_SECONDS, _STEADY_SHARE = 1.5, 0.5
 MEMORY_FOLDER = Path("/dev/shm")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -243,7 +245,7 @@ def _run(
         seconds,
         lambda: tell(f"{readers} at a time"),
         at=at,
-        at_least_seconds=min(seconds, steady_seconds),
+        at_least_seconds=min(_STEADY_SHARE * seconds, steady_seconds),
     )
     load = meter.load()
     if not done.names or done.wall_seconds <= 0:

@@ -279,7 +279,9 @@ def test_compressed_files_are_not_taken_for_cached_ones(tmp_path: Path, safe_dir
         measured = measure(point / "data", seconds=8)
     assert measured.compressed
     assert measured.small is not None and measured.small.source == "dataset"
-    delivered = [run.load.device_bytes / run.read_bytes for run in measured.small.cold]
+    delivered = [
+        run.load.device_bytes / (run.read_bytes + run.again_bytes) for run in measured.small.cold
+    ]
     assert 0.05 < max(delivered) < 0.5  # the test itself: they are compressed, and were read
     assert codes(measured) <= MACHINE_BUSY
 
