@@ -162,6 +162,9 @@ def _small(measured: Measured, judgement: Judgement) -> str:
             f"{format_rate(run.bytes_per_s):>10} {rate:>15}  "
             f"{_latency(run.latency)}"
         )
+        if run.early_files_per_s is not None:
+            early = f"{format_number(run.early_files_per_s)} files/s"
+            lines.append(f"    at first it was {early}: it did not last")
     if judgement.ratio is not None:
         lines.append(f"  small files give {judgement.ratio:.0%} of the sequential rate")
     if not small.metadata_cold and judgement.behaviour is not Behaviour.MEMORY:

@@ -6,11 +6,15 @@ from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles
 from hostprep.system.page_cache import lru_hit_rate
 
 
-def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:
+def predict(
+    dataset: DataSet, small: SmallFiles, memory_bytes: int, sequential: FioRun | None = None
+) -> Epoch:
     """Predict the seconds of an epoch from the measured passes.
 
     The sample's files are not exactly of the data set's mean size: the line through the times of
-    single files carries the cold rate over from one mean to the other (a regression estimator).
+    single files carries the cold rate over from one mean to the other (a regression estimator). It
+    is no guide to a few files far beyond all of the sample: their bytes come no faster than those
+    of the fastest pass.
     """
     best = small.best
     mean = small.mean_bytes if dataset.size_bytes is None else dataset.size_bytes / dataset.files
@@ -22,6 +26,8 @@ def predict(dataset: DataSet, small: SmallFiles, memory_bytes: int) -> Epoch:
     sampled = single(best.read_bytes / best.files)
     adjust = single(mean) / sampled if sampled > 0 else 1.0
     cold = dataset.files / best.files_per_s * adjust
+    if sequential is not None:
+        cold = max(cold, size_bytes / max(sequential.bytes_per_s, best.bytes_per_s))
     cached = dataset.files / small.cached.files_per_s if small.cached else None
     staged = dataset.files / small.staged.files_per_s if small.staged else None
     share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0

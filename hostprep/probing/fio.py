@@ -172,7 +172,7 @@ def measure(
                 f"fio ({job.pattern}, depth {job.depth}) did not end within {patience:.0f} s.",
                 "is the device still there? see `dmesg`; if it is only slow: more --seconds",
             ) from None
-    return _result(job, reader.last, done, load)
+    return replace(_result(job, reader.last, done, load), late_bytes_per_s=reader.late_rate())
 
 
 def _patience(job: Job) -> float:
@@ -191,6 +191,7 @@ class StatusReader:
         self._rest = ""
         self._decoder = json.JSONDecoder()
         self._before = (0, 0)
+        self._seen: list[tuple[int, int]] = []
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
         """Take more output in; return the documents that it completed."""
@@ -207,7 +208,19 @@ class StatusReader:
             if _is_result(document):
                 self.last = document
                 documents.append(document)
+                read = document["jobs"][0]["read"]
+                self._seen.append((read["runtime"], read["io_bytes"]))
         return documents
+
+    def late_rate(self) -> float | None:
+        """Return the bytes a second of about the second half; None where too little was told."""
+        if not self._seen:
+            return None
+        end_ms, end_bytes = self._seen[-1]
+        half_ms, half_bytes = min(self._seen, key=lambda seen: abs(2 * seen[0] - end_ms))
+        if not end_ms < 3 * half_ms < 2 * end_ms:
+            return None
+        return (end_bytes - half_bytes) * 1000 / (end_ms - half_ms)
 
     def rate(self, document: dict[str, Any]) -> float:
         """Return the bytes a second since the document before this one."""

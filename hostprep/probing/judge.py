@@ -31,6 +31,7 @@ from hostprep.probing.rates import (
     rates_of,
 )
 from hostprep.probing.remedies import remedies
+from hostprep.probing.steady import slowed
 from hostprep.units import format_bytes
 
 # 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
@@ -104,7 +105,7 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
     if small is not None and small.source == "dataset":
-        return predict(dataset, small, measured.memory_bytes), None
+        return predict(dataset, small, measured.memory_bytes, sequential), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
     if dataset.files:
@@ -219,7 +220,8 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
         for small in measured.small.cold:
             what = f"small files ({small.readers} at a time)"
-            reasons += _not_delivered(what, SMALL_FILES, small.read_bytes, small.load, least)
+            read_bytes = small.read_bytes + small.again_bytes
+            reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
             reasons += _held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
@@ -229,6 +231,7 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
             text = f"{share:.0%} of the small files stayed in memory: {why}"
             reasons.append(Reason("in_memory", text, SMALL_FILES))
     reasons += held_up_by_others(measured)
+    reasons += slowed(measured)
     told = {(reason.code, reason.of): reason for reason in reversed(reasons)}
     return tuple(told.values())[::-1]
 

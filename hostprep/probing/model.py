@@ -100,7 +100,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class FioRun:
-    """One pass of fio: ``pattern`` is read or randread."""
+    """One pass of fio: ``pattern`` is read or randread, ``late_bytes_per_s`` of its 2nd half."""
 
     pattern: str
     block_bytes: int
@@ -111,6 +111,7 @@ class FioRun:
     iops: float
     latency: Latency | None
     load: Load
+    late_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,12 @@ class Fewer:
 
 @dataclass(frozen=True, slots=True)
 class SmallRun:
-    """One pass over whole files: opened, read to the end and closed, in shuffled order."""
+    """One pass over whole files: opened, read to the end and closed, in shuffled order.
+
+    ``read_bytes`` are of large files that were begun, too, ``again_bytes`` were read once more, to
+    see whether the rate lasts. ``early_files_per_s`` is what the first came at, where later ones,
+    which rates and latency are of then, came more slowly; None where the rate lasted.
+    """
 
     readers: int
     files: int
@@ -139,6 +145,8 @@ class SmallRun:
     bytes_per_s: float
     latency: Latency
     load: Load
+    again_bytes: int = 0
+    early_files_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,4 +106,5 @@ def _passes(measured: Measured) -> Iterator[_Pass]:
         if load.device_bytes is None or not load.seconds:
             continue
         what = f"small files ({small.readers} at a time)"
-        yield _Pass(what, SMALL_FILES, small.read_bytes, None, load, load.seconds)
+        own = small.read_bytes + small.again_bytes
+        yield _Pass(what, SMALL_FILES, own, None, load, load.seconds)

@@ -74,7 +74,8 @@ class Phases:
         self.settings = settings
         self.observer = observer
         self.clock = Clock(settings.seconds, to.fio_seconds, fixed=_FIXED_SECONDS, elastic=_ELASTIC)
-        self.in_memory = to.storage.storage_class is StorageClass.RAM
+        # Over a disk of RAM there is a page cache still, and what is compressed there comes slowly.
+        self.in_memory = to.storage.storage_class is StorageClass.RAM and not to.storage.devices
         self.disks = counted_disks(to.storage)
         self.mount_points = [mount.target for mount in read_mounts()]
         self.link: PcieLink | None = None

@@ -22,6 +22,9 @@ PASS_SHARE = 0.9
 CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
 TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"
 _LOWER_BOUNDS = frozenset({CPU_SATURATED, CPU_THROTTLED, TOO_LITTLE_TIME, DISK_BUSY})
+# And one that can only have made it too high.
+SLOWED = "slowed_down"
+_UPPER_BOUNDS = frozenset({SLOWED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,8 @@ def is_certain(judged: Judged, doubts: Iterable[tuple[str, str | None]]) -> bool
     """Return whether a comparison holds in spite of doubts: the codes and rates of ``Reason``.
 
     A doubt about another rate does not touch it. One that the rate is too low leaves a PASS as it
-    is: where the processors could do no more, the storage gives at least what was measured.
+    is: where the processors could do no more, the storage gives at least what was measured. One
+    that it is too high leaves a FAIL.
     """
-    enough = judged.share >= PASS_SHARE
-    return all(
-        of not in (None, judged.of) or (enough and code in _LOWER_BOUNDS) for code, of in doubts
-    )
+    harmless = _LOWER_BOUNDS if judged.share >= PASS_SHARE else _UPPER_BOUNDS
+    return all(of not in (None, judged.of) or code in harmless for code, of in doubts)

@@ -6,6 +6,7 @@ no disk can (axboe/fio#941).
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -13,7 +14,8 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from math import inf
+from dataclasses import replace
+from math import inf, sqrt
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from typing import Any
@@ -21,6 +23,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.probing.model import SLOWEST_BYTES_PER_S, Latency
+from hostprep.system import page_cache
 from hostprep.system.forking import NoProcess
 from hostprep.system.parent import die_with_parent
 from hostprep.units import MIB
@@ -30,6 +33,12 @@ BUFFER_BYTES = MIB
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _START_DELAY_SECONDS = 0.05
 _PATIENCE_SECONDS = 5.0
+# A limit that was not asked of for a while lets the first through at once: Linux's own what it
+# allows in a tenth of a second. What comes after this share of a pass is without that.
+_EARLY_SHARE = 1 / 3
+# A rate lasts where what comes later is no slower than this share of it, or by mere chance: by the
+# standard deviation of a count, at most.
+_LASTS_FROM = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,12 @@ class Pass:
 
     ``names`` are the files that were read, in the order of ``seconds`` and ``sizes``. The rates are
     those of the time when all readers were at work. ``empty`` files are no part of anything: to
-    open one is no reading, and many would make any storage look fast.
+    open one is no reading, and many would make any storage look fast. A large file that the time
+    did not suffice for is in the rates, by the share that was read, and in ``cut_bytes``.
+
+    ``again_bytes`` are of files that were read once more. ``early_files_per_s`` is None where the
+    rate lasted; else it is what the files came at first, the rates are what they came at later, and
+    ``later_seconds`` what each of these took.
     """
 
     names: tuple[str, ...]
@@ -49,6 +63,10 @@ class Pass:
     wall_seconds: float
     unreadable: int
     empty: int
+    again_bytes: int = 0
+    cut_bytes: int = 0
+    early_files_per_s: float | None = None
+    later_seconds: Sequence[float] = ()
 
 
 def read_whole_files(
@@ -58,12 +76,15 @@ def read_whole_files(
     tell: Callable[[], None] = lambda: None,
     *,
     at: int | None = None,
+    at_least_seconds: float = 0.0,
 ) -> Pass:
     """Read ``names`` once, in their order, by ``readers`` processes for at most ``seconds``.
 
     ``at`` is a descriptor of the folder that they begin at. A file that is not finished in time
-    does not count. ``tell`` is called now and then. Raises ``HostprepError`` where a reader hangs,
-    dies, or cannot be started.
+    is none of the ``names``. Readers that are through before ``at_least_seconds`` begin anew until
+    then, and take each file out of memory before: it tells whether the rate lasts, without a pause
+    in which a limit would forget what it has let through. ``tell`` is called now and then. Raises
+    ``HostprepError`` where a reader hangs, dies, or cannot be started.
     """
     shares = [names[number::readers] for number in range(readers)]
     # Each of them waits for as much as a buffer at the end.
@@ -80,7 +101,7 @@ def read_whole_files(
                 with theirs:
                     child = context.Process(
                         target=_reader,
-                        args=(theirs, share, at, begin, begin + seconds),
+                        args=(theirs, share, at, begin, begin + seconds, begin + at_least_seconds),
                         daemon=True,
                     )
                     child.start()
@@ -113,26 +134,79 @@ def read_whole_files(
 def _together(shares: list[Sequence[str]], results: list[dict[str, Any]]) -> Pass:
     names: list[str] = []
     seconds, sizes = array("d"), array("q")
-    files_per_s = bytes_per_s = 0.0
+    files_per_s = bytes_per_s = wall = 0.0
+    again_bytes = cut_bytes = 0
     # From the first reader's end on, the others have the machine to themselves.
-    together = min((one["ends"][-1] for one in results if one["all"] and one["ends"]), default=inf)
+    together = min(
+        (one["ends"][one["first"] - 1] for one in results if one["all"] and one["first"]),
+        default=inf,
+    )
     for share, result in zip(shares, results, strict=True):
-        names += [share[index] for index in result["indices"]]
-        seconds += result["seconds"]
-        sizes += result["sizes"]
-        count = bisect_right(result["ends"], together)
-        if count:
-            files_per_s += count / result["ends"][count - 1]
-            bytes_per_s += sum(result["sizes"][:count]) / result["ends"][count - 1]
-    wall = max((result["ends"][-1] for result in results if result["ends"]), default=0.0)
+        first = result["first"]
+        names += [share[index] for index in result["indices"][:first]]
+        seconds += result["seconds"][:first]
+        sizes += result["sizes"][:first]
+        again_bytes += sum(result["sizes"][first:])
+        count = bisect_right(result["ends"][:first], together)
+        read, took = sum(result["sizes"][:count]), result["ends"][count - 1] if count else 0.0
+        if result["cut"] and result["cut"][0] <= together:
+            took, size, share_read = result["cut"]
+            count, read, cut_bytes = count + share_read, read + size, cut_bytes + size
+        if took:
+            files_per_s += count / took
+            bytes_per_s += read / took
+            wall = max(wall, took)
     unreadable, empty = (
         sum(result[kind] for result in results) for kind in ("unreadable", "empty")
     )
-    return Pass(tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty)
+    done = Pass(
+        tuple(names), seconds, sizes, files_per_s, bytes_per_s, wall, unreadable, empty,
+        again_bytes, cut_bytes,
+    )  # fmt: skip
+    return _lasting(done, results)
+
+
+def _lasting(done: Pass, results: list[dict[str, Any]]) -> Pass:
+    """Return the pass with the rates that last, where it began by faster ones.
+
+    They are taken from one file's end to another's: a limit has them come in bunches. And they must
+    be the lower by files as well as by bytes, for files are of different sizes.
+    """
+    ended = [result["ends"][-1] for result in results if result["ends"]]
+    begin, end = _EARLY_SHARE * max(ended, default=0.0), min(ended, default=0.0)
+    later = sorted(
+        each
+        for result in results
+        for each in zip(result["ends"], result["sizes"], result["seconds"], strict=True)
+        if begin < each[0] <= end
+    )
+    took = later[-1][0] - later[0][0] if later else 0.0
+    if took <= 0:
+        return done
+    count, expected = len(later) - 1, done.files_per_s * took
+    size_bytes = sum(size for _, size, _ in later[1:])
+    if (
+        count >= _LASTS_FROM * expected
+        or size_bytes >= _LASTS_FROM * done.bytes_per_s * took
+        or expected - count <= sqrt(expected)
+    ):
+        return done
+    return replace(
+        done,
+        files_per_s=count / took,
+        bytes_per_s=size_bytes / took,
+        early_files_per_s=done.files_per_s,
+        later_seconds=array("d", (seconds for _, _, seconds in later)),
+    )
 
 
 def _reader(
-    pipe: Connection, names: Sequence[str], at: int | None, begin: float, end: float
+    pipe: Connection,
+    names: Sequence[str],
+    at: int | None,
+    begin: float,
+    end: float,
+    again_until: float,
 ) -> None:
     """In a child: read until the names or the time are over, then tell."""
     die_with_parent()
@@ -141,28 +215,45 @@ def _reader(
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     seconds, ends, sizes, indices = array("d"), array("d"), array("q"), array("L")
     unreadable = empty = 0
+    aside = 0.0  # what is no part of reading
+    cut: tuple[float, int, float] | None = None  # of a file: when, how many bytes, which share
+    first: int | None = None  # how many were read when all had been
     all_read = True
     buffer = memoryview(bytearray(BUFFER_BYTES))
     time.sleep(max(0.0, begin - time.monotonic()))
-    for index, name in enumerate(names):
+    for index in itertools.count():
         started = time.monotonic()
+        if index == len(names):
+            first = len(ends)
+        if first is not None:
+            if not first or started >= again_until:
+                break
+            all_read = False
+        name = names[index % len(names)]
+        if first is not None:
+            page_cache.evict(name, written_out=True, at=at)
+            aside -= started
+            started = time.monotonic()
+            aside += started
         if started >= end:
             all_read = False
             break
         try:
-            size = _read_whole(name, at, buffer, end)
+            size, whole = _read_whole(name, at, buffer, end)
         except OSError:
-            unreadable += 1
-            continue
-        if size is None:
-            all_read = False
-            break
-        if not size:
-            empty += 1
+            unreadable += first is None
             continue
         now = time.monotonic()
+        if size < whole:
+            all_read = False
+            if first is None:
+                cut = now - begin - aside, size, size / whole
+            break
+        if not size:
+            empty += first is None
+            continue
         seconds.append(now - started)
-        ends.append(now - begin)
+        ends.append(now - begin - aside)
         sizes.append(size)
         indices.append(index)
     pipe.send(
@@ -171,6 +262,8 @@ def _reader(
             "ends": ends,
             "sizes": sizes,
             "indices": indices,
+            "first": len(ends) if first is None else first,
+            "cut": cut,
             "all": all_read,
             "unreadable": unreadable,
             "empty": empty,
@@ -178,16 +271,16 @@ def _reader(
     )
 
 
-def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> int | None:
-    """Return the file's size after reading all of it, None where the time was over before."""
+def _read_whole(name: str, at: int | None, buffer: memoryview, end: float) -> tuple[int, int]:
+    """Return how much was read, and the file's size, of which the time was over before if less."""
     fd = _open(name, at)
     try:
         size = 0
         while got := os.readv(fd, [buffer]):
             size += got
             if size > BUFFER_BYTES and time.monotonic() > end:
-                return None
-        return size
+                return size, max(size, os.fstat(fd).st_size)
+        return size, size
     finally:
         os.close(fd)
 

@@ -40,6 +40,9 @@ _WARM_BYTES = 256 * MIB
 STAGED_BYTES = 64 * MIB
 _WARM_READS = 50_000
 _LEAST_SECONDS = 0.2  # of a pass
+# A cold pass goes on for so long, or for this share of its time, where little is left for others:
+# then what a limit lets through at once is over.
+_STEADY_SECONDS, _STEADY_SHARE = 1.5, 0.5
 MEMORY_FOLDER = Path("/dev/shm")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -124,12 +127,13 @@ def measure(
         alone, together = _evict(alone, together, at, budget)
         share = _look(alone, at, budget.evict)
 
-    first = _run(alone, at, 1, budget.one_reader, disks, tell)
+    steady = 0.0 if in_memory else _STEADY_SECONDS
+    first = _run(alone, at, 1, budget.one_reader, disks, tell, steady)
     if first is None:
         return None
     one, one_pass = first
     several, seconds, fewer = _several(readers, one, budget)
-    second = _run(together, at, several, seconds, disks, tell) if several > 1 else None
+    second = _run(together, at, several, seconds, disks, tell, steady) if several > 1 else None
     runs = (one,) if second is None else (one, second[0])
     passes = (one_pass,) if second is None else (one_pass, second[1])
     read = [name for each in passes for name in each.names]
@@ -228,13 +232,21 @@ def _run(
     seconds: float,
     disks: Sequence[str],
     tell: Callable[[str], None],
+    steady_seconds: float = 0.0,
 ) -> tuple[SmallRun, Pass] | None:
-    """Read ``names`` and sum up, None where no file was finished."""
+    """Read ``names``, for so long at least, and sum up; None where no file was finished."""
     if not names:
         return None
     meter = Meter(disks)
     readers = min(readers, len(names))
-    done = read_whole_files(names, readers, seconds, lambda: tell(f"{readers} at a time"), at=at)
+    done = read_whole_files(
+        names,
+        readers,
+        seconds,
+        lambda: tell(f"{readers} at a time"),
+        at=at,
+        at_least_seconds=min(_STEADY_SHARE * seconds, steady_seconds),
+    )
     load = meter.load()
     if not done.names or done.wall_seconds <= 0:
         return None
@@ -242,12 +254,14 @@ def _run(
     run = SmallRun(
         readers=readers,
         files=len(done.names),
-        read_bytes=sum(done.sizes),
+        read_bytes=sum(done.sizes) + done.cut_bytes,
         seconds=done.wall_seconds,
         files_per_s=done.files_per_s,
         bytes_per_s=done.bytes_per_s,
-        latency=percentiles(done.seconds),
+        latency=percentiles(done.later_seconds or done.seconds),
         load=load,
+        again_bytes=done.again_bytes,
+        early_files_per_s=done.early_files_per_s,
     )
     return run, done
 

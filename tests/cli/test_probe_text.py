@@ -62,6 +62,15 @@ def test_bars_grow_with_the_rate() -> None:
     assert "small files give 6% of the sequential rate" in "\n".join(lines)
 
 
+def test_a_rate_that_did_not_last_is_told_beside_the_one_that_did() -> None:
+    cold = (small_run(1, 80), replace(small_run(8, 100), early_files_per_s=170.0))
+    lines = text(measured(small=small_files(cold=cold))).splitlines()
+    number = next(number for number, line in enumerate(lines) if "cold, 8 at a time" in line)
+    assert "100 files/s" in lines[number]
+    assert lines[number + 1] == "    at first it was 170 files/s: it did not last"
+    assert sum("did not last" in line for line in lines) == 1
+
+
 def test_what_there_was_no_time_for_is_told_once() -> None:
     words = "sequential reads were only made 8 at a time: with 32 it takes 7.4 s"
     fewer = (Fewer(SEQUENTIAL_READS, 32, 8, words),)

@@ -7,7 +7,7 @@ import pytest
 from hostprep.probing.epoch import predict
 from hostprep.probing.model import DataSet
 from hostprep.probing.readers import line_through, percentiles
-from tests.unit.probing.made import small_files, small_run
+from tests.unit.probing.made import fio_run, small_files, small_run
 
 
 def test_an_epoch_in_three_states_and_the_band() -> None:
@@ -36,6 +36,16 @@ def test_a_sample_of_smaller_files_than_the_mean_is_corrected() -> None:
     epoch = predict(DataSet(1000, True, 110_000 * 1000), small, 0)
     assert epoch.cold_seconds == pytest.approx(10 * 0.012 / 0.010)
     assert not epoch.estimated_size
+
+
+def test_a_file_far_beyond_the_sample_takes_what_its_bytes_take() -> None:
+    small = small_files(cold=(small_run(8, 100, mean_bytes=100_000),), seconds_per_byte=0.0)
+    whole = DataSet(301, True, 30_000_000 + 6_000_000_000)
+    sequential = fio_run("read", 32, 60)
+    epoch = predict(whole, small, 0, sequential)
+    assert epoch.cold_seconds == pytest.approx(6_030_000_000 / sequential.bytes_per_s)
+    alike = predict(DataSet(300, True, 30_000_000), small, 0, sequential)
+    assert alike.cold_seconds == pytest.approx(3)
 
 
 def test_unknown_sizes_take_the_mean_of_the_sample() -> None:

@@ -77,6 +77,25 @@ def test_words_before_the_json_and_documents_in_pieces() -> None:
     assert reader.last == documents[1]
 
 
+@pytest.mark.parametrize(
+    ("told", "late"),
+    [
+        ([(500, 50), (1000, 100), (1500, 110), (2000, 120)], 20.0),
+        ([(500, 10), (1000, 20), (1500, 120), (2010, 222)], 200.0),
+        ([(499, 50), (1000, 100)], 100.0),
+        ([(2000, 120)], None),
+        ([(100, 10), (2000, 120)], None),
+        ([], None),
+    ],
+)
+def test_the_second_half_of_a_pass(told: list[tuple[int, int]], late: float | None) -> None:
+    reader = StatusReader()
+    for runtime, kilobytes in told:
+        reader.feed((status(kilobytes * 1000, runtime) + "\n").encode())
+    seen = reader.late_rate()
+    assert seen == (late if late is None else pytest.approx(late * 1e3, rel=0.01))
+
+
 def test_errors_before_the_json_do_not_hide_the_result(fake: Path) -> None:
     write(fake, "echo 'fio: posix_fadvise failed'; echo words >&2\n" + say(status(40960, 2000)))
     result = measure(JOB)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.probing.readers import read_whole_files
+from hostprep.probing import readers as module
+from hostprep.probing.readers import Pass, read_whole_files
 from hostprep.system import page_cache
 from hostprep.units import MIB
 from tests.unit.probing.folders import tree
@@ -81,6 +82,107 @@ def test_time_ends_the_reading(tmp_path: Path) -> None:
     done = read_whole_files(names, 2, 0.3)
     assert 0 < len(done.names) < len(names)
     assert done.wall_seconds < 2
+
+
+class Limited:
+    """Storage behind a limit, and its clock: so many bytes at once, the others at a steady rate."""
+
+    def __init__(self, at_once: float, bytes_per_s: float) -> None:
+        self.at_once, self.bytes_per_s = at_once, bytes_per_s
+        self.now = 0.0
+        self.cached: set[str] = set()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def read(self, name: str, at: None, buffer: object, end: float) -> tuple[int, int]:
+        size = int(name)
+        if name not in self.cached:
+            waits = max(0.0, size - self.at_once)
+            self.at_once = max(0.0, self.at_once - size)
+            self.now += waits / self.bytes_per_s
+            self.cached.add(name)
+        self.now += 1e-5
+        if self.now > end:
+            size -= int((self.now - end) * self.bytes_per_s)
+            self.now = end
+        return size, int(name)
+
+    def evict(self, name: str, **_: object) -> None:
+        self.cached.remove(name)
+        self.now += 1e-5
+
+
+def read_behind(
+    limit: Limited, monkeypatch: pytest.MonkeyPatch, sizes: list[int], at_least_seconds: float
+) -> Pass:
+    """Read files of these sizes, which are their names, by one reader."""
+    monkeypatch.setattr(module, "time", limit)
+    monkeypatch.setattr(module, "_read_whole", limit.read)
+    monkeypatch.setattr(page_cache, "evict", limit.evict)
+    names = [str(size) for size in sizes]
+    return read_whole_files(names, 1, 4, at_least_seconds=at_least_seconds)
+
+
+ALIKE = [100_000 + number for number in range(30)]
+
+
+@pytest.mark.parametrize("at_once", [1_000_000, 3_500_000])
+def test_what_a_limit_lets_through_at_once_is_not_the_rate(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a cgroup's does: what it allows in a tenth of a second, or a cloud's disk: far more."""
+    done = read_behind(Limited(at_once, 10_000_000), monkeypatch, ALIKE, 1.5)
+    assert done.bytes_per_s == pytest.approx(10_000_000, rel=0.02)
+    assert done.files_per_s == pytest.approx(100, rel=0.02)
+    assert done.early_files_per_s is not None and done.early_files_per_s > 140
+    # Each file is told of once, and what it took is told of those that the rate is of.
+    assert done.sizes.tolist() == ALIKE
+    assert done.again_bytes > 10_000_000
+    assert min(done.later_seconds) > 0.009
+
+
+@pytest.mark.parametrize("at_least_seconds", [0.0, 1.5])
+def test_a_rate_that_lasts_is_that_of_the_first_time(
+    at_least_seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = read_behind(Limited(0, 10_000_000), monkeypatch, ALIKE, at_least_seconds)
+    assert done.files_per_s == pytest.approx(30 / done.wall_seconds)
+    assert done.bytes_per_s == pytest.approx(10_000_000, rel=0.02)
+    assert (done.early_files_per_s, len(done.later_seconds)) == (None, 0)
+    assert bool(done.again_bytes) is bool(at_least_seconds)
+
+
+@pytest.mark.parametrize("sizes", [[*ALIKE, 15_000_000], [15_000_000, *ALIKE]])
+def test_large_files_among_small_ones_are_no_change_of_the_rate(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = read_behind(Limited(0, 10_000_000), monkeypatch, sizes, 1.5)
+    assert done.early_files_per_s is None
+    assert done.files_per_s == pytest.approx(31 / done.wall_seconds)
+
+
+def test_a_file_that_the_time_does_not_suffice_for_takes_its_share_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a pass that soon meets a large file has the rate of the few before it."""
+    limit = Limited(0, 10_000_000)
+    done = read_behind(limit, monkeypatch, [*ALIKE[:20], 76_000_000, *ALIKE[20:]], 1.5)
+    assert done.wall_seconds == pytest.approx(4)
+    assert done.bytes_per_s == pytest.approx(10_000_000, rel=0.01)
+    assert done.files_per_s == pytest.approx(20.5 / 4, rel=0.01)
+    assert (len(done.names), done.early_files_per_s) == (20, None)
+    assert done.cut_bytes == pytest.approx(38_000_000, rel=0.01)
+
+
+def test_what_cannot_be_read_is_not_tried_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    names = [str(tmp_path / "empty"), str(tmp_path / "missing")]
+    done = read_whole_files(names, 1, 30, at_least_seconds=30)
+    assert (done.names, done.unreadable, done.empty) == ((), 1, 1)
 
 
 def test_a_readers_death_is_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Whether storage gave in the end what it gave in the beginning. Pure.
+
+Disks of clouds, and other limits, let more through for as long as a credit lasts; others slow down
+when they get hot, or have something of their own to do. A rate of both is a rate of neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import sqrt
+
+from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, Reason, SmallRun
+from hostprep.probing.rates import SLOWED
+from hostprep.units import format_number, format_rate
+
+# Other programs and the storage's own caches make rates differ by tens of percent: what is told is
+# half of what was before, and of a pass, whose first half counts as well, this share of the whole.
+_SLOWED_BELOW = 0.5
+_LATE_BELOW = 0.67
+# So many standard deviations of a count are chance.
+_BY_CHANCE = 3.0
+_WHY = "the storage slowed down (a credit that was used up, heat, work of its own)"
+_AMOUNTS: tuple[tuple[Callable[[Load], int | None], Callable[[float], str]], ...] = (
+    (lambda load: load.device_bytes, format_rate),
+    (lambda load: load.requests, lambda rate: f"{format_number(rate)} requests a second"),
+)
+
+
+def slowed(measured: Measured) -> Iterator[Reason]:
+    """Yield where later rates contradict earlier ones: storage that slowed down in between.
+
+    What fio shows of it makes all rates doubtful, for those of small files came before.
+    """
+    for run in measured.fio:
+        late = run.late_bytes_per_s
+        if late is not None and _is_late(run, late):
+            text = (
+                f"fio ({run.pattern}, depth {run.depth}) gave {format_rate(run.bytes_per_s)}, but"
+                f" {format_rate(late)} in the second half of its time"
+            )
+            yield Reason(SLOWED, f"{text}: {_WHY}")
+    if any(run.load.device_bytes is None for run in measured.fio):
+        return  # what is no disk may take longer for each request the more there are
+    single = measured.run("read", 1)
+    for run in measured.fio if single else ():
+        assert single is not None
+        if run.pattern == "read" and run.bytes_per_s < _SLOWED_BELOW * single.bytes_per_s:
+            text = (
+                f"sequential reads gave {format_rate(single.bytes_per_s)} one at a time, and later"
+                f" {format_rate(run.bytes_per_s)} with {run.depth} at a time"
+            )
+            yield Reason(SLOWED, f"{text}: {_WHY}")
+    for small in measured.small.cold if measured.small is not None else ():
+        yield from _before_fio(small, [run for run in measured.fio if run.depth >= small.readers])
+
+
+def _is_late(run: FioRun, late_bytes_per_s: float) -> bool:
+    share, expected = late_bytes_per_s / run.bytes_per_s, run.iops * run.seconds / 2
+    return share < _LATE_BELOW and (1 - share) * expected > _BY_CHANCE * sqrt(expected)
+
+
+def _before_fio(small: SmallRun, later: Sequence[FioRun]) -> Iterator[Reason]:
+    """Yield that small files had more of the disks than any of fio's passes could get of them."""
+    if len({run.pattern for run in later}) < 2 or not small.load.seconds:
+        return
+    for of, words in _AMOUNTS:
+        had = (of(small.load) or 0) / small.load.seconds
+        most = max((of(run.load) or 0) / run.seconds for run in later)
+        if 0 < most < _SLOWED_BELOW * had:
+            text = (
+                f"the disks gave {words(had)} for small files ({small.readers} at a time), and"
+                f" later {words(most)} at most for fio"
+            )
+            yield Reason(SLOWED, f"{text}: {_WHY}", SMALL_FILES)
+            return
