@@ -27,8 +27,8 @@ from hostprep.host.gpu_memory import lacks_memory
 from hostprep.system.parent import die_with_parent
 
 _LOOKS = 5
-# What the shortest training takes: files, workers, a pass to warm up and a round. On an H100 three
-# such rounds took about as long, and five of the longer ones 5.7 s.
+# What the shortest training takes: files, workers, a pass to warm up and a round. An estimate: the
+# five longer rounds of a whole run on an H100 took 5.7 s, with all before them.
 _TRAINING_SECONDS = 4.0
 
 

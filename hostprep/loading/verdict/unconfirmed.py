@@ -14,7 +14,7 @@ from hostprep.loading.search import Point
 
 # Of the model alone: how near its curve comes to the public grid that it was fitted to (``curve``
 # names it), 7 to 8 %. Those are machines with nothing else to do, and costs that are known well;
-# in the sweeps of benchmarks/recommend/README.md it was off by 4 to 14 %, and once, on a disk with
+# in the sweeps of benchmarks/recommend/README.md it was off by 4 to 15 %, and once, on a disk with
 # one arm, by 90 %. So it is the least error that it can have, whatever it rests on.
 MODEL_ERROR = 0.08
 # What handing a batch from a worker to the main process takes where that was not measured: on two
