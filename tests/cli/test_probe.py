@@ -109,7 +109,8 @@ def test_text_for_people_has_bars_and_the_verdict(tmp_path: Path) -> None:
     done = hostprep("probe", str(tmp_path), *SHORT, "--need", "0.001")
     assert done.returncode in (0, 4)
     assert "█" in done.stdout
-    assert "sequential 1 MiB, depth 32" in done.stdout
+    # On a busy machine there may be no time for the second, which is said.
+    assert re.search("sequential (1 MiB, depth 32|reads were only made one)", done.stdout)
     assert "made for this" in done.stdout
     assert re.search(r"^(PASS|INVALID):", done.stdout, re.M)
     assert "\x1b" not in done.stdout + done.stderr
