@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 
 from hostprep.errors import UsageError
@@ -13,7 +14,8 @@ from hostprep.errors import UsageError
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
-PAGE_BYTES = 4096
+# Of this kernel: 4 KiB on x86, 16 or 64 KiB on some ARM. A file in a tmpfs takes whole ones.
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MOST_BYTES = 2**63 - 1  # a file's size is signed, and the kernel takes what is beyond for less
 
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

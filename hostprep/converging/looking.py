@@ -167,7 +167,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         return dataclasses.replace(look, problem=problem)
     return dataclasses.replace(
         look,
-        needed_bytes=max(0, files.space_needed() - _reclaimed(plan)),
+        needed_bytes=max(0, plan.space.needed_bytes - _reclaimed(plan)),
         needed_inodes=files.inodes_needed(),
         device=None if plan.volume is not None else _device(request.parent),
         free_bytes=plan.space.free_bytes,

@@ -27,6 +27,7 @@ from hostprep.system.typed_json import from_json
 SECONDS, QUICK_SECONDS = 110.0, 17.0
 _GRACE_SECONDS = 60.0
 _MOST_DEVICES = 16
+_MOST_DIGITS = 9
 # torch with CUDA is gigabytes of libraries; from a cold network file system that takes minutes, of
 # which nothing is to be heard.
 _IMPORT_SECONDS = 600.0
@@ -101,7 +102,9 @@ class _Heard:
 def parse_device(text: str) -> int:
     """Return the number in ``cuda:1`` (``cuda`` is 0); raises ``UsageError`` for anything else."""
     kind, colon, number = text.partition(":")
-    if kind != "cuda" or (colon and not (number.isascii() and number.isdigit())):
+    # Of thousands of digits int() itself makes no number.
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+    if kind != "cuda" or (colon and not is_number):
         raise UsageError(f"{text!r} is no CUDA device.", "accepted: cuda:0, cuda:1, ...")
     return int(number or 0)
 

@@ -13,22 +13,25 @@ from hostprep.host.processes import in_words, link_of
 def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
     """Yield each mount of every other mount namespace, with the number of a process in it.
 
-    ``root`` is where /proc is read. Paths are as that process sees them. What an ordinary user may
-    not look into is passed over, and a namespace that no process is in cannot be seen.
+    ``root`` is where /proc is read. Paths are as that process sees them: where all that are in a
+    namespace did a chroot, it is what lies in that of one. What an ordinary user may not look into
+    is passed over, and a namespace that no process is in cannot be seen.
     """
     seen = {"", link_of(root / "proc/self/ns/mnt")}
-    for pid in sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit()):
-        process = root / "proc" / str(pid)
-        namespace = link_of(process / "ns/mnt")
-        if namespace in seen:
-            continue
-        try:
-            text = (process / "mountinfo").read_bytes()
-        except OSError:
-            continue  # it has ended: another one may be in the same namespace
-        seen.add(namespace)
-        for mount in parse_mountinfo(text):
-            yield pid, mount
+    pids = sorted(int(name) for name in os.listdir(root / "proc") if name.isdigit())
+    for see_all in (True, False):
+        for pid in pids:
+            process = root / "proc" / str(pid)
+            namespace = link_of(process / "ns/mnt")
+            if namespace in seen or (see_all and link_of(process / "root") != "/"):
+                continue
+            try:
+                text = (process / "mountinfo").read_bytes()
+            except OSError:
+                continue  # it has ended: another one may be in the same namespace
+            seen.add(namespace)
+            for mount in parse_mountinfo(text):
+                yield pid, mount
 
 
 def mounted_places(device: str, root: Path = Path("/"), *, limit: int = 5) -> tuple[str, ...]:

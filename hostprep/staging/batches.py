@@ -13,6 +13,7 @@ from hostprep.staging.model import RANGE_BYTES, Entry, space_on_target
 from hostprep.staging.tree import Plain, list_if_few, look_up
 from hostprep.system.own_directory import is_own
 from hostprep.system.trees import DirCache
+from hostprep.units import PAGE_BYTES
 
 BATCH_FILES = 128
 BATCH_BYTES = 16 * 1024 * 1024
@@ -110,6 +111,7 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
     subdirectories, specials, singles, batches = [], [], [], []
     batch: list[tuple[Any, ...]] = []
     size_bytes = space_bytes = 0
+    part_of_page = PAGE_BYTES - 1
     for entry in entries:
         mode, size = entry[1], entry[2]
         kind = mode & 0o170000
@@ -125,7 +127,8 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
             if entry[7] > 1 or size > RANGE_BYTES:
                 singles.append(entry)
                 continue
-            space_bytes += ((allocated if allocated < size else size) + 4095) & ~4095
+            data_bytes = allocated if allocated < size else size
+            space_bytes += (data_bytes + part_of_page) & ~part_of_page
         elif kind != S_IFLNK:
             specials.append((entry[0], mode))
             continue

@@ -61,7 +61,7 @@ class Entry(NamedTuple):
 
 
 def space_on_target(entry: Entry) -> int:
-    """Return the bytes that the entry's content takes on a file system of 4 KiB blocks."""
+    """Return the bytes that the entry's content takes in memory: whole pages of its data."""
     if not stat.S_ISREG(entry.mode):
         return PAGE_BYTES if stat.S_ISLNK(entry.mode) and entry.size > 100 else 0
     size = min(entry.size, entry.blocks * 512) if entry.is_sparse else entry.size

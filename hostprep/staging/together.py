@@ -10,6 +10,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.planning import StagePlan
+from hostprep.staging.plans.copy_plan import JOURNAL_BYTES_AN_ENTRY
 from hostprep.staging.plans.space import (
     OUT_OF_MEMORY,
     directory_space,
@@ -65,7 +66,7 @@ def share_of(plan: StagePlan) -> Share:
         space = directory_space(request, files)
     else:
         space = volume_space(files, plan.volume)
-    lasting_bytes = files.copied.space_bytes
+    lasting_bytes = space.needed_bytes - files.copied.entries * JOURNAL_BYTES_AN_ENTRY
     lasting_inodes = files.copied.files + len(files.make_directories)
     if plan.published:
         before = 0 if previous is None else previous.bytes + previous.files * PAGE_BYTES

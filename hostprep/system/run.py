@@ -83,6 +83,7 @@ def run(
     ``env`` is added to the clean environment.
     """
     argv = [os.fsdecode(arg) for arg in args]
+    held = HeldSignals()  # between its start and our try, an interruption would orphan it
     try:
         process = subprocess.Popen(
             argv,
@@ -91,9 +92,13 @@ def run(
             stderr=subprocess.PIPE,
             env={**clean_environment(), **(env or {})},
         )
-    except OSError as error:
-        raise _not_started(error, argv[0], wanted_for, package) from None
+    except BaseException as error:
+        held.release()
+        if isinstance(error, OSError):
+            raise _not_started(error, argv[0], wanted_for, package) from None
+        raise
     try:
+        held.release()
         stdout, stderr = process.communicate(stdin, timeout_seconds)
     except subprocess.TimeoutExpired as error:
         partial = Completed(tuple(argv), -1, _text(error.stdout), _text(error.stderr))

@@ -160,7 +160,9 @@ def test_modules_in_the_current_folder_are_not_run(tmp_path: Path) -> None:
     assert done.returncode == 4 and not (tmp_path / "was-run").exists()
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:x", "cuda:", "cpu", "cuda:-1"])
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:x", "cuda:", "cpu", "cuda:-1", "cuda:" + "9" * 5000]
+)
 def test_a_device_that_is_none_is_a_usage_error(device: str) -> None:
     done = verify("--device", device, "--json")
     assert done.returncode == 2

@@ -414,6 +414,32 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
+# The first of two processes in a namespace sees no more of it than a folder.
+_JAILED = """
+import os, sys, time
+if os.fork():
+    os.chroot(sys.argv[1])
+    print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_mount_point_of_a_namespace_with_a_chroot_in_it_stays(safe_dir: Path) -> None:
+    point, jail = safe_dir / "v", safe_dir / "jail"
+    mounted(request(point))
+    (point / "data").write_bytes(b"x")
+    jail.mkdir()
+    line = ["unshare", "--mount", "--propagation", "private", sys.executable, "-c", _JAILED, jail]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert not sees(process.pid, point)
+            (told,) = unmount_volume(str(point), discard_data=True).warnings
+            assert f"({point} as process " in told and point.exists()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, state: Path) -> None:
     point = safe_dir / "v"
     source = make_source(safe_dir / "data", directories=1, files=2)

@@ -59,8 +59,10 @@ class FileSamples:
 
     def unpack(self, data: bytes) -> Any:
         """Return the decoded sample of a file's bytes; ``ValueError`` where it is broken."""
-        if data.startswith(MAGIC):
+        if self.kind != "bytes" and data.startswith(MAGIC):
             return _as_torch_takes(read_array(data))
+        if self.kind == "npy":  # an empty one, for instance; bytes go into no batch of arrays
+            raise ValueError("it holds no array of numpy's")
         if self.kind == "image" and self.decoder is not None:
             return decoders.decode(data, self.decoder)
         return data

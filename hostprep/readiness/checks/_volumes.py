@@ -49,7 +49,7 @@ def look_at_volumes(context: Context) -> tuple[VolumeLook, ...] | None:
     headroom = context.headroom
     # Of "size=50%" in fstab the kernel takes the machine's RAM, whoever mounts it.
     machine_bytes = (headroom.machine or headroom).ram_bytes
-    lines = {entry.target: entry for entry in context.fstab if entry.owner_id is not None}
+    lines = {entry.simple_target: entry for entry in context.fstab if entry.owner_id is not None}
     looks = []
     for volume in context.spec.volumes:
         live = context.live(volume.path)

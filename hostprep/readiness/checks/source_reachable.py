@@ -51,7 +51,7 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Look at where each source lies."""
-    mounted = {entry.target for entry in context.fstab}
+    mounted = {entry.simple_target for entry in context.fstab}
     found = []
     for dataset in look_at_datasets(context):
         path = dataset.source

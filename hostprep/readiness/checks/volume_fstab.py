@@ -24,7 +24,9 @@ class Facts:
 
 def look(context: Context) -> Facts:
     """Read fstab."""
-    foreign = {entry.target: entry.line_number for entry in context.fstab if not entry.owner_id}
+    foreign = {
+        entry.simple_target: entry.line_number for entry in context.fstab if not entry.owner_id
+    }
     return Facts(look_at_volumes(context), foreign)
 
 

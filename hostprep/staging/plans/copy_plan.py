@@ -21,9 +21,12 @@ from hostprep.staging.record import digest
 from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import join
+from hostprep.units import PAGE_BYTES
 
 # What the journal takes on the target for an entry, beside its name.
 JOURNAL_BYTES_AN_ENTRY = 120
+# Smaller ones (ext4 of 1 KiB) take the room that they save for telling where they are.
+_LEAST_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,18 @@ class CopyPlan:
         for link in self.links:
             yield link.directory, (link.entry,)
 
-    def space_needed(self) -> int:
-        """Return the bytes that the copies and the journal take on the target."""
-        return self.copied.space_bytes + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
+    def content_space(self, block_bytes: int = PAGE_BYTES) -> int:
+        """Return the bytes that the copies take on a target of such blocks.
+
+        Where its blocks are smaller than a page, a file ends with a part of a block and not of a
+        page: with all of one more for each, that is at most what they take there.
+        """
+        blocks_at_least = max(block_bytes, _LEAST_BLOCK_BYTES)
+        return min(self.copied.space_bytes, self.copied.bytes + self.copied.files * blocks_at_least)
+
+    def space_needed(self, block_bytes: int = PAGE_BYTES) -> int:
+        """Return the bytes that the copies and the journal take on a target of such blocks."""
+        return self.content_space(block_bytes) + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
 
     def inodes_needed(self) -> int:
         """Return the inodes that the copies take, and a few for the private directory."""

@@ -93,7 +93,7 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     path = standing_directory(request.parent)
     st, mount = os.statvfs(path), mount_below(path)
     return Space(
-        needed_bytes=files.space_needed(),
+        needed_bytes=files.space_needed(st.f_frsize),
         free_bytes=st.f_bavail * st.f_frsize,
         needed_inodes=files.inodes_needed(),
         free_inodes=st.f_favail if st.f_files else None,

@@ -70,6 +70,8 @@ BROKEN_ARRAYS = {
     "of-objects": array_file((4,), "|O", bytes(64)),
     "too-many-dimensions": array_file((1,) * 70, content=bytes(4)),
     "no-shape": array_file("[[[[]]]]", content=bytes(4)),
+    "empty": b"",  # a run that was to write it was killed, or the disk was full
+    "something-else": b"some bytes",
 }
 
 

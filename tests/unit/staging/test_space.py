@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import stat
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -55,6 +58,39 @@ INTO_A_VOLUME = StageRequest("/data", "data", "/mnt/hostprep", 10 * GIB)
 )
 def test_a_file_takes_whole_pages_of_its_data(size: int, blocks: int, space: int) -> None:
     assert space_on_target(entry(size=size)._replace(blocks=blocks)) == space
+
+
+# What a page is, the kernel says: a process of its own is told another.
+_PLANNED = """
+import os, sys
+told = os.sysconf
+os.sysconf = lambda name: int(sys.argv[1]) if name == "SC_PAGE_SIZE" else told(name)
+from hostprep.staging.plans.copy_plan import plan_fresh
+from hostprep.staging.source.scan import scan_tree
+files = plan_fresh(scan_tree(os.open(sys.argv[2], os.O_RDONLY), processes=1))
+print(files.content_space(), files.content_space(4096))
+"""
+
+
+@pytest.mark.parametrize(
+    ("page_bytes", "in_memory", "on_disk"),
+    [
+        (4096, 6 * 4096 + 8192, 6 * 4096 + 8192),
+        (16384, 7 * 16384, 6 * (1 + 4096) + 4097 + 4096),
+        (65536, 7 * 65536, 6 * (1 + 4096) + 4097 + 4096),
+    ],
+)
+def test_where_pages_are_large_small_files_take_as_much_of_memory_and_not_of_a_disk(
+    page_bytes: int, in_memory: int, on_disk: int, tmp_path: Path
+) -> None:
+    for number in range(5):
+        (tmp_path / str(number)).write_bytes(b"x")
+    (tmp_path / "larger").write_bytes(bytes(4097))
+    (tmp_path / "linked").write_bytes(b"x")
+    (tmp_path / "link").hardlink_to(tmp_path / "linked")
+    command = [sys.executable, "-c", _PLANNED, str(page_bytes), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert tuple(map(int, done.stdout.split())) == (in_memory, on_disk)
 
 
 @pytest.mark.parametrize(("size", "space"), [(5, 0), (100, 0), (101, 4096)])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +176,18 @@ def test_a_missing_command_says_what_it_is_for() -> None:
         pass
 
 
+def in_a_body() -> None:
+    with start(["sleep", "300"], wanted_for="test"):
+        raise AssertionError("the body must not run")
+
+
+def to_its_end() -> None:
+    run(["sleep", "300"], wanted_for="test")
+
+
+@pytest.mark.parametrize("use", [in_a_body, to_its_end])
 def test_an_interruption_while_the_command_starts_does_not_orphan_it(
-    monkeypatch: pytest.MonkeyPatch,
+    use: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, pids = subprocess.Popen, []
 
@@ -189,7 +200,7 @@ def test_an_interruption_while_the_command_starts_does_not_orphan_it(
     monkeypatch.setattr(subprocess, "Popen", slow)
     # Started in the background, the tests may have inherited that Ctrl-C is ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt), start(["sleep", "300"], wanted_for="test"):
-        raise AssertionError("the body must not run")
+    with pytest.raises(KeyboardInterrupt):
+        use()
     assert gone(pids[0])
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
