@@ -28,7 +28,9 @@ _SAYS_NOTHING = re.compile(
     re.DOTALL,
 )
 # Where in Ansible's code, or in a module's, Python was when the error came that is named after it.
-_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?=\S)", re.MULTILINE)
+_TRACEBACK = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?=\S)", re.MULTILINE
+)
 _NOT_UNDERSTOOD = "its answer is not understood. What was done there is not known"
 
 
@@ -109,7 +111,8 @@ class CallbackModule(CallbackBase):
         told = "\n".join(filter(None, (message, *errors)))
         places = _TRACEBACK.findall(told)
         # What happened comes first, as everywhere: of a full /tmp nobody needs more.
-        return "".join((_TRACEBACK.sub("", told), *(f"\n{each.rstrip()}" for each in places))) or None
+        told = _TRACEBACK.sub("", told)
+        return "\n".join((told, *map(str.rstrip, places))) or None
 
     def _words(self, fields: dict[str, Any], key: str) -> str:
         words = str(fields.get(key) or "").replace("\r", "")
