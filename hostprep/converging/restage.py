@@ -34,7 +34,7 @@ from hostprep.staging.shortfall import shortfall_of
 from hostprep.staging.stage import carry_out
 from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
-from hostprep.volumes.facts import gather
+from hostprep.volumes.facts import VolumeFacts, gather
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,25 @@ def _check_target(record: BootRecord, now: str) -> None:
             f"what is mounted on {record.volume} is no volume of hostprep's; nothing was staged.",
             "unmount it, and run `hostprep apply`, which mounts the volume and stages into it",
         )
-    least = record.volume_size_bytes
+    least = _least_size(record, facts)
     if least is not None and facts.live.size_bytes < least:
         raise Refused(
             f"its volume {record.volume} has {format_bytes(facts.live.size_bytes)} instead of"
             f" {format_bytes(least)}; nothing was staged.",
             now,
         )
+
+
+def _least_size(record: BootRecord, facts: VolumeFacts) -> int | None:
+    """Return the size in bytes below which the volume is not the one that was meant.
+
+    Where hostprep itself made it smaller since (`mount --size`; an `apply` of a spec that does not
+    name the data set any more, and so leaves its boot record as it is), that is meant too: whether
+    the data set still fits is the plan's to say.
+    """
+    if record.volume_size_bytes is None or facts.record is None:
+        return record.volume_size_bytes
+    return min(record.volume_size_bytes, facts.record.size_bytes)
 
 
 def _request(record: BootRecord) -> StageRequest:

@@ -53,8 +53,10 @@ def _why_fstab(reason: str, plan: VolumePlan, facts: VolumeFacts) -> str:
     found = line_difference(entry, facts.volume_id, plan.fstab_options, facts.source)
     if facts.live is None or found == other_source(entry, facts.source):
         return found
-    if all(step.subject == "fstab" for step in plan.changes):
-        wanted = line_options(facts.volume_id, plan.fstab_options)
+    wanted = line_options(facts.volume_id, plan.fstab_options)
+    # Swap stays as it was mounted, without a step of its own: the mounted volume is not right then.
+    as_mounted = facts.live.noswap == ("noswap" in wanted)
+    if as_mounted and all(step.subject == "fstab" for step in plan.changes):
         differing = {option.partition("=")[0] for option in {*entry.options} ^ {*wanted}}
         if differing and differing <= (free := _left_open(plan.request)).keys():
             named = " or ".join(sorted({free[name] for name in differing}))

@@ -206,9 +206,9 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
     removed: list[str] = []
     if not paths:
         return ()
-    elsewhere = {mount.target for _, mount in mounts_elsewhere()}
+    elsewhere = [(pid, mount.target) for pid, mount in mounts_elsewhere() if mount.target in paths]
     for path in reversed(paths):
-        if path in elsewhere:
+        if any(target == path and _is_same_place(pid, path) for pid, target in elsewhere):
             break
         try:
             os.rmdir(path)
@@ -218,6 +218,18 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
             break  # somebody uses it: then what is above it stays too
         removed.append(path)
     return tuple(removed)
+
+
+def _is_same_place(pid: int, path: str) -> bool:
+    """Tell whether ``path`` is the same directory to a process: a container has a root of its own.
+
+    What it mounted on it hides that directory itself, so its parent is compared.
+    """
+    parent = os.path.dirname(path)
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/root{parent}"), os.stat(parent))
+    except OSError:
+        return True
 
 
 def _open_walking(path: str) -> int:

@@ -27,6 +27,10 @@ _SAYS_NOTHING = re.compile(
     r" failed: No start of json char found",
     re.DOTALL,
 )
+# Where in Ansible's code, or in a module's, Python was when the error came that is named after it.
+_TRACEBACK = re.compile(
+    r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(?=\S)", re.MULTILINE
+)
 _NOT_UNDERSTOOD = "its answer is not understood. What was done there is not known"
 
 
@@ -104,7 +108,11 @@ class CallbackModule(CallbackBase):
                 errors.append(self._words(unpacked, "err"))
         if any(errors) and _SAYS_NOTHING.fullmatch(message):
             message = ""
-        return "\n".join(filter(None, (message, *errors))) or None
+        told = "\n".join(filter(None, (message, *errors)))
+        places = _TRACEBACK.findall(told)
+        # What happened comes first, as everywhere: of a full /tmp nobody needs more.
+        told = _TRACEBACK.sub("", told)
+        return "\n".join((told, *map(str.rstrip, places))) or None
 
     def _words(self, fields: dict[str, Any], key: str) -> str:
         words = str(fields.get(key) or "").replace("\r", "")

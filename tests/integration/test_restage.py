@@ -189,6 +189,15 @@ def test_a_volume_that_is_not_mounted_is_not_filled_below(host: Host) -> None:
     host.refused("has 8.00 MiB instead of 16.0 MiB")
 
 
+def test_a_volume_that_hostprep_itself_made_smaller_is_filled(host: Host) -> None:
+    host.prepare()
+    hostprep("mount", host.volume, "--size", "8M", "--fstab")
+    host.reboot()
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 0, done.stderr
+    hostprep("wait", "data")
+
+
 def test_a_data_set_that_outgrew_its_volume(host: Host) -> None:
     host.prepare("1M")
     (host.source / "large").write_bytes(os.urandom(2 << 20))

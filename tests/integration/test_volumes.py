@@ -440,6 +440,29 @@ def test_a_mount_point_of_a_namespace_with_a_chroot_in_it_stays(safe_dir: Path) 
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_a_container_that_has_a_volume_of_the_same_name_keeps_no_directory(safe_dir: Path) -> None:
+    point, root = safe_dir / "v", safe_dir / "root"
+    mounted(request(point))
+    script = """
+        mount -t tmpfs root "$1" && mkdir -p "$1$2"
+        for name in usr bin lib lib64; do
+            [ ! -e /$name ] || { mkdir "$1/$name" && mount --bind /$name "$1/$name"; }
+        done
+        mount -t tmpfs theirs "$1$2" && exec chroot "$1" sh -c "echo; exec sleep 60"
+    """
+    root.mkdir()
+    line = ["unshare", "--mount", "sh", "-c", script, "sh", root, point]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            assert sees(process.pid, point)
+            unmount_volume(str(point))
+            assert not point.exists()
+            assert sees(process.pid, point)
+        finally:
+            process.kill()
+
+
 def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, state: Path) -> None:
     point = safe_dir / "v"
     source = make_source(safe_dir / "data", directories=1, files=2)

@@ -49,7 +49,7 @@ def _judge_one(name: str, service: BootService, spec: str) -> Finding:
         message = f"{name} does not come back after a reboot: {service.unit} is not enabled."
     elif service.state == "failed":
         status, measured = Status.WARN, "failed"
-        message = f"{name} was not staged at this boot: {service.reason}."
+        message = f"{name} was not staged at this boot: {service.reason.rstrip('.')}."
         unit = quote(service.unit)
         remedy = Remedy((f"systemctl restart {unit}",), f"the reason: `journalctl -b -u {unit}`")
     else:

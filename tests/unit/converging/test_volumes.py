@@ -82,6 +82,11 @@ def test_live_drift_line_drift_and_another_spec_have_words_of_their_own() -> Non
     }
     other_spec = reasons(only(plan_volumes([look("9G", right)], {})))
     assert all("the spec asks for something else" in words for words in other_spec.values())
+    swapped = look("8G", right)
+    swapped = replace(swapped, spec=replace(swapped.spec, swap=live_of(right).noswap))
+    assert reasons(only(plan_volumes([swapped], {})))[Kind.FSTAB].endswith(
+        "; the spec asks for something else than line and mounted volume"
+    )
     all_three = reasons(only(plan_volumes([look("9G", replace(shrunk, fstab=right.fstab))], {})))
     assert all("all differ" in words for words in all_three.values())
 

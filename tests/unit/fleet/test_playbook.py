@@ -269,6 +269,16 @@ def test_a_task_that_failed_tells_what_its_program_said(
         ({"msg": "MODULE FAILURE\nSee stderr", "module_stderr": "sudo: not found"},
          "sudo: not found"),
         ({"msg": "MODULE FAILURE\nSee stderr"}, "MODULE FAILURE\nSee stderr"),
+        # a host whose /tmp is full
+        (
+            {
+                "msg": "MODULE FAILURE\nSee stderr",
+                "module_stderr": 'Traceback (most recent call last):\n  File "<stdin>", line 266\n'
+                "OSError: [Errno 28] No space left on device\n",
+            },
+            "OSError: [Errno 28] No space left on device\n"
+            'Traceback (most recent call last):\n  File "<stdin>", line 266',
+        ),
     ],
 )  # fmt: skip
 def test_what_failed_speaks_and_not_what_called_it(
