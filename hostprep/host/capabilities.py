@@ -36,3 +36,13 @@ def users_are_mapped(root: Path = Path("/")) -> bool:
     """
     users = read_text(root / "proc/self/uid_map")  # None: a kernel without user namespaces
     return users is not None and users.split() != _ALL_AS_THEY_ARE
+
+
+def knows_other_users(root: Path = Path("/")) -> bool:
+    """Whether files can be somebody else's here: not where one user alone has a number.
+
+    So it is in a container that a user started with no more than ``unshare --map-root-user`` (such
+    as Apptainer's ``--fakeroot`` without ``/etc/subuid``): root has no number to give a file to.
+    """
+    users = read_text(root / "proc/self/uid_map")  # None: a kernel without user namespaces
+    return users is None or sum(map(int, users.split()[2::3])) != 1

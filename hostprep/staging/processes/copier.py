@@ -9,6 +9,7 @@ from stat import S_IMODE, S_ISLNK
 from time import monotonic
 from typing import Any
 
+from hostprep.host.capabilities import knows_other_users
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
@@ -72,7 +73,7 @@ class Copier:
             look_ahead=job.look_ahead,
             own_uid=os.geteuid(),
             own_gid=os.getegid(),
-            may_chown=os.geteuid() == 0,
+            may_chown=os.geteuid() == 0 and knows_other_users(),
             drop_behind=job.drop_behind,
         )
         if counters is not None:

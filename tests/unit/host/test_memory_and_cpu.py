@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.capabilities import Capability, has_capability, knows_other_users
 from hostprep.host.cgroups import read_cpu_quotas, read_memory_limits
 from hostprep.host.cpu import read_cpu, usable_cpus
 from hostprep.host.memory import ram_for_percent, read_headroom, read_memory
@@ -167,3 +167,22 @@ def test_this_machine_agrees_with_the_kernel() -> None:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert read_memory().total_bytes == total
     assert 0 < usable_cpus() <= read_cpu().online
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "known"),
+    [
+        ("         0          0 4294967295\n", True),
+        ("         0       1000          1\n", False),
+        ("         0       1000          1\n         1     100000      65536\n", True),
+        (None, True),
+    ],
+)
+def test_whether_files_can_be_somebody_elses(
+    uid_map: str | None, known: bool, tmp_path: Path
+) -> None:
+    """As user_namespaces(7) has it: first here, first outside, how many."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    if uid_map is not None:
+        (tmp_path / "proc/self/uid_map").write_text(uid_map)
+    assert knows_other_users(tmp_path) is known

@@ -1,0 +1,89 @@
+"""Several people on one machine: whose is what has the name, who could exchange it, who is root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.kit.compare import differences
+from tests.kit.stagecraft import NOBODY, hostprep, snapshot
+
+_COLLEAGUE = 54321
+
+
+@pytest.fixture
+def shared(target: Path) -> Path:
+    """Return a target into which everybody stages, as into /dev/shm."""
+    target.mkdir()
+    target.chmod(0o1777)
+    return target
+
+
+@pytest.fixture
+def as_nobody(safe_dir: Path) -> tuple[str, ...]:
+    """Return what has a command run by nobody, with a home for records."""
+    home = safe_dir / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    moved = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR")
+    unset = [word for name in moved for word in ("-u", name)]
+    return (*NOBODY, "env", *unset, f"HOME={home}")
+
+
+def test_who_is_at_work_is_not_to_be_moved_away(
+    source: Path, shared: Path, as_nobody: tuple[str, ...]
+) -> None:
+    """The copies of a colleague grow there: what one may not look into is not to be touched."""
+    theirs = shared / ".hostprep-data"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, _COLLEAGUE, _COLLEAGUE)
+    before = snapshot(shared)
+    for prefix in (as_nobody, ()):
+        error = hostprep("stage", source, "--to", shared, prefix=prefix, expect=5)["error"]
+        assert f"belongs to uid {_COLLEAGUE}, who may be staging there now" in error["message"]
+        assert "move it away" not in error["hint"]
+    assert snapshot(shared) == before
+
+
+def test_whose_copy_has_the_name_is_told(
+    source: Path, shared: Path, as_nobody: tuple[str, ...]
+) -> None:
+    hostprep("stage", source, "--to", shared, prefix=as_nobody)
+    error = hostprep("stage", source, "--to", shared, expect=5)["error"]
+    assert f"{shared}/data, of uid 65534, exists and was not staged" in error["message"]
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o777, True), (0o1777, False), (0o755, False)])
+def test_a_directory_in_which_everybody_may_rename_is_warned_of(
+    mode: int, warned: bool, source: Path, target: Path
+) -> None:
+    target.mkdir()
+    target.chmod(mode)
+    told = " ".join(hostprep("stage", source, "--to", target)["warnings"])
+    assert (f"everybody can write to {target}" in told) is warned
+
+
+def test_root_of_a_container_that_knows_no_other_user_owns_all(source: Path, target: Path) -> None:
+    """There is no number there to give a file to, as there is no right to for an ordinary user."""
+    prefix = ("unshare", "--user", "--map-root-user", "--")
+    if subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no user namespaces here")
+    program = source / "class-1/program"
+    program.write_bytes(b"#!")
+    large = source / "large"
+    large.write_bytes(os.urandom(1 << 20))
+    for path in (program, large, source / "link", source / "class-1"):
+        os.chown(path, _COLLEAGUE, _COLLEAGUE, follow_symlinks=False)
+    program.chmod(0o6755)
+    told = hostprep("stage", source, "--to", target, prefix=prefix)
+    assert told["skipped"] == []
+    copy = target / "data/class-1/program"
+    assert (copy.stat().st_uid, copy.stat().st_mode & 0o7777) == (0, 0o755)
+    program.chmod(0o755)
+    assert differences(source, target / "data", owners=False) == []
+    program.chmod(0o6755)
+    again = hostprep("stage", source, "--to", target, prefix=prefix)
+    assert not again["changed"]
