@@ -377,6 +377,35 @@ def test_times_beyond_what_the_target_keeps(safe_dir: Path) -> None:
         assert hostprep("unstage", "data")["left"] == []
 
 
+def put(path: Path, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.write(data)
+
+
+def test_a_write_right_after_the_copy_is_seen_where_times_are_whole_seconds(
+    safe_dir: Path,
+) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, disk, target = (safe_dir / name for name in ("image", "disk", "target"))
+    loops.make_filesystem(image, "ext4", 24 << 20, ["-I", "128"])
+    disk.mkdir()
+    with loops.loop_mount(image, disk, "ext4"):
+        source = disk / "data"
+        source.mkdir()
+        path = source / "labels"
+        path.write_bytes(bytes(5000))
+        for attempt in range(3):  # the second may be over by itself once, on a busy machine
+            while time.time() % 1 > 0.05:
+                time.sleep(0.005)
+            put(path, b"old%d" % attempt)
+            hostprep("stage", source, "--to", target)
+            put(path, b"new%d" % attempt)
+            hostprep("stage", source, "--to", target)
+            with open(target / "data/labels", "rb") as file:
+                assert file.read(4) == b"new%d" % attempt
+
+
 class Meanwhile(Silent):
     """Somebody who is at work on the target while an update is copied."""
 
