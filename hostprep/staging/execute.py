@@ -24,6 +24,8 @@ from hostprep.staging.tasks import Copied, Tasks
 
 # Where more readers are tried than were chosen.
 _MOST_PROCESSES = 16
+# What is left of inodes where they are what is lacking.
+_FEW_INODES = 16
 
 
 def copy_all(
@@ -81,7 +83,7 @@ def copy_all(
         if governor is not None:
             copied.readers = governor.settled
     except TaskFailed as error:
-        raise _explain(error) from error
+        raise _explain(error, private) from error
     observer.progress(copied.files, copied.bytes)
     copied.processors = meter.time()
     return copied
@@ -101,13 +103,20 @@ def sync_file_system(descriptor: int, so_far: str) -> None:
         )
 
 
-def _explain(error: TaskFailed) -> HostprepError:
+def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
     if error.errno == errno.EDQUOT:
         return HostprepError(
             "the disk quota at the target is used up; nothing was published, and the copies so far"
             " are kept.",
             "have it raised (`quota -s` shows it, for a project `repquota -P`), or make room, and"
             " run the same command again: it goes on with the copies",
+        )
+    if error.errno == errno.ENOSPC and _lacks_inodes(private.fd):
+        return HostprepError(
+            "the target has no inode left for another file; nothing was published, and the copies"
+            " so far are kept.",
+            "remove files there, or give it more inodes (a volume of --to-tmpfs gets them by"
+            " itself), and run the same command again: it goes on with the copies",
         )
     if error.errno == errno.ENOSPC:
         return HostprepError(
@@ -127,3 +136,13 @@ def _explain(error: TaskFailed) -> HostprepError:
         f"copying failed: {error.message}; nothing was published.",
         "run the same command again: it goes on with the copies",
     )
+
+
+def _lacks_inodes(descriptor: int) -> bool:
+    """Whether it is inodes that a full file system has run out of, where it has a limit of them."""
+    try:
+        room = os.fstatvfs(descriptor)
+    except OSError:
+        return False
+    # Other workers may have given back what they could not fill.
+    return room.f_files > 0 and room.f_favail < _FEW_INODES and room.f_bavail * room.f_frsize > 0

@@ -628,6 +628,30 @@ def test_a_target_that_fills_up_ends_the_run_and_the_next_one_goes_on(
     assert found["ok"] and differences(source, small / "data", owners=True) == []
 
 
+def test_a_target_without_another_inode_is_not_called_full(source: Path, small: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,nr_inodes=4000", small], check=True)
+    for number in range(3000):
+        (source / f"file-{number}").write_bytes(b"x")
+    line = [*HOSTPREP, "stage", str(source), "--to", str(small)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not list(small.glob(".hostprep-data/tree/*")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)  # so that nobody is too fast for the other
+    (small / "others").mkdir()
+    with contextlib.suppress(OSError):
+        for number in range(4000):
+            (small / f"others/{number}").touch()
+    process.send_signal(signal.SIGCONT)
+    out, said = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, ""), said
+    assert "the target has no inode left" in said and "full" not in said
+    shutil.rmtree(small / "others")
+    assert hostprep("stage", source, "--to", small)["resumed_files"] > 0
+    assert differences(source, small / "data", owners=True) == []
+
+
 def test_what_an_unfinished_run_left_does_not_stand_in_the_way(source: Path, small: Path) -> None:
     for number in range(200):
         (source / f"file-{number}").write_bytes(os.urandom(1 << 20))

@@ -7,6 +7,7 @@ import importlib
 import os
 import shutil
 import struct
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -375,6 +376,57 @@ def test_times_beyond_what_the_target_keeps(safe_dir: Path) -> None:
         assert hostprep("stage", source, "--to", disk)["changed"] is False
         assert hostprep("status")["datasets"][0]["freshness"] == "fresh"
         assert hostprep("unstage", "data")["left"] == []
+
+
+def put(path: Path, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.write(data)
+
+
+def test_a_write_right_after_the_copy_is_seen_where_times_are_whole_seconds(
+    safe_dir: Path,
+) -> None:
+    if reason := loops.unavailable("ext4"):
+        pytest.skip(reason)
+    image, disk, target = (safe_dir / name for name in ("image", "disk", "target"))
+    loops.make_filesystem(image, "ext4", 24 << 20, ["-I", "128"])
+    disk.mkdir()
+    with loops.loop_mount(image, disk, "ext4"):
+        source = disk / "data"
+        source.mkdir()
+        path = source / "labels"
+        path.write_bytes(bytes(5000))
+        for attempt in range(3):  # the second may be over by itself once, on a busy machine
+            while time.time() % 1 > 0.05:
+                time.sleep(0.005)
+            put(path, b"old%d" % attempt)
+            hostprep("stage", source, "--to", target)
+            put(path, b"new%d" % attempt)
+            hostprep("stage", source, "--to", target)
+            with open(target / "data/labels", "rb") as file:
+                assert file.read(4) == b"new%d" % attempt
+
+
+def test_a_snapshot_of_what_holds_another_subvolume_is_up_to_date_once_staged(
+    safe_dir: Path,
+) -> None:
+    if reason := loops.unavailable("btrfs"):
+        pytest.skip(reason)
+    with loops.loop_filesystem("btrfs", 128 << 20, safe_dir) as disk:
+        for words in (
+            ("create", disk / "data"),
+            ("create", disk / "data/inner"),
+            ("snapshot", "-r", disk / "data", disk / "snapshot"),
+        ):
+            if words[0] == "snapshot":
+                make_source(disk / "data/ours")
+                (disk / "data/inner/file").write_bytes(b"of the inner one alone")
+            subprocess.run(["btrfs", "subvolume", *words], check=True, capture_output=True)
+        hostprep("stage", disk / "snapshot", "--to", safe_dir / "fast")
+        assert (safe_dir / "fast/snapshot/inner").is_dir()
+        again = hostprep("stage", disk / "snapshot", "--to", safe_dir / "fast")
+        assert again["changed"] is False
+        assert hostprep("status")["datasets"][0]["freshness"] == "fresh"
 
 
 class Meanwhile(Silent):

@@ -13,6 +13,7 @@ from hostprep.staging.files import transfer
 from hostprep.staging.files.holding import SYMLINKS, THIS_NAME, holding
 from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
+from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import entry_of
@@ -74,6 +75,8 @@ def copy_again(
 ) -> Copy:
     """Copy an entry a second time, as it is by now; raises as ``copy_file`` does."""
     now = current(entry, source_dir)
+    if settle((now.mtime_ns,)):
+        now = current(entry, source_dir)
     if stat.S_IFMT(now.mode) != stat.S_IFMT(entry.mode):
         raise transfer.Changed
     if stat.S_ISLNK(now.mode):

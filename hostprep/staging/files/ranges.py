@@ -8,6 +8,7 @@ import os
 from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.holding import FOLDER_NAME, THIS_NAME, holding, is_unholdable
 from hostprep.staging.files.metadata import CopyStyle, copy_metadata
+from hostprep.staging.files.settling import settle
 from hostprep.staging.model import Entry
 from hostprep.staging.tree import Plain
 from hostprep.system.trees import DirCache, join
@@ -30,6 +31,7 @@ def copy(
     Returns their digest and what went wrong. Raises ``OSError``.
     """
     entry = Entry._make(item)
+    settle((entry.mtime_ns,))
     try:
         source = copying.open_source(entry.name, source_tree.fd(directory), style)
         try:

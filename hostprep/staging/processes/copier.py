@@ -14,6 +14,7 @@ from hostprep.staging.files import copying, transfer
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
+from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import Unusual, copy_small
 from hostprep.staging.model import Entry
 from hostprep.staging.processes.descriptors import Descriptors
@@ -115,6 +116,7 @@ class Copier:
         tally = _Tally()
         journal: list[tuple[str, list[str]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
+        settle(item[3] for _, entries in unpacked for item in entries)
         if self._ahead is not None:
             self._ahead.begin((path, item) for path, items in unpacked for item in items)
         due = monotonic() + _JOURNAL_SECONDS

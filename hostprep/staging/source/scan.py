@@ -38,6 +38,8 @@ _MOST_DIRECTORIES_A_TASK = 64
 # Of a large directory: so many at a time where memory answers, and where that is not known (yet).
 _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
+# BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
+_GAP_INODE = 2
 # Only what was waited for that long in all is no matter of a busy processor.
 _LEAST_WAIT_SECONDS = 0.1
 
@@ -94,7 +96,7 @@ def scan_tree(
     A directory that cannot be read is noted in ``skipped`` and ``unreadable``, not raised.
     """
     job = Job(source_fd, from_server=from_server, gentle=gentle)
-    found = _Found(Scan())
+    found = _Found(Scan(), from_server=from_server)
     found.scan.directories[""] = entry_of("", os.fstat(source_fd))
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
@@ -170,8 +172,9 @@ class _Found:
     entries looked at.
     """
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: Scan, *, from_server: bool) -> None:
         self.scan = scan
+        self._from_server = from_server
         self.pending = deque([""])
         self.large: deque[_Large] = deque()
         self.seen = 0
@@ -191,7 +194,7 @@ class _Found:
                 self._in_parts += count
                 self.large.append(_Large(directory, there, names))
             else:
-                self.pending.extend(_add(self.scan, directory, there))
+                self.pending.extend(self._add(directory, there))
 
     def take_part(self, folder: _Large, number: int, there: tuple[Any, ...]) -> int:
         """Take what a worker found of some names, and return how many entries that are."""
@@ -202,8 +205,18 @@ class _Found:
         if folder.is_complete:
             there = folder.there()
             self._in_parts -= _count(there)
-            self.pending.extend(_add(self.scan, folder.directory, there))
+            self.pending.extend(self._add(folder.directory, there))
         return count
+
+    def _add(self, directory: str, there: tuple[Any, ...]) -> list[str]:
+        found = _add(self.scan, directory, there)
+        # A server numbers its directories as it likes.
+        for path in () if self._from_server else found:
+            entry = self.scan.directories[path]
+            if _is_snapshots_gap(entry):
+                parent = self.scan.directories[directory]
+                self.scan.directories[path] = entry._replace(mtime_ns=parent.mtime_ns)
+        return found
 
 
 def _count(there: tuple[Any, ...]) -> int:
@@ -276,6 +289,14 @@ def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
     if found:
         scan.totals += Totals(entries=len(found))
     return found
+
+
+def _is_snapshots_gap(entry: Entry) -> bool:
+    """Whether it is what a snapshot of Btrfs shows in the place of a subvolume in what it is of.
+
+    Its time is that of each look: no copy would ever be up to date.
+    """
+    return (entry.ino, entry.nlink, entry.size) == (_GAP_INODE, 1, 0)
 
 
 _NOTHING = Totals()
