@@ -223,6 +223,10 @@ def _epoch(judgement: Judgement) -> str:
     ):
         if seconds is not None:
             lines.append(f"  {name:<27} {format_seconds(seconds)}")
+    if epoch.hit_high and epoch.cached_seconds is None and epoch.staged_seconds is None:
+        lines.append(
+            f"  {'from memory':<27} not predicted: no files of such sizes were read from there"
+        )
     lines.append(_cache_words(epoch))
     return "\n".join(lines)
 

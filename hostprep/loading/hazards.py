@@ -29,6 +29,9 @@ _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
     r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
 )
+# Of a pool of threads it is the queue that it names first; forked workers have none of its threads.
+_POOL = re.compile(r"'_queue\.SimpleQueue' object")
+_LOCK = re.compile(r"'_thread\.\w+' object")
 
 
 def of_host(host: HostShare) -> tuple[Hazard, ...]:
@@ -43,11 +46,12 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
             )
         )
     elif 0 < host.shm_size_bytes <= DOCKER_SHM_BYTES:
+        docker = ", as Docker makes it" if host.shm_size_bytes == DOCKER_SHM_BYTES else ""
         found.append(
             Hazard(
                 "shm_small",
-                f"/dev/shm has {format_bytes(host.shm_size_bytes)}, as Docker makes it: a worker"
-                " that finds it full dies with a bus error.",
+                f"/dev/shm has {format_bytes(host.shm_size_bytes)}{docker}: a worker that finds it"
+                " full dies with a bus error.",
                 _CURE_SHM,
             )
         )
@@ -135,12 +139,22 @@ def unpicklable_cure(error: str, part: str = "dataset") -> str:
 
     ``part`` is the argument of a DataLoader that it is.
     """
+    call = "__getitem__" if part == "dataset" else part
+    init = "" if part == "worker_init_fn" else ", or in worker_init_fn"
     if _HANDLE.search(error):
-        call = "__getitem__" if part == "dataset" else part
-        init = "" if part == "worker_init_fn" else ", or in worker_init_fn"
         return (
             f"open files, databases and connections in the worker: when {call} is first called"
             f"{init}; not by fork, which would have workers share them"
+        )
+    if _POOL.search(error):
+        return (
+            f"make pools of threads in the worker: when {call} is first called{init}; not by fork,"
+            " which takes none of their threads along: who waits for one waits for ever"
+        )
+    if _LOCK.search(error):
+        return (
+            f"make locks, and what has them, in the worker: when {call} is first called{init};"
+            " or multiprocessing_context='fork'"
         )
     what = "its classes and functions" if part == "dataset" else part
     return (

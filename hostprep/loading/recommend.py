@@ -156,7 +156,7 @@ def _compared(run: Run, report: Report, *, image: bool) -> Report:
         variants += compare_prefetching(run.measurer, made.num_workers)
     if any(variant.group == "resize" for variant in variants):
         notes = (*notes, _OTHER_PICTURE)
-    if made.binding is Binding.DECODE and run.stages is not None:
+    if image and made.binding is Binding.DECODE and run.stages is not None:
         made = replace(made, remedy=remedy_compared(run.stages.decoder, variants))
     return replace(
         report,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles
+from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles, SmallRun
 from hostprep.system.page_cache import lru_hit_rate
+
+# Files that are read from memory and of about the same size take about the same time.
+_ALIKE = 1.1
 
 
 def predict(
@@ -14,7 +17,7 @@ def predict(
     The sample's files are not exactly of the data set's mean size: the line through the times of
     single files carries the cold rate over from one mean to the other (a regression estimator). It
     is no guide to a few files far beyond all of the sample: their bytes come no faster than those
-    of the fastest pass.
+    of the fastest pass. From memory, where no such pass was made, no time is predicted of them.
     """
     best = small.best
     mean = small.mean_bytes if dataset.size_bytes is None else dataset.size_bytes / dataset.files
@@ -28,8 +31,8 @@ def predict(
     cold = dataset.files / best.files_per_s * adjust
     if sequential is not None:
         cold = max(cold, size_bytes / max(sequential.bytes_per_s, best.bytes_per_s))
-    cached = dataset.files / small.cached.files_per_s if small.cached else None
-    staged = dataset.files / small.staged.files_per_s if small.staged else None
+    cached = _from_memory(small.cached, dataset.files, mean)
+    staged = _from_memory(small.staged, dataset.files, mean)
     share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
     low, high = lru_hit_rate(share), share
     if small.stays_in_memory is False:
@@ -54,6 +57,23 @@ def predict(
         next_low_seconds=after(high),
         next_high_seconds=after(low),
     )
+
+
+def _from_memory(run: SmallRun | None, files: int, mean_bytes: float) -> float | None:
+    """Return the seconds of so many files of that mean size; None where the pass does not tell.
+
+    It read other files than the data set has on the mean where a few have most of the bytes.
+    """
+    if run is None:
+        return None
+    seconds = files / run.files_per_s
+    read_mean = run.bytes_per_s / run.files_per_s
+    if mean_bytes <= _ALIKE * read_mean and read_mean <= _ALIKE * mean_bytes:
+        return seconds
+    if run.line is None or run.largest_bytes is None or mean_bytes > run.largest_bytes:
+        return None
+    per_file, per_byte = run.line
+    return seconds * (per_file + per_byte * mean_bytes) / (per_file + per_byte * read_mean)
 
 
 def predict_large(dataset: DataSet, sequential: FioRun, memory_bytes: int) -> Epoch:

@@ -28,6 +28,8 @@ from hostprep.system.trees import DIRECTORY_FLAGS, names_in, remove_directory, r
 _LOCK = "lock"
 _SLOTS = 16
 _ABANDONED_SECONDS = 60
+# What a killed run had started ends with it, but not in the same moment.
+_LOOKS, _LOOK_AGAIN_SECONDS = 5, 0.2
 # What flock(2) says where there are no locks: some FUSE, NFS without its lock service.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 # All that runs make in their folders, and what NFS and FUSE name a file that was removed while it
@@ -96,6 +98,38 @@ def own_folder(parent: Path) -> Iterator[OwnFolder]:
         os.close(parent_fd)
 
 
+def remove_left(parent: Path) -> bool:
+    """Remove what killed runs of ours left below ``parent``; return False where some remains.
+
+    That may also be of another run, which is at work.
+    """
+    try:
+        parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        for look in range(_LOOKS):
+            time.sleep(_LOOK_AGAIN_SECONDS if look else 0)
+            for name in _names():
+                _remove_stale(parent_fd, name, (os.geteuid(), 0o700))
+            if not any(_is_there(parent_fd, name) for name in _names()):
+                return True
+        return False
+    finally:
+        os.close(parent_fd)
+
+
+def _is_there(parent_fd: int, name: str) -> bool:
+    try:
+        return os.stat(name, dir_fd=parent_fd, follow_symlinks=False).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
+def _names() -> list[str]:
+    return [f"{PROBE_PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
+
+
 def _mtime_ns(parent_fd: int) -> int | None:
     """Return when something was last made or removed in the parent, None where it fails now."""
     try:
@@ -109,7 +143,7 @@ def _take(parent_fd: int) -> tuple[str, int, int | None]:
 
     FileExistsError where no name is free, or stays ours for as long as it takes to open it.
     """
-    names = [f"{PROBE_PREFIX}{_host()}-{slot}" for slot in range(_SLOTS)]
+    names = _names()
     usual = os.geteuid(), 0o700
     for name in names:
         _remove_stale(parent_fd, name, usual)

@@ -134,7 +134,8 @@ class SmallRun:
 
     ``read_bytes`` are of large files that were begun, too, ``again_bytes`` were read once more, to
     see whether the rate lasts. ``early_files_per_s`` is what the first came at, where later ones,
-    which rates and latency are of then, came more slowly; None where the rate lasted.
+    which rates and latency are of then, came more slowly; None where the rate lasted. ``line`` are
+    the seconds per file and per byte of single ones, of which the largest has ``largest_bytes``.
     """
 
     readers: int
@@ -147,6 +148,8 @@ class SmallRun:
     load: Load
     again_bytes: int = 0
     early_files_per_s: float | None = None
+    line: tuple[float, float] | None = None
+    largest_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

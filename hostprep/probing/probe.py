@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
@@ -13,18 +14,23 @@ from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
 from hostprep.probing.alive import GONE, look
+from hostprep.probing.folder import remove_left
 from hostprep.probing.model import Measured, Settings, Target
 from hostprep.probing.observer import Observer
 from hostprep.probing.phases import Phases
-from hostprep.system.apart import work_apart
-from hostprep.system.bounded import NoAnswerInTime
+from hostprep.probing.small_files import MEMORY_FOLDER
+from hostprep.system.apart import WorkKilled, work_apart
+from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.caches import drop_caches
+from hostprep.system.forking import NoProcess
 
 LEAST_SECONDS = 5.0
 MOST_SECONDS = 3600.0
 # The longest that a step which tells nothing may take, beside a tenth of all the time: a file that
 # was just written may have to be brought to a slow disk first.
 _SILENCE_SECONDS = 60.0
+# To remove what a killed one left behind: on storage that hangs it stays.
+_TIDYING_SECONDS = 10.0
 
 
 def target(path: str, seconds: float | None = None) -> Target:
@@ -83,8 +89,28 @@ def probe(to: Target, settings: Settings, observer: Observer) -> Measured:
             "is the device still there? see `dmesg`; if much is still to be written to it: "
             "`sync`, then probe again",
         ) from None
+    except WorkKilled:
+        raise _killed(to.storage.path) from None
     except OSError as error:
         raise _broken_off(to.storage.path, error) from None
+
+
+def _killed(path: str) -> HostprepError:
+    """Remove what the process that measured has left, and return what to say of its end."""
+
+    def tidy() -> list[str]:
+        return [str(each) for each in (Path(path), MEMORY_FOLDER) if not remove_left(each)]
+
+    try:
+        left = ask_in_child(tidy, patience_seconds=_TIDYING_SECONDS)
+    except (NoAnswerInTime, NoProcess, OSError):
+        left = [path]
+    words = "the process that measured was killed: there are no figures."
+    hint = "where memory was short, the kernel did it: see `dmesg`"
+    if left:
+        words += f" Its hidden folder with test data may still be in {' and '.join(left)}."
+        hint += "; the next probe removes that folder"
+    return HostprepError(words, hint)
 
 
 def _measured(phases: Phases) -> Measured:

@@ -262,6 +262,8 @@ def _run(
         load=load,
         again_bytes=done.again_bytes,
         early_files_per_s=done.early_files_per_s,
+        line=line_through(done.sizes, done.seconds),
+        largest_bytes=max(done.sizes),
     )
     return run, done
 

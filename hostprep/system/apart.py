@@ -26,6 +26,10 @@ _TOLD, _DONE, _FAILED = range(3)
 T = TypeVar("T")
 
 
+class WorkKilled(HostprepError):
+    """Somebody, or a kernel short of memory, killed the work: it has tidied nothing up."""
+
+
 def work_apart(
     work: Callable[[Callable[[Any], None]], T],
     hear: Callable[[Any], None],
@@ -36,8 +40,9 @@ def work_apart(
 
     ``work`` is given a function that tells something, which ``hear`` hears here. Results, errors
     and what is told are pickled. Raises ``NoAnswerInTime`` where nothing comes for longer than
-    ``silence_seconds``: the child is killed then, and left where it is stuck. Whatever else ends
-    this, such as Ctrl-C, reaches the work as a KeyboardInterrupt, so that it tidies up.
+    ``silence_seconds``: the child is killed then, and left where it is stuck; ``WorkKilled`` where
+    others killed it. Whatever else ends this, such as Ctrl-C, reaches the work as a
+    KeyboardInterrupt, so that it tidies up.
     """
     ours, theirs = Pipe(duplex=False)
     child = fork()
@@ -53,7 +58,7 @@ def work_apart(
             try:
                 kind, said = ours.recv()
             except EOFError:
-                raise HostprepError("the process that did the work was killed.") from None
+                raise WorkKilled("the process that did the work was killed.") from None
             if kind == _TOLD:
                 hear(said)
                 continue

@@ -274,6 +274,30 @@ def test_an_interruption_leaves_nothing_behind(
     assert not Path(f"/proc/{pid_file.read_text().strip()}").exists()
 
 
+def test_a_kernel_short_of_memory_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
+    """It kills the process that measures, and not the one that waits for it."""
+    data = tmp_path / "data"
+    data.mkdir()
+    pid_file = tmp_path / "pid"
+    env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+    ) as process:
+        wait_for_fio(pid_file)
+        assert list(data.glob(f"{PROBE_PREFIX}*"))
+        tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for child in tasks.read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        _, words = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "the process that measured was killed" in words and "may still be in" not in words
+    assert list(data.iterdir()) == []
+
+
 def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()

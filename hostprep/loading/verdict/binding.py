@@ -21,6 +21,11 @@ _MAIN_BUSY = 0.85
 _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
 _STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
+# Nothing of them is an image: their type and their number are all there is to save.
+_STORE_ARRAYS = (
+    "store arrays as small as you train on them (uint8 or float16 instead of float32), or many in"
+    " one file that is mapped into memory: np.load(..., mmap_mode='r')"
+)
 
 
 def what_binds(known: Known, point: Point) -> Binding:
@@ -110,6 +115,8 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
             " main process; whole batches at once (__getitems__ of the data set), or several"
             " samples with each read"
         )
+    if binding is Binding.DECODE and known.stages is not None and known.stages.kind == "npy":
+        return _STORE_ARRAYS
     if binding is Binding.WAITING:
         # Nobody saw what the user's own code waits for.
         return f"if it waits for storage, {_staging(known)}"

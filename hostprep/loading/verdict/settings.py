@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hostprep.loading.bounds import (
+    MOST_WORKERS,
     PROBE_PREFETCH,
     batches_in_shm,
     bounds,
@@ -185,6 +186,8 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
         )
     # Without the GPU's rate nobody knows what is enough.
     best = "the best that there was time to try" if known.untried else "most useful"
+    if point.probes and point.workers == MOST_WORKERS:  # the rate may well go on rising
+        best = "the most that are ever tried"
     return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import multiprocessing
 import sqlite3
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def test_a_sound_host_has_none() -> None:
 
 def test_hosts_that_break_loaders() -> None:
     assert codes(hazards.of_host(share(shm_size_bytes=64 * MIB))) == {"shm_small"}
+    (smaller,) = hazards.of_host(share(shm_size_bytes=16 * MIB))
+    assert smaller.message.startswith("/dev/shm has 16.0 MiB: a worker")
     assert codes(hazards.of_host(share(shm_size_bytes=None))) == {"shm_absent"}
     assert codes(hazards.of_host(share(descriptors_limit=1024))) == {"descriptors_few"}
     quota = share(quota_cpus=2.0, quota_group="/sys/fs/cgroup/jobs")
@@ -119,12 +122,21 @@ def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
         ("TypeError: cannot pickle 'Environment' object", True),
         ("TypeError: no default __reduce__ due to non-trivial __cinit__", True),
         ("AttributeError: Can't pickle local object 'Environment.step.<locals>.<lambda>'", False),
-        ("TypeError: cannot pickle '_thread.lock' object", False),
+        ("TypeError: cannot pickle '_thread.lock' object", True),
+        ("TypeError: cannot pickle '_queue.SimpleQueue' object", True),
     ],
 )
 def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
     (cure,) = cures_of({"dataset": error})
     assert ("in the worker" in cure) is in_worker
+
+
+def test_a_pool_of_threads_is_not_to_be_forked() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        opened = Opened(Holding(pool), None, None, None, 8, "dataset", "mine")
+        (cure,) = cures_of(describe(opened, thoroughly=True).pickle_errors)
+    assert "make pools of threads in the worker" in cure
+    assert "multiprocessing_context" not in cure
 
 
 class Collating(Holding):

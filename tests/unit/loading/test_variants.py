@@ -160,6 +160,15 @@ def test_whoever_compares_is_not_told_to_compare(decoders_timed: bool) -> None:
     assert ("pillow" in (made.remedy or "")) is decoders_timed
 
 
+def test_who_compares_without_images_is_told_nothing_of_decoders() -> None:
+    arrays = replace(modelled(), probes=(probe(2, 500.0),))
+    arrays = replace(arrays, recommendation=replace(arrays.recommendation, remedy="smaller ones"))
+    run: Any = SimpleNamespace(
+        measurer=Timed(), wish=WISH, listing=None, stages=SimpleNamespace(decoder=None), began=0.0
+    )
+    assert _compared(run, arrays, image=False).recommendation.remedy == "smaller ones"
+
+
 def test_the_columns_of_the_table_stand_below_each_other() -> None:
     report: Any = SimpleNamespace(
         variants=(

@@ -112,6 +112,9 @@ def test_busy_processors_bind_and_the_heaviest_stage_is_named() -> None:
     by_stage = judged(probes, staged=stages(decode=0.002, resize=0.001))
     assert by_stage.binding is Binding.DECODE
     assert "--compare" in (by_stage.remedy or "")
+    arrays = judged(probes, staged=replace(stages(decode=0.002), kind="npy"))
+    assert arrays.binding is Binding.DECODE
+    assert "mmap_mode" in (arrays.remedy or "") and "JPEG" not in (arrays.remedy or "")
     assert judged(probes, staged=stages(decode=0.001, resize=0.003)).binding is Binding.RESIZE
     collated = judged(probes, staged=stages(collate=0.002))
     assert (collated.binding, "uint8" in (collated.remedy or "")) == (Binding.COLLATE, True)
@@ -351,6 +354,12 @@ def test_no_change_is_never_said_of_what_does_not_fit() -> None:
 
 def test_unmeasured_gpu_is_called_most_useful_not_optimal() -> None:
     assert "most useful" in judged([probe(0, 500), probe(4, 2000)]).verdict
+
+
+def test_the_most_that_are_tried_are_not_called_most_useful() -> None:
+    probes = [probe(0, 98, **IDLE), probe(32, 3200, **IDLE), probe(64, 6400, **IDLE)]
+    verdict = judged(probes, sample=WAITING).verdict
+    assert verdict.startswith("64 workers are the most that are ever tried: 6,400 samples/s")
 
 
 def test_memory_is_counted_for_all_ranks() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hostprep.probing.epoch import predict
@@ -46,6 +48,27 @@ def test_a_file_far_beyond_the_sample_takes_what_its_bytes_take() -> None:
     assert epoch.cold_seconds == pytest.approx(6_030_000_000 / sequential.bytes_per_s)
     alike = predict(DataSet(300, True, 30_000_000), small, 0, sequential)
     assert alike.cold_seconds == pytest.approx(3)
+
+
+def test_a_file_far_beyond_the_sample_has_no_time_from_memory() -> None:
+    small = small_files(
+        cached=replace(small_run(8, 20_000, mean_bytes=3000), line=(1e-5, 0.0), largest_bytes=3000),
+        staged=small_run(8, 10_000, mean_bytes=3000),
+    )
+    alike = predict(DataSet(1500, True, 1500 * 3000), small, 1 << 30)
+    assert alike.cached_seconds == pytest.approx(0.075)
+    assert alike.staged_seconds == pytest.approx(0.15)
+    shards = predict(DataSet(1504, True, 1500 * 3000 + 4 * 100_000_000), small, 1 << 30)
+    assert shards.cached_seconds is None and shards.staged_seconds is None
+    assert shards.next_low_seconds is None
+
+
+def test_what_is_read_from_memory_is_carried_over_to_the_mean_of_the_data_set() -> None:
+    run = replace(
+        small_run(8, 10_000, mean_bytes=100_000), line=(1e-5, 1e-10), largest_bytes=5_000_000
+    )
+    epoch = predict(DataSet(1000, True, 1000 * 400_000), small_files(cached=run), 1 << 30)
+    assert epoch.cached_seconds == pytest.approx(0.1 * 5e-5 / 2e-5)
 
 
 def test_unknown_sizes_take_the_mean_of_the_sample() -> None:
