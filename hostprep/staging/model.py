@@ -270,7 +270,8 @@ class StageResult:
     lead out of it: what they lead to is not in it. ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
-    beginning; None where nothing was copied.
+    beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``
+    that the source's files have in holes.
     """
 
     dataset: str
@@ -302,3 +303,9 @@ class StageResult:
     volume: LiveVolume | None = None
     full_check: bool = False
     differing: tuple[Differing, ...] = ()
+    copied_hole_bytes: int = 0
+
+    @property
+    def copied_data_bytes(self) -> int:
+        """What was read and written of ``copied_bytes``: all but the holes of sparse files."""
+        return self.copied_bytes - self.copied_hole_bytes
