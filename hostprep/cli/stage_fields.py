@@ -103,6 +103,7 @@ def result_fields(
         "bytes": result.bytes,
         "copied_files": result.copied_files,
         "copied_bytes": result.copied_bytes,
+        "copied_hole_bytes": result.copied_hole_bytes,
         "kept_files": result.kept_files,
         "resumed_files": result.resumed_files,
         "deleted_files": result.deleted_files,

@@ -221,10 +221,13 @@ def _copied(result: StageResult) -> str:
         return "copied nothing"
     seconds = result.phases.get("copy", 0.0)
     files = format_count(result.copied_files, "file")
-    copied = f"copied {files} ({format_bytes(result.copied_bytes)})"
+    holes = ""
+    if result.copied_hole_bytes:
+        holes = f", {format_bytes(result.copied_data_bytes)} without holes"
+    copied = f"copied {files} ({format_bytes(result.copied_bytes)}{holes})"
     if seconds <= 0:
         return copied
-    rate = format_rate(result.copied_bytes / seconds)
+    rate = format_rate(result.copied_data_bytes / seconds)
     return f"{copied} in {format_seconds(seconds)}, {rate}"
 
 

@@ -98,9 +98,9 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
     ``cores`` is how many may be used (see ``host.cpu.usable_cpus``).
     """
     seconds, processors = result.phases.get("copy", 0.0), result.processors
-    if seconds < _LEAST_SECONDS or result.copied_bytes < _LEAST_BYTES or processors is None:
+    if seconds < _LEAST_SECONDS or result.copied_data_bytes < _LEAST_BYTES or processors is None:
         return None
-    rate, busy = result.copied_bytes / seconds, processors.spent_seconds / seconds
+    rate, busy = result.copied_data_bytes / seconds, processors.spent_seconds / seconds
     waited = processors.waited_seconds
     waiting = None if waited is None else waited / seconds
     readers = result.readers or plan.reading.readers
@@ -137,7 +137,7 @@ def bound_of(result: StageResult, plan: StagePlan, cores: float) -> Bound | None
     if cached:
         # Memory to memory it is neither.
         return None if plan.in_ram else found("target")
-    mean_bytes = result.copied_bytes / max(1, result.copied_files)
+    mean_bytes = result.copied_data_bytes / max(1, result.copied_files)
     ceiling, name = ceiling_of(plan.storage, mean_bytes, rate)
     by = "source" if plan.in_ram else _slower_side(rate, ceiling, result, plan)
     return found(by, ceiling, name)
@@ -163,7 +163,7 @@ def _slower_side(rate: float, ceiling: float | None, result: StageResult, plan: 
         return "source"
     # By the look at the source, a single reader of it would have been ahead of the copy.
     files_per_s = result.copied_files / result.phases["copy"]
-    small = result.copied_bytes / max(1, result.copied_files) < SAMPLED_BYTES
+    small = result.copied_data_bytes / max(1, result.copied_files) < SAMPLED_BYTES
     if small and plan.sample.seconds is not None and files_per_s * plan.sample.seconds < 1:
         return "target"
     return "target" if ceiling is not None and rate < _FAR_OFF * ceiling else "storage"

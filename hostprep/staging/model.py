@@ -152,6 +152,7 @@ def describe_special(mode: int) -> str:
 # What the reason begins with where nothing is wrong with the source.
 TARGET_CANNOT = "the target's file system cannot hold "
 FILE_SIZE_LIMIT = "no file may be written here (ulimit -f) of more than "
+CHANGED_TWICE = "changed while it was copied, twice"
 PLACE_TAKEN = "its place on the target is taken by something that hostprep did not make"
 
 
@@ -181,6 +182,11 @@ class Skipped:
         """Whether it is larger than this process may write."""
         return self.failed and self.reason.startswith(FILE_SIZE_LIMIT)
 
+    @property
+    def restless(self) -> bool:
+        """Whether somebody writes to it, so that no moment of it can be copied."""
+        return self.failed and self.reason == CHANGED_TWICE
+
 
 def cure_of(skipped: Iterable[Skipped]) -> str:
     """Return what is to be mended so that a run stages what failed."""
@@ -192,7 +198,11 @@ def cure_of(skipped: Iterable[Skipped]) -> str:
         cures.append("stage to a file system that can hold all of it (ext4, XFS, a tmpfs)")
     if any(item.too_large for item in failed):
         cures.append("have that limit raised (of a service: LimitFSIZE=)")
-    if not all(item.blocked or item.unholdable or item.too_large for item in failed) or not failed:
+    if any(item.restless for item in failed):
+        cures.append("let nothing write to the source meanwhile")
+    if not failed or not all(
+        item.blocked or item.unholdable or item.too_large or item.restless for item in failed
+    ):
         cures.append("mend the source")
     return " and ".join(cures)
 
@@ -270,7 +280,8 @@ class StageResult:
     lead out of it: what they lead to is not in it. ``outward_named`` are some of these.
     ``full_check``: all that was published before was read again, and ``differing`` is what that
     found. ``readers`` is how many files were read at once in the end, ``planned_readers`` in the
-    beginning; None where nothing was copied.
+    beginning; None where nothing was copied. ``copied_hole_bytes`` are those of ``copied_bytes``
+    that the source's files have in holes.
     """
 
     dataset: str
@@ -302,3 +313,9 @@ class StageResult:
     volume: LiveVolume | None = None
     full_check: bool = False
     differing: tuple[Differing, ...] = ()
+    copied_hole_bytes: int = 0
+
+    @property
+    def copied_data_bytes(self) -> int:
+        """What was read and written of ``copied_bytes``: all but the holes of sparse files."""
+        return self.copied_bytes - self.copied_hole_bytes

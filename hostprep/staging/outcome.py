@@ -122,6 +122,7 @@ def result_of(
         bytes=record.bytes if record else files.kept.bytes + files.resumed.bytes + copied.bytes,
         copied_files=copied.files,
         copied_bytes=copied.bytes,
+        copied_hole_bytes=copied.hole_bytes,
         kept_files=files.kept.files,
         resumed_files=files.resumed.files,
         deleted_files=len(files.delete) if published else 0,

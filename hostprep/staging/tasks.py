@@ -30,7 +30,8 @@ _SLACK_FILES = 1024
 class Copied:
     """What came of carrying out a plan; ``linked_bytes`` are those of hard links, beside ``bytes``.
 
-    ``digest_sum`` covers everything that was copied.
+    ``digest_sum`` covers everything that was copied; ``hole_bytes`` are those of ``bytes`` that are
+    holes of sparse files.
 
     ``readers`` is how many were best in the end, where their number was adapted; ``processors``
     what this process and its workers had of them. ``linked`` has, by device and inode of the
@@ -40,6 +41,7 @@ class Copied:
 
     files: int = 0
     bytes: int = 0
+    hole_bytes: int = 0
     linked_bytes: int = 0
     digest_sum: int = 0
     problems: list[Skipped] = field(default_factory=list)
@@ -54,6 +56,7 @@ class Copied:
         """Add what came of another plan."""
         self.files += more.files
         self.bytes += more.bytes
+        self.hole_bytes += more.hole_bytes
         self.digest_sum = digest.add(self.digest_sum, more.digest_sum)
         self.problems.extend(more.problems)
         self.lost_xattrs += more.lost_xattrs
@@ -103,10 +106,11 @@ class Tasks:
         return "copy", [(batch.directory, batch.packed) for batch in batches], self._copied_batch
 
     def _copied_batch(self, result: Any) -> None:
-        files, size_bytes, total, problems, linked, (outward, named), lost = result
+        files, (size_bytes, hole_bytes), total, problems, linked, (outward, named), lost = result
         copied = self._copied
         copied.files += files
         copied.bytes += size_bytes
+        copied.hole_bytes += hole_bytes
         copied.digest_sum = digest.add(copied.digest_sum, int.from_bytes(total, "big"))
         copied.lost_xattrs += lost
         copied.problems.extend(Skipped(path, reason, failed=True) for path, reason in problems)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hostprep.cli.stage_text import conclude
@@ -48,6 +50,12 @@ def test_another_number_of_readers_than_planned_is_told(
 ) -> None:
     conclude(ended(readers, planned), None, None, as_json=False)
     assert words in capsys.readouterr().out
+
+
+def test_holes_are_no_part_of_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    conclude(replace(ended(1, 1), copied_hole_bytes=900), None, None, as_json=False)
+    said = "copied 100 files (1000 B, 100 B without holes) in 500 ms, 200 B/s"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("readers", [64, None])

@@ -44,6 +44,7 @@ def test_it_is_copied_as_any_other(source: Path, safe_dir: Path) -> None:
     words = ("stage", source, "--to-tmpfs", "100M", "--at", safe_dir / "v", "--reserve", "0")
     staged = hostprep(*words)
     assert (staged["files"], staged["verified"]) == (5, True)
+    assert staged["copied_hole_bytes"] == 0
     assert differences(safe_dir / "real", safe_dir / "v/data", owners=True) == []
     copy = os.lstat(safe_dir / "v/data/shard.tar")
     assert 512 * copy.st_blocks >= copy.st_size

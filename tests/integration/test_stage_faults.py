@@ -19,7 +19,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.staging.inspection import inspect_target
-from hostprep.staging.model import StageRequest, StageResult
+from hostprep.staging.model import StageRequest, StageResult, cure_of
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.publishing.publish import publish_new
@@ -148,6 +148,7 @@ def test_a_file_that_never_rests_is_reported(size: int, source: Path, target: Pa
         finally:
             writer.kill()
     assert failures(result) == {"growing": "changed while it was copied, twice"}
+    assert cure_of(result.skipped) == "let nothing write to the source meanwhile"
     assert not result.published and not (target / "data").exists()
     hostprep("stage", source, "--to", target)
     assert differences(source, target / "data", owners=True) == []

@@ -161,6 +161,19 @@ def copy_exactly(source: Path, target: Path) -> None:
     assert all("'special/" in words for words in said), said  # fifos and devices come along
 
 
+def test_the_holes_of_what_was_copied_are_counted(safe_dir: Path, target: Path) -> None:
+    source = safe_dir / "data"
+    source.mkdir()
+    (source / "full").write_bytes(b"x" * 100_000)
+    (source / "short").write_bytes(b"x")
+    with (source / "data.mdb").open("wb") as file:
+        file.write(b"x" * 65536)
+        file.truncate(1 << 30)
+    found = hostprep("stage", source, "--to", target)
+    assert found["copied_bytes"] == (1 << 30) + 100_001
+    assert found["copied_hole_bytes"] == (1 << 30) - 65536
+
+
 def test_a_target_that_hands_its_group_down(safe_dir: Path) -> None:
     source = make_source(safe_dir / "data")
     if reason := loops.unavailable("ext4"):

@@ -21,7 +21,7 @@ pytestmark = [
 
 _TOOLS = {
     "exfat": (("mkfs.exfat",), ("mount.exfat-fuse", "-o", "umask=022")),
-    "ntfs": (("mkfs.ntfs", "-F", "-f", "-q"), ("ntfs-3g",)),
+    "ntfs": (("mkfs.ntfs", "-F", "-f", "-q"), ("ntfs-3g", "-o", "umask=022")),
 }
 
 
@@ -189,3 +189,14 @@ def test_links_that_the_target_cannot_hold_are_not_the_sources_fault(safe_dir: P
     with folding_fs(safe_dir / "root", safe_dir / "mount", "strict") as target:
         error = hostprep("stage", source, "--to", target, expect=1)["error"]
         assert "can hold" in error["hint"] and "mend" not in error["hint"]
+
+
+def test_a_symlink_that_is_too_long_for_the_target_is_not_all_of_them(safe_dir: Path) -> None:
+    if reason := loops.unavailable("xfs"):
+        pytest.skip(reason)
+    source = safe_dir / "data"
+    write(source, file="content")
+    (source / "long").symlink_to("x" * 2000)
+    with loops.loop_filesystem("xfs", loops.SMALLEST_BYTES["xfs"], safe_dir) as target:
+        (lost,) = hostprep("stage", source, "--to", target, expect=1)["skipped"]
+        assert "a symlink whose name or target is so long" in lost["reason"]

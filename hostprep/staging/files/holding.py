@@ -12,6 +12,7 @@ from hostprep.system.limits import file_size_limit
 THIS_NAME = "this name"
 FOLDER_NAME = "the name of its folder"
 SYMLINKS = "symlinks"
+_THIS_SYMLINK = "a symlink whose name or target is so long"  # XFS: 1,023 bytes
 HARD_LINKS = "hard links"
 OWNER = "its owner or mode"
 _THIS_SIZE = "a file of this size"
@@ -55,7 +56,10 @@ class holding:
         links = _LINKS if self._what in (SYMLINKS, HARD_LINKS, OWNER) else ()
         nameless = error.errno == errno.ENOENT and not all(map(is_plain, self._path.split("/")))
         if error.errno in (*NAME_REFUSALS, *links) or (self._path and nameless):
-            said = f"{TARGET_CANNOT}{self._what}: {error.strerror}"
+            what = self._what
+            if what == SYMLINKS and error.errno == errno.ENAMETOOLONG:
+                what = _THIS_SYMLINK
+            said = f"{TARGET_CANNOT}{what}: {error.strerror}"
             raise OSError(error.errno, said) from error
 
 

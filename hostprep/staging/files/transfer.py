@@ -16,7 +16,7 @@ import xxhash
 from hostprep.staging.files.holes import next_data
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.zeros import add_zeros, hasher_after
-from hostprep.staging.model import RANGE_BYTES, Entry, Verify
+from hostprep.staging.model import CHANGED_TWICE, RANGE_BYTES, Entry, Verify
 from hostprep.system.limits import address_space_left
 
 # What is written at once: a huge page, which the kernel would fill with zeros for less than all of
@@ -33,7 +33,7 @@ _LEAST_LEFT = 16
 class Changed(Exception):
     """The source file is not what it was when the copy began."""
 
-    twice = "changed while it was copied, twice"
+    twice = CHANGED_TWICE
 
 
 class WrongSize(Changed):

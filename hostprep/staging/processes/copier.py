@@ -38,10 +38,10 @@ MOST_NAMED = 10
 class _Tally:
     """What came of a task so far; ``total`` is the plain sum of digest terms."""
 
-    __slots__ = ("bytes", "files", "linked", "outward", "problems", "total")
+    __slots__ = ("bytes", "files", "holes", "linked", "outward", "problems", "total")
 
     def __init__(self) -> None:
-        self.files = self.bytes = self.total = 0
+        self.files = self.bytes = self.holes = self.total = 0
         self.outward: list[str] = []
         self.problems: list[tuple[str, str]] = []
         self.linked: list[tuple[tuple[Any, ...], str | None]] = []
@@ -110,8 +110,9 @@ class Copier:
     def copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
         """Copy batches.
 
-        Returns (files, bytes, digest sum, problems, linked files as copied, how many symlinks lead
-        out of the data set and a few of them, how many entries lost attributes).
+        Returns (files, (bytes, those of them in holes), digest sum, problems, linked files as
+        copied, how many symlinks lead out of the data set and a few of them, how many entries lost
+        attributes).
         """
         tally = _Tally()
         journal: list[tuple[str, list[str]]] = []
@@ -137,7 +138,8 @@ class Copier:
         lost = self.lost_xattrs()
         total = (tally.total % (1 << 128)).to_bytes(16, "big")
         outward = len(tally.outward), tally.outward[:MOST_NAMED]
-        return tally.files, tally.bytes, total, tally.problems, tally.linked, outward, lost
+        sizes = tally.bytes, tally.holes
+        return tally.files, sizes, total, tally.problems, tally.linked, outward, lost
 
     def _copy_below(
         self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
@@ -186,7 +188,7 @@ class Copier:
                 except (transfer.Changed, transfer.Differs) as trouble:
                     tally.problems.append((join(directory, item[0]), trouble.twice))
                     continue
-            name, mode, size, mtime_ns, uid, gid, _, nlink, _, _ = item
+            name, mode, size, mtime_ns, uid, gid, blocks, nlink, _, _ = item
             kind = "l" if S_ISLNK(mode) else "f"
             group = ""
             if nlink > 1 and kind == "f":
@@ -197,6 +199,8 @@ class Copier:
             if content is not None:
                 tally.total += term_of(kind, name, content)
             tally.bytes += size
+            if blocks * 512 < size and kind == "f":
+                tally.holes += size - blocks * 512
             mode = S_IMODE(mode)
             done.append(encode_record(name, kind, size, mtime_ns, mode, uid, gid, content, group))
 

@@ -39,7 +39,7 @@ def run_of(
     copied = int(10 * bytes_per_s)
     result = SimpleNamespace(
         phases={"copy": 10.0},
-        copied_bytes=copied,
+        copied_data_bytes=copied,
         copied_files=copied // 32_000,
         processors=ProcessorTime(
             10 * cpu, None if waiting is None else 10 * waiting, throttled, machine
