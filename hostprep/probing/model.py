@@ -190,11 +190,13 @@ class DataSet:
     """The files under the path: ``complete`` where all were counted within the budget.
 
     ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
+    ``links`` are symbolic ones, which nobody followed: where they lead may be another storage.
     """
 
     files: int
     complete: bool
     size_bytes: int | None
+    links: int = 0
 
     @property
     def large_files(self) -> bool:
