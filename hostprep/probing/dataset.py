@@ -17,11 +17,15 @@ _TELL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``sample`` are paths drawn evenly from all ``files`` that were counted, in random order."""
+    """``sample`` are paths drawn evenly from all ``files`` that were counted, in random order.
+
+    ``links`` are the symbolic ones that were left out.
+    """
 
     files: int
     complete: bool
     sample: tuple[str, ...]
+    links: int = 0
 
 
 def scan(
@@ -43,12 +47,13 @@ def scan(
     count = 0
     told = time.monotonic()
     deadline = told + seconds
-    for name in _walk(path, frozenset(mount_points)):
+    links = _Links()
+    for name in _walk(path, frozenset(mount_points), links):
         if name is None:
             now = time.monotonic()
             if now > deadline:
                 chance.shuffle(sample)
-                return Found(count, False, tuple(sample))
+                return Found(count, False, tuple(sample), links.count)
             if now >= told + _TELL_SECONDS:
                 told = now
                 tell(count)
@@ -59,10 +64,15 @@ def scan(
         elif (place := chance.randrange(count)) < _SAMPLE_FILES:
             sample[place] = name
     chance.shuffle(sample)
-    return Found(count, True, tuple(sample))
+    return Found(count, True, tuple(sample), links.count)
 
 
-def _walk(top: str, mount_points: frozenset[str]) -> Iterator[str | None]:
+@dataclass(slots=True)
+class _Links:
+    count: int = 0
+
+
+def _walk(top: str, mount_points: frozenset[str], links: _Links) -> Iterator[str | None]:
     """Yield the files, and None now and then so that the caller may look at the clock."""
     folders = [top]
     steps = 0
@@ -85,6 +95,8 @@ def _walk(top: str, mount_points: frozenset[str]) -> Iterator[str | None]:
                         folders.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
+                elif entry.is_symlink():
+                    links.count += 1
 
 
 def _readable(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
@@ -95,7 +107,7 @@ def _readable(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]
 
 def measure_size(found: Found, seconds: float) -> DataSet:
     """Return the data set with its size, where all sizes could be read within ``seconds``."""
-    unknown = DataSet(found.files, found.complete, None)
+    unknown = DataSet(found.files, found.complete, None, found.links)
     if not found.complete or found.files > len(found.sample):
         return unknown
     deadline = time.monotonic() + seconds
@@ -108,7 +120,7 @@ def measure_size(found: Found, seconds: float) -> DataSet:
             total += os.stat(path, follow_symlinks=False).st_size
         except OSError:
             continue
-    return DataSet(found.files, True, total)
+    return DataSet(found.files, True, total, found.links)
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:

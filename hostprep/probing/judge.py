@@ -32,7 +32,7 @@ from hostprep.probing.rates import (
 )
 from hostprep.probing.remedies import remedies
 from hostprep.probing.steady import slowed
-from hostprep.units import format_bytes
+from hostprep.units import format_bytes, format_count
 
 # 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
 _ARM_IOPS_AT_MOST = 250
@@ -108,9 +108,15 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
         return predict(dataset, small, measured.memory_bytes, sequential), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
+    links = ""
+    if dataset.links > dataset.files:
+        links = (
+            f", and {format_count(dataset.links, 'symbolic link')} to elsewhere: probe the folder"
+            " that they lead to"
+        )
     if dataset.files:
-        return None, "too few of the files under the path were read for that"
-    return None, "there is no data set under the path"
+        return None, f"too few of the files under the path were read for that{links}"
+    return None, f"there is no data set under the path{links}"
 
 
 def behave(measured: Measured) -> Behaviour:

@@ -134,8 +134,8 @@ class SmallRun:
 
     ``read_bytes`` are of large files that were begun, too, ``again_bytes`` were read once more, to
     see whether the rate lasts. ``early_files_per_s`` is what the first came at, where later ones,
-    which rates and latency are of then, came more slowly; None where the rate lasted. ``line`` are
-    the seconds per file and per byte of single ones, of which the largest has ``largest_bytes``.
+    which rates and latency are of then, came more slowly. ``line`` are the seconds per file and per
+    byte of single ones, of up to ``largest_bytes``.
     """
 
     readers: int
@@ -190,11 +190,13 @@ class DataSet:
     """The files under the path: ``complete`` where all were counted within the budget.
 
     ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
+    Symbolic ``links`` were not followed.
     """
 
     files: int
     complete: bool
     size_bytes: int | None
+    links: int = 0
 
     @property
     def large_files(self) -> bool:

@@ -96,6 +96,7 @@ def test_a_data_set_is_measured_and_not_touched(tmp_path: Path) -> None:
         "files": 120,
         "complete": True,
         "size_bytes": sum(map(len, content.values())),
+        "links": 0,
     }
     assert fields["epoch"]["files"] == 120
     assert fields["device"]["class"]

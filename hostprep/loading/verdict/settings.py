@@ -61,7 +61,7 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         confirmed=confirmed,
         change_needed=change,
         verdict=_verdict(known, point, binding, change, words),
-        reasons=_reasons(known, point, persistent=persistent, pin=pin, change=change),
+        reasons=_reasons(known, point, ahead, persistent=persistent, pin=pin, change=change),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
         code=code(
@@ -192,7 +192,13 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
 
 
 def _reasons(
-    known: Known, point: Point, *, persistent: bool, pin: bool, change: bool | None
+    known: Known,
+    point: Point,
+    ahead: int | None,
+    *,
+    persistent: bool,
+    pin: bool,
+    change: bool | None,
 ) -> tuple[str, ...]:
     cost = known.cost
     cpu_ms, wait_ms = (
@@ -210,6 +216,10 @@ def _reasons(
         reasons.append(
             f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
         )
+    elif known.subject is not None and known.subject.current_workers and ahead:
+        now = known.subject.prefetch_now
+        if ahead != now:  # also where the verdict says that no other number of workers is needed
+            reasons.append(f"prefetch_factor: {now} now, {ahead} by how uneven the batches are")
     reasons += _against_none(known, point)
     if persistent:
         reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")

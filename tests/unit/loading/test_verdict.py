@@ -362,6 +362,16 @@ def test_the_most_that_are_tried_are_not_called_most_useful() -> None:
     assert verdict.startswith("64 workers are the most that are ever tried: 6,400 samples/s")
 
 
+def test_another_prefetch_factor_than_the_one_set_is_named() -> None:
+    probes = [probe(0, 500), probe(4, 2000)]
+    even = judged(probes, current=4)
+    assert even.change_needed is False and even.prefetch_factor == 2
+    assert not [reason for reason in even.reasons if reason.startswith("prefetch_factor")]
+    uneven = judged(probes, current=4, sample=cost(batch_p99_over_mean=2.5))
+    assert (uneven.change_needed, uneven.prefetch_factor) == (False, 4)
+    assert "prefetch_factor: 2 now, 4 by how uneven the batches are" in uneven.reasons
+
+
 def test_memory_is_counted_for_all_ranks() -> None:
     two = share(ranks=2)
     made = judged([probe(0, 500), probe(4, 2000)], host=two)

@@ -31,11 +31,12 @@ def test_the_data_set_is_counted_without_what_is_not_its_own(tmp_path: Path) -> 
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/file").write_text("x")
     found = scan(str(tmp_path), 10, mount_points=[str(tmp_path / "elsewhere")])
-    assert (found.files, found.complete) == (60, True)
+    assert (found.files, found.complete, found.links) == (60, True, 1)
     assert set(found.sample) == {str(file) for file in files}
     assert list(found.sample) != sorted(found.sample)
     size = measure_size(found, 10)
     assert size.size_bytes == sum(file.stat().st_size for file in files)
+    assert size.links == 1
 
 
 def test_a_folder_that_opens_and_cannot_be_listed_is_left_out() -> None:

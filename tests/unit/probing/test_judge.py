@@ -440,6 +440,8 @@ def test_no_epoch_without_a_data_set_or_with_uncounted_files() -> None:
     assert made.epoch_note == "too few of the files under the path were read for that"
     nothing = measured(small=small_files(source="made"), dataset=DataSet(0, True, 0))
     assert judge(nothing, None).epoch_note == "there is no data set under the path"
+    linked = judge(replace(nothing, dataset=DataSet(0, True, 0, links=750)), None).epoch_note
+    assert linked is not None and "750 symbolic links to elsewhere" in linked
     partly = measured(dataset=replace(measured().dataset, complete=False, size_bytes=None))
     assert judge(partly, None).epoch is None
     assert "10,000" in (judge(partly, None).epoch_note or "")
