@@ -132,8 +132,10 @@ def _find(word: str, *, may_come: bool) -> _Known:
     found |= {
         record.target: _Known(record.name, record.target, record) for record in all_boot_records()
     }
-    if word.startswith("/") and (meant := found.get(os.path.normpath(word))):
-        return meant
+    if "/" in word:  # no name has one
+        word = os.path.abspath(word)
+        if meant := found.get(word):
+            return meant
     named = [each for each in found.values() if each.name == word]
     if len(named) == 1:
         return named[0]

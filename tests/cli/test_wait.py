@@ -28,7 +28,8 @@ def fast(tmp_path: Path) -> Path:
 
 def test_what_is_staged_is_ready_at_once(source: Path, fast: Path) -> None:
     hostprep("stage", source, "--to", fast)
-    for word in ("cityscapes", str(fast / "cityscapes")):
+    here = os.path.relpath(fast / "cityscapes")
+    for word in ("cityscapes", str(fast / "cityscapes"), here, f"{here}/"):
         waited = hostprep("wait", word, "--timeout", "0")
         assert waited["datasets"] == [
             {
