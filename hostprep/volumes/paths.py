@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from enum import StrEnum
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.elsewhere import mounts_elsewhere
-from hostprep.host.mounts import lies_in
+from hostprep.host.mounts import Mount, lies_in, mount_containing, read_mounts
 from hostprep.system.files import ACL
 
 _NAMES_SHOWN = 5
@@ -206,9 +207,9 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
     removed: list[str] = []
     if not paths:
         return ()
-    elsewhere = {mount.target for _, mount in mounts_elsewhere()}
+    elsewhere = [mount for _, mount in mounts_elsewhere()]
     for path in reversed(paths):
-        if path in elsewhere:
+        if _is_mount_point(path, elsewhere):
             break
         try:
             os.rmdir(path)
@@ -218,6 +219,20 @@ def remove_dirs(paths: tuple[str, ...]) -> tuple[str, ...]:
             break  # somebody uses it: then what is above it stays too
         removed.append(path)
     return tuple(removed)
+
+
+def _is_mount_point(path: str, elsewhere: Sequence[Mount]) -> bool:
+    """Whether one of the mounts is on this very directory, and not on one of that name.
+
+    Containers have file systems of their own. By mountinfo on both sides: of btrfs stat(2) has
+    another number.
+    """
+    on_path = [mount for mount in elsewhere if mount.target == path]
+    here = mount_containing(path, read_mounts()) if on_path else None
+    devices = {mount.mount_id: mount.device for mount in elsewhere}
+    # Below what a chroot sees the mount that it is on is not told: then it may be this one.
+    below = (devices.get(mount.parent_id) for mount in on_path)
+    return any(device is None or here is None or device == here.device for device in below)
 
 
 def _open_walking(path: str) -> int:

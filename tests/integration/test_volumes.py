@@ -415,6 +415,17 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
+def test_a_directory_of_the_same_name_in_a_container_keeps_none_here(safe_dir: Path) -> None:
+    point = safe_dir / "made" / "v"
+    with namespace() as pid:
+        own = ("mount -t tmpfs own $0", "mkdir -p $1", "mount -t tmpfs other $1")
+        there = ["nsenter", "--mount", "--target", str(pid), "sh", "-ec", "; ".join(own)]
+        subprocess.run([*there, safe_dir, point], check=True)
+        mounted(request(point))
+        assert unmount_volume(str(point)).warnings == ()
+        assert sees(pid, point) and not point.parent.exists()
+
+
 # The first of two processes in a namespace sees no more of it than a folder.
 _JAILED = """
 import os, sys, time
