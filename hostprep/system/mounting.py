@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 
 from hostprep.dataclass import dataclass
+from hostprep.system.held_signals import HeldSignals
 from hostprep.system.run import run
 
 # Numbers of system calls, the same on every architecture; glibc names them since 2.36.
@@ -75,4 +76,13 @@ def _takes(option: bytes, value: bytes | None = None) -> bool:
 
 
 def _run(*args: str) -> None:
-    run(args, wanted_for="mount tmpfs volumes", package="mount")
+    """Run the command to its end; an interruption comes after it.
+
+    What is killed in a call of the kernel's goes when that returns, and what it was asked for is
+    done by then: later than anybody looks, where others mount and unmount at the same time.
+    """
+    held = HeldSignals()
+    try:
+        run(args, wanted_for="mount tmpfs volumes", package="mount")
+    finally:
+        held.release()

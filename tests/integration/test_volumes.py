@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -414,6 +415,17 @@ def test_where_a_volume_is_still_mounted_is_told(safe_dir: Path) -> None:
         subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
+def test_a_directory_of_the_same_name_in_a_container_keeps_none_here(safe_dir: Path) -> None:
+    point = safe_dir / "made" / "v"
+    with namespace() as pid:
+        own = ("mount -t tmpfs own $0", "mkdir -p $1", "mount -t tmpfs other $1")
+        there = ["nsenter", "--mount", "--target", str(pid), "sh", "-ec", "; ".join(own)]
+        subprocess.run([*there, safe_dir, point], check=True)
+        mounted(request(point))
+        assert unmount_volume(str(point)).warnings == ()
+        assert sees(pid, point) and not point.parent.exists()
+
+
 # The first of two processes in a namespace sees no more of it than a folder.
 _JAILED = """
 import os, sys, time
@@ -482,6 +494,34 @@ def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, s
         hostprep(*stage, prefix=there)
         hostprep("unstage", "data", prefix=there)
     assert not point.exists() and read_record(str(point)) is None
+
+
+# As one that is killed while the kernel has it wait for others: it is done all the same.
+_SLOW_MOUNT = """\
+#!/bin/sh
+touch "$(dirname "$0")/begun"
+(sleep 3; exec /usr/bin/mount "$@") &
+wait
+"""
+
+
+def test_an_interruption_waits_for_mount_and_then_takes_back_what_it_did(
+    safe_dir: Path, state: Path, tmp_path: Path
+) -> None:
+    point = safe_dir / "v"
+    point.mkdir()
+    slow = tmp_path / "mount"
+    slow.write_text(_SLOW_MOUNT)
+    slow.chmod(0o755)
+    line = [sys.executable, "-m", "hostprep", "mount", point, "--size", "16M", "--reserve", "0"]
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen(line, env=environment, stderr=subprocess.DEVNULL) as process:
+        while not (tmp_path / "begun").exists() and process.poll() is None:
+            time.sleep(0.02)
+        process.terminate()
+        assert process.wait(60) == 130
+    time.sleep(4)  # for a mount that nobody has waited for
+    assert not is_mounted(point) and read_record(str(point)) is None
 
 
 def test_a_volume_in_use_is_not_unmounted(safe_dir: Path) -> None:
