@@ -123,11 +123,13 @@ def result_fields(
 
 def warnings_of(plan: StagePlan) -> tuple[str, ...]:
     """Return what to beware of, as ``mount`` would say it of the volume or the memory."""
-    from hostprep.staging.target.place import stranger_warning
+    from hostprep.host.mounts import read_mounts
+    from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
     from hostprep.volumes.budget import budget_warnings
 
     if plan.volume is not None:
         return plan.volume.warnings
     warned = budget_warnings(plan.budget) if plan.request.force else ()
-    stranger = stranger_warning(plan.request.parent)
-    return warned if stranger is None else (*warned, stranger)
+    parent = plan.request.parent
+    others = (stranger_warning(parent), shared_records_warning(parent, read_mounts()))
+    return (*warned, *filter(None, others))

@@ -201,8 +201,10 @@ def _ownership_refusal(
     if not published:
         return None
     if previous is None or previous.phase == "copying":
+        owner = os.lstat(request.target).st_uid
+        whose = "" if owner == os.geteuid() else f", of uid {owner},"
         return Refused(
-            f"{request.target} exists and was not staged by hostprep, by its records in"
+            f"{request.target}{whose} exists and was not staged by hostprep, by its records in"
             f" {state_dir()}; nothing was changed.",
             "choose another --name, or move it away",
             spec_hint="choose another `name`, or move it away",

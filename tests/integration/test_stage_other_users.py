@@ -1,4 +1,4 @@
-"""Several people on one machine: who owns the copies."""
+"""Several people on one machine: whose is what has the name, who could exchange it, who is root."""
 
 from __future__ import annotations
 
@@ -9,9 +9,61 @@ from pathlib import Path
 import pytest
 
 from tests.kit.compare import differences
-from tests.kit.stagecraft import hostprep
+from tests.kit.stagecraft import NOBODY, hostprep, snapshot
 
 _COLLEAGUE = 54321
+
+
+@pytest.fixture
+def shared(target: Path) -> Path:
+    """Return a target into which everybody stages, as into /dev/shm."""
+    target.mkdir()
+    target.chmod(0o1777)
+    return target
+
+
+@pytest.fixture
+def as_nobody(safe_dir: Path) -> tuple[str, ...]:
+    """Return what has a command run by nobody, with a home for records."""
+    home = safe_dir / "home"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    moved = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR")
+    unset = [word for name in moved for word in ("-u", name)]
+    return ("env", *unset, f"HOME={home}", *NOBODY)
+
+
+def test_who_is_at_work_is_not_to_be_moved_away(
+    source: Path, shared: Path, as_nobody: tuple[str, ...]
+) -> None:
+    """The copies of a colleague grow there: what one may not look into is not to be touched."""
+    theirs = shared / ".hostprep-data"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, _COLLEAGUE, _COLLEAGUE)
+    before = snapshot(shared)
+    for prefix in (as_nobody, ()):
+        error = hostprep("stage", source, "--to", shared, prefix=prefix, expect=5)["error"]
+        assert f"belongs to uid {_COLLEAGUE}, who may be staging there now" in error["message"]
+        assert "move it away" not in error["hint"]
+    assert snapshot(shared) == before
+
+
+def test_whose_copy_has_the_name_is_told(
+    source: Path, shared: Path, as_nobody: tuple[str, ...]
+) -> None:
+    hostprep("stage", source, "--to", shared, prefix=as_nobody)
+    error = hostprep("stage", source, "--to", shared, expect=5)["error"]
+    assert f"{shared}/data, of uid 65534, exists and was not staged" in error["message"]
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o777, True), (0o1777, False), (0o755, False)])
+def test_a_directory_in_which_everybody_may_rename_is_warned_of(
+    mode: int, warned: bool, source: Path, target: Path
+) -> None:
+    target.mkdir()
+    target.chmod(mode)
+    told = " ".join(hostprep("stage", source, "--to", target)["warnings"])
+    assert (f"everybody can write to {target}" in told) is warned
 
 
 def test_root_of_a_container_that_knows_no_other_user_owns_all(source: Path, target: Path) -> None:

@@ -16,7 +16,6 @@ from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, mount_over, read_mounts
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
-from hostprep.system.accounts import trusted_users
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
@@ -59,23 +58,6 @@ def open_parent(path: str, *, make: bool = False) -> int:
         raise
     finally:
         os.close(above_fd)
-
-
-def stranger_warning(parent: str) -> str | None:
-    """Say whose the directory is where it is another ordinary user's; None where it is not.
-
-    In /dev/shm anybody may have taken the name first. Root stages for whoever owns the directory.
-    """
-    try:
-        owner = os.stat(parent).st_uid
-    except OSError:
-        return None  # it is made, or the plan says what is wrong with it
-    if os.geteuid() == 0 or owner in trusted_users():
-        return None
-    return (
-        f"{parent} belongs to uid {owner}, who can put other files in the place of those that were"
-        " verified, at any time; in a directory of your own nobody can"
-    )
 
 
 def standing_directory(path: str) -> str:

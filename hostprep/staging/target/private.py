@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.record.manifest import FORMAT
+from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
 from hostprep.staging.tree import walk
 from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
 
@@ -158,7 +159,7 @@ def _make(parent_fd: int, purpose: dict[str, str]) -> int:
         # Who owns the target can put a directory of theirs in the place of one that was just made:
         # what is in one stays theirs.
         if names_in(descriptor):
-            raise _not_private(name)
+            raise _not_private(name, os.fstat(descriptor).st_uid)
         if stat.S_IMODE(os.fstat(descriptor).st_mode) & _OTHERS_WRITE:
             remove_directory(parent_fd, name, descriptor)
             raise Refused(
@@ -181,7 +182,7 @@ def _claim(descriptor: int, purpose: dict[str, str]) -> None:
     """Empty an open directory that is ours, and write down what it is for before all else."""
     empty_tree(descriptor, last=_INFO)
     if not _own(descriptor):
-        raise _not_private(private_name(os.path.basename(purpose["target"])))
+        raise _not_private(private_name(os.path.basename(purpose["target"])), None)
     _forget_default_acl(descriptor)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with open(os.open(_INFO, flags, 0o600, dir_fd=descriptor), "wb") as file:
@@ -274,11 +275,11 @@ def open_own(parent_fd: int, target: str) -> int | None:
     except FileNotFoundError:
         return None
     except OSError:
-        raise _not_private(name) from None
+        raise _not_private(name, owner_of_entry(parent_fd, name)) from None
     try:
         st = os.fstat(descriptor)
         if st.st_uid != os.geteuid():
-            raise _not_private(name)
+            raise _not_private(name, st.st_uid)
         if stat.S_IMODE(st.st_mode) & _OTHERS_WRITE:
             raise Refused(
                 f"{name} on the target is not a private directory of this user: others can write "
@@ -337,9 +338,8 @@ _HINT = "look at what it is and move it away; to stage, another --name does as w
 _SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
 
 
-def _not_private(name: str) -> Refused:
-    return Refused(
-        f"{name} on the target is not a private directory of this user; nothing was changed.",
-        _HINT,
-        spec_hint=_SPEC_HINT,
-    )
+def _not_private(name: str, owner: int | None) -> Refused:
+    said = f"{name} on the target is not a private directory of this user"
+    if owner in (None, os.geteuid()):
+        return Refused(f"{said}; nothing was changed.", _HINT, spec_hint=_SPEC_HINT)
+    return somebody_at_work(said, owner)

@@ -10,7 +10,7 @@ import pytest
 from hostprep.errors import Refused, UsageError
 from hostprep.spec.names import name_problem
 from hostprep.staging.source.opening import check_name, open_source
-from hostprep.staging.target.place import check_apart, stranger_warning
+from hostprep.staging.target.place import check_apart
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])
@@ -83,22 +83,3 @@ def test_a_source_is_a_directory(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path / "none")):
         pass
-
-
-def test_a_target_directory_of_another_user_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whose it is can exchange what was verified; a name in /dev/shm anybody may have taken."""
-    owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    if owner != 0:
-        assert f"belongs to uid {owner}" in str(stranger_warning(str(tmp_path)))
-    else:
-        assert stranger_warning(str(tmp_path)) is None, "root may do everything anyway"
-        os.chown(tmp_path, 54322, -1)
-        assert "belongs to uid 54322" in str(stranger_warning(str(tmp_path)))
-        os.chown(tmp_path, 54321, -1)
-        assert stranger_warning(str(tmp_path)) is None
-    assert stranger_warning(str(tmp_path / "none")) is None
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert stranger_warning(str(tmp_path)) is None
