@@ -56,8 +56,15 @@ def plan_fields(plan: StagePlan) -> dict[str, Any]:
 
 
 def needs_root(plan: StagePlan) -> bool:
-    """Whether this user's own run is refused, as only root mounts a volume."""
-    return plan.volume is not None and os.geteuid() != 0
+    """Whether this user's own run is refused: root alone mounts volumes and updates its copies."""
+    return (plan.volume is not None and os.geteuid() != 0) or updates_roots(plan)
+
+
+def updates_roots(plan: StagePlan) -> bool:
+    """Whether there is something to do to what root staged, and the run is not root's."""
+    from hostprep.staging.record.records import is_roots
+
+    return plan.previous is not None and not plan.nothing_to_do and is_roots(plan.previous)
 
 
 def unwritable(plan: StagePlan) -> str | None:

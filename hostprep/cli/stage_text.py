@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostprep.cli.full_check import MOST_LISTED, READ_AGAIN, check_lines, some
 from hostprep.cli.output import emit_text, printable, say
-from hostprep.cli.stage_fields import needs_root, unwritable, warnings_of
+from hostprep.cli.stage_fields import needs_root, unwritable, updates_roots, warnings_of
 from hostprep.errors import HostprepError
 from hostprep.units import PAGE_BYTES, format_bytes, format_count, format_rate, format_seconds
 
@@ -138,7 +138,9 @@ def show_stage_plan(plan: StagePlan) -> None:
 
 def _show_rights(plan: StagePlan) -> None:
     """Say what this user lacks for a run of their own."""
-    if needs_root(plan):
+    if updates_roots(plan):
+        emit_text("  root: it was staged by root: run it with sudo, or choose another --name")
+    elif needs_root(plan):
         emit_text("  root: needed for a tmpfs volume: run it with sudo")
     if path := unwritable(plan):
         words = f"  root: this user may not write to {path}: run it with sudo, or choose another"

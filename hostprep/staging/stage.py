@@ -45,7 +45,7 @@ from hostprep.staging.record.manifest import (
     records_in,
     write_manifest,
 )
-from hostprep.staging.record.records import Record, folder, save_record
+from hostprep.staging.record.records import Record, check_own, folder, save_record
 from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away, sweep
 from hostprep.staging.target.spelling import Spelling
@@ -64,6 +64,8 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     if plan.refusal is not None:
         raise plan.refusal
     request = plan.request
+    if plan.previous is not None and not plan.nothing_to_do:
+        check_own(plan.previous, ", or choose another --name")
     # Of a manifest that may be hundreds of MB. What cannot be removed is in nobody's way.
     with suppress(OSError):
         remove_unwritten(folder(request.name, request.target))

@@ -12,9 +12,8 @@ from hostprep.staging.publishing.removing import compare, cut_short_refusal, ope
 from hostprep.staging.record.records import (
     Record,
     all_records,
+    check_own,
     damaged_records,
-    folder,
-    folder_of,
     record_id,
 )
 from hostprep.staging.target.place import (
@@ -211,14 +210,6 @@ def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     check_own(record)
     line = fstab and _line_goes(record)
     return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
-
-
-def check_own(record: Record) -> None:
-    """Raise ``HostprepError`` where the record is the machine's, and not this user's own."""
-    if folder_of(record) != folder(record.name, record.target):
-        raise HostprepError(
-            f"{record.target} was staged by root; nothing was changed.", "run it with sudo"
-        )
 
 
 def open_target_parent(record: Record) -> int | None:

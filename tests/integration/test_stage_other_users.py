@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.staging.unstage_plan import find_record
 from tests.kit.compare import differences
-from tests.kit.stagecraft import NOBODY, hostprep, snapshot
+from tests.kit.stagecraft import NOBODY, hostprep, rewrite, snapshot
 
 _COLLEAGUE = 54321
 
@@ -54,6 +55,51 @@ def test_whose_copy_has_the_name_is_told(
     hostprep("stage", source, "--to", shared, prefix=as_nobody)
     error = hostprep("stage", source, "--to", shared, expect=5)["error"]
     assert f"{shared}/data, of uid 65534, exists and was not staged" in error["message"]
+
+
+def test_what_root_staged_is_not_a_users_to_update(
+    source: Path,
+    shared: Path,
+    state: Path,
+    safe_dir: Path,
+    as_nobody: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copies that grew there as the user's own kept root from the data set from then on."""
+    hostprep("stage", source, "--to", shared)
+    unchanged, changed = snapshot(shared), source / "class-0/images/000.bin"
+    with monkeypatch.context() as patched:
+        patched.setattr("hostprep.system.state.SYSTEM_STATE_DIR", state)
+        patched.delenv("HOSTPREP_STATE_DIR")
+        patched.setenv("XDG_STATE_HOME", str(safe_dir / "home"))
+        patched.setattr(os, "geteuid", lambda: 65534)
+        line = ("stage", source, "--to", shared)
+        assert not hostprep(*line)["changed"], "to see that it is whole needs no right"
+        assert not hostprep(*line, "--dry-run")["needs_root"]
+        rewrite(changed, b"new")
+        (safe_dir / "home/hostprep/datasets" / find_record("data").id).mkdir(parents=True)
+        assert hostprep(*line, "--dry-run")["needs_root"]
+        error = hostprep(*line, expect=1)["error"]
+    assert error["message"] == f"{shared}/data was staged by root; nothing was changed."
+    assert error["hint"] == "run it with sudo, or choose another --name"
+    assert snapshot(shared) == unchanged
+    hostprep("stage", source, "--to", shared)
+    assert differences(source, shared / "data", owners=True) == []
+
+
+def test_copies_that_are_roots_by_now_are_not_begun_with(
+    source: Path, shared: Path, as_nobody: tuple[str, ...]
+) -> None:
+    """As after ``sudo -E``: half-way, an update or removal would end, and be taken for a fault."""
+    hostprep("stage", source, "--to", shared, prefix=as_nobody)
+    subprocess.run(["chown", "-hR", "0:0", shared / "data"], check=True)
+    rewrite(source / "class-0/images/000.bin", b"new")
+    before = snapshot(shared)
+    for words in (["stage", source, "--to", shared], ["unstage", "data"]):
+        error = hostprep(*words, prefix=as_nobody, expect=1)["error"]
+        assert error["message"] == f"{shared}/data was staged by root; nothing was changed."
+    assert snapshot(shared) == before
+    assert hostprep("status", prefix=as_nobody)["datasets"][0]["state"] == "staged"
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o777, True), (0o1777, False), (0o755, False)])

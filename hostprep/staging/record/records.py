@@ -84,9 +84,34 @@ def folder_of(record: Record) -> Path:
     """Return where a record was found: one's own state directory, or the machine's."""
     for state in readable_state_dirs():
         path = state / "datasets" / record.id
-        if path.is_dir():
+        if (path / _RECORD).is_file():  # a run without room for one leaves an empty folder
             return path
     return folder(record.name, record.target)
+
+
+def is_roots(record: Record) -> bool:
+    """Whether only root can change the data set: the record is the machine's, or the copies root's.
+
+    Who may not change the record can neither tell it what became of the data set, nor share its
+    lock. Copies of a user's own are root's after a run by ``sudo`` with that user's records.
+    """
+    if folder_of(record) != folder(record.name, record.target):
+        return True
+    try:
+        owner = os.lstat(record.target).st_uid
+    except OSError:
+        return False  # they are not there, or whoever needs them tells of the reason
+    mine = owner != 0 or os.geteuid() == 0
+    return not (mine or os.access(record.target, os.W_OK, effective_ids=True))
+
+
+def check_own(record: Record, otherwise: str = "") -> None:
+    """Raise ``HostprepError`` where only root can change it; ``otherwise`` ends the hint."""
+    if is_roots(record):
+        raise HostprepError(
+            f"{record.target} was staged by root; nothing was changed.",
+            f"run it with sudo{otherwise}",
+        )
 
 
 def folder(name: str, target: str) -> Path:
