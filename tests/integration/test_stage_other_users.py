@@ -31,7 +31,7 @@ def as_nobody(safe_dir: Path) -> tuple[str, ...]:
     os.chown(home, 65534, 65534)
     moved = ("HOSTPREP_STATE_DIR", "HOSTPREP_RUN_DIR")
     unset = [word for name in moved for word in ("-u", name)]
-    return (*NOBODY, "env", *unset, f"HOME={home}")
+    return ("env", *unset, f"HOME={home}", *NOBODY)
 
 
 def test_who_is_at_work_is_not_to_be_moved_away(
