@@ -34,7 +34,7 @@ from hostprep.loading.model import (
 from hostprep.loading.pace import Pace
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Wish
-from hostprep.loading.search import STOP_GAIN, Search, contenders, feeds
+from hostprep.loading.search import AGREES, STOP_GAIN, Search, contenders, feeds
 from hostprep.units import format_count, format_number
 
 DEFAULT_BATCH = 32
@@ -147,6 +147,16 @@ class Run:
                 f"there was no time to try {format_count(more, 'worker')}, which give"
                 f" {format_number(rate)} samples/s by the model: --seconds gives more"
             )
+        elif self.curve.rate(chosen.workers) < (1 - AGREES) * chosen.rate:
+            # The model has been wrong: what counts is whether the rate was still rising.
+            points = self.search.points()
+            fewer = [point.rate for point in points if 0 < point.workers < chosen.workers]
+            if fewer and chosen.rate > (1 + STOP_GAIN) * max(fewer):
+                self.better_untried = more
+                self.notes.append(
+                    f"there was no time to try {format_count(more, 'worker')}, and the rate still"
+                    f" rose up to {chosen.workers}: --seconds gives more"
+                )
 
     def _note_fewer_untried(self) -> None:
         """Note that fewer workers may do as well, where there was no time to try any."""

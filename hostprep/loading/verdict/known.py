@@ -14,9 +14,9 @@ from hostprep.loading.search import Point
 class Known:
     """Everything that a verdict is made from. ``points`` is empty where the model stands alone.
 
-    ``untried`` workers give clearly more than all that was measured, by the model; there was no
-    time for them. ``ahead`` is the prefetch factor of the probes, and ``bounds_now`` what holds at
-    the one that is set now.
+    ``untried`` workers give clearly more than all that was measured, by the model, or by how the
+    rate rose where that was wrong; there was no time for them. ``ahead`` is the prefetch factor of
+    the probes, and ``bounds_now`` what holds at the one that is set now.
     """
 
     host: HostShare

@@ -339,6 +339,19 @@ def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, no
     assert any("no time to try 32 workers, which" in note for note in run.notes) is noted
 
 
+@pytest.mark.parametrize(("half", "noted"), [(5000, True), (9900, False)])
+def test_more_workers_are_noted_where_the_rate_rose_beyond_the_model(
+    half: float, noted: bool
+) -> None:
+    run = searching(Slow)
+    assert run.search is not None and run.curve is not None and run.curve.rate(32) < 10_000
+    run.search.probes += [making.probe(8, half), making.probe(16, 10_000)]
+    run.search.untried = 32
+    run._note_untried()
+    assert any("32 workers, and the rate still rose" in note for note in run.notes) is noted
+    assert (run.better_untried == 32) is noted
+
+
 @pytest.mark.parametrize(
     ("tried", "capacity", "noted"),
     [([0, 4], 2, True), ([0, 2, 4], 2, False), ([0, 4], 64, False), ([0, 1], 2, False)],
