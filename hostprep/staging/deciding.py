@@ -114,7 +114,7 @@ def decide(
     if request.volume_size_bytes is not None:
         facts = gather(request.parent)
         volume = plan_volume(volume_request(request, files, facts.live), facts)
-        space = volume_space(files, volume)
+        space = volume_space(request, files, volume)
         budget = volume.budget
         refusal = refusal or volume.refusal
     else:

@@ -37,5 +37,5 @@ def make_volume(plan: StagePlan, volume: VolumePlan, observer: Observer) -> Appl
 def _planned_again(request: StageRequest, files: CopyPlan) -> VolumePlan:
     facts = gather(request.parent)
     volume = plan_volume(volume_request(request, files, facts.live), facts)
-    refusal = volume.refusal or check_space(request, volume_space(files, volume))
+    refusal = volume.refusal or check_space(request, volume_space(request, files, volume))
     return replace(volume, refusal=refusal)

@@ -11,9 +11,11 @@ from hostprep.host.mounts import Mount
 from hostprep.staging.naming import check_names
 from hostprep.staging.outcome import record_of
 from hostprep.staging.planning import StagePlan, purpose_of
+from hostprep.staging.plans.in_flight import in_flight, taken_in_the_end
+from hostprep.staging.plans.space import check_space, directory_space, fits, reclaiming
 from hostprep.staging.record.records import forget, save_record
 from hostprep.staging.target.place import check_in_volume, open_parent
-from hostprep.staging.target.private import PrivateDir, is_there, prepare
+from hostprep.staging.target.private import PrivateDir, footprint, is_there, prepare
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 
@@ -37,14 +39,24 @@ def begin(
     """Return the private directory, and how names are kept in it.
 
     Before a first publication the record of it comes first, so that ``status`` and ``unstage`` know
-    of whatever a run that is killed leaves on the target.
+    of whatever a run that is killed leaves on the target, and other runs of what this one is still
+    to take there. Raises ``Refused`` where one that has begun since the plan was made needs the
+    room.
     """
     request = plan.request
     target_mount = None if mount is None else mount.target
-    record = dataclasses.replace(record_of(plan, Copied(), None, target_mount), phase="copying")
+    needed_bytes, needed_inodes = taken_in_the_end(plan.files)
+    record = dataclasses.replace(
+        record_of(plan, Copied(), None, target_mount),
+        phase="copying",
+        needed_bytes=needed_bytes,
+        needed_inodes=needed_inodes,
+    )
     if first:
         save_record(record, durable=not plan.in_ram)
     try:
+        if first:
+            _check_room_beside_others(plan, parent_fd)
         private = prepare(parent_fd, purpose_of(request))
         try:
             return private, check_names(plan.scan, private, None if mount is None else mount.fstype)
@@ -58,6 +70,23 @@ def begin(
         if first and plan.previous is None and not _left_something(parent_fd, request.target):
             forget(record)
         raise
+
+
+def _check_room_beside_others(plan: StagePlan, parent_fd: int) -> None:
+    """Raise ``Refused`` where others have begun since the plan was made, and the room is theirs.
+
+    By now they know of this run too: of two that begin in the same moment none may go on.
+    """
+    request, files = plan.request, plan.files
+    known = frozenset(plan.space.others.names)
+    if known.issuperset(in_flight(request).names):
+        return
+    space = directory_space(request, files)
+    if not fits(space):
+        space = reclaiming(space, *footprint(parent_fd, request.name), files)
+    refusal = check_space(request, space)
+    if refusal is not None:
+        raise refusal
 
 
 def _left_something(parent_fd: int, target: str) -> bool:

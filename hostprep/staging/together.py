@@ -65,7 +65,7 @@ def share_of(plan: StagePlan) -> Share:
     if plan.volume is None:
         space = directory_space(request, files)
     else:
-        space = volume_space(files, plan.volume)
+        space = volume_space(request, files, plan.volume)
     lasting_bytes = space.needed_bytes - files.copied.entries * JOURNAL_BYTES_AN_ENTRY
     lasting_inodes = files.copied.files + len(files.make_directories)
     if plan.published:

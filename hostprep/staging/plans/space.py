@@ -9,6 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight
 from hostprep.staging.target.place import mount_below, standing_directory
 from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic, budget_of
@@ -31,9 +32,9 @@ class Space:
     """What the copies take and what the target has, in bytes and inodes.
 
     ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
-    system, of type ``fstype``, keeps for root or itself and hostprep leaves alone. ``reclaimed_*``
-    are those of the free ones that an unfinished run still holds. ``volume_bytes`` is the size of
-    the volume, 0 for none.
+    system, of type ``fstype``, keeps for root or itself and hostprep leaves alone; ``others`` are
+    still to take what is not counted as free either. ``reclaimed_*`` are those of the free ones
+    that an unfinished run still holds. ``volume_bytes`` is the size of the volume, 0 for none.
     """
 
     needed_bytes: int
@@ -46,6 +47,7 @@ class Space:
     volume_bytes: int = 0
     where: str = ""
     fstype: str | None = None
+    others: InFlight = NOTHING
 
 
 def volume_request(
@@ -53,7 +55,7 @@ def volume_request(
 ) -> VolumeRequest:
     """Return the volume that the data set needs, with inodes for what will live in it."""
     assert request.volume_size_bytes is not None
-    used = live.used_inodes if live is not None else 0
+    used = live.used_inodes + in_flight(request).inodes if live is not None else 0
     inodes = used + files.inodes_needed() * 5 // 4 + _SPARE_INODES
     if live is not None and live.inodes is not None and files.inodes_needed() + used < live.inodes:
         inodes = live.inodes
@@ -68,7 +70,7 @@ def volume_request(
     )
 
 
-def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
+def volume_space(request: StageRequest, files: CopyPlan, volume: VolumePlan) -> Space:
     """Return the arithmetic for a tmpfs volume as it will be after its own plan.
 
     Where that is refused: as it was asked for.
@@ -78,7 +80,7 @@ def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
     inodes = (volume.request.inodes or 0) if refused else volume.inodes
     used_bytes = volume.live.used_bytes if volume.live is not None else 0
     used_inodes = volume.live.used_inodes if volume.live is not None else 0
-    return Space(
+    space = Space(
         needed_bytes=files.space_needed(),
         free_bytes=max(0, size_bytes - used_bytes),
         needed_inodes=files.inodes_needed(),
@@ -86,13 +88,14 @@ def volume_space(files: CopyPlan, volume: VolumePlan) -> Space:
         volume_bytes=size_bytes,
         where=f"a volume of {format_bytes(size_bytes)}",
     )
+    return _beside(in_flight(request), space)
 
 
 def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     """Return the arithmetic for a directory on whatever file system holds it."""
     path = standing_directory(request.parent)
     st, mount = os.statvfs(path), mount_below(path)
-    return Space(
+    space = Space(
         needed_bytes=files.space_needed(st.f_frsize),
         free_bytes=st.f_bavail * st.f_frsize,
         needed_inodes=files.inodes_needed(),
@@ -100,6 +103,18 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",
         fstype=None if mount is None else mount.fstype,
+    )
+    return _beside(in_flight(request), space)
+
+
+def _beside(others: InFlight, space: Space) -> Space:
+    """Count what ``others`` are still to take as taken."""
+    free_inodes = space.free_inodes
+    return replace(
+        space,
+        free_bytes=max(0, space.free_bytes - others.size_bytes),
+        free_inodes=None if free_inodes is None else max(0, free_inodes - others.inodes),
+        others=others,
     )
 
 
@@ -188,10 +203,14 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
     """Return a refusal with the arithmetic where the plan does not fit, else None."""
     if space.needed_bytes > space.free_bytes:
         lacking = space.needed_bytes - space.free_bytes
-        reserved = ""
+        beside = []
+        if space.others.size_bytes:
+            theirs = f"{format_bytes(space.others.size_bytes)} that {_at_work(space.others)}"
+            beside.append(f"{theirs} still to write")
         if space.reserved_bytes:
             whom = "root only" if space.fstype in _KEEP_FOR_ROOT else "itself"
-            reserved = f" (beside {format_bytes(space.reserved_bytes)} that it keeps for {whom})"
+            beside.append(f"{format_bytes(space.reserved_bytes)} that it keeps for {whom}")
+        reserved = f" (beside {' and '.join(beside)})" if beside else ""
         return Refused(
             f"the data set does not fit: {format_bytes(space.needed_bytes)} to copy, in whole "
             f"pages, and {space.where} has {format_bytes(space.free_bytes)} free{reserved}; "
@@ -200,9 +219,23 @@ def check_space(request: StageRequest, space: Space) -> Refused | None:
             spec_hint=_larger_in_spec(request, space.volume_bytes, lacking),
         )
     if space.free_inodes is not None and space.needed_inodes > space.free_inodes:
+        taken, hint = "", "choose a target with more inodes, or pack the data set into fewer files"
+        if space.others.inodes:
+            theirs = f"{format_count(space.others.inodes)} that {_at_work(space.others)}"
+            taken = f" beside {theirs} still to make files in"
+            if request.volume_size_bytes is not None:
+                hint = "run the same command again: it gives the volume as many as all of them need"
         return Refused(
             f"too few inodes: {format_count(space.needed_inodes)} needed, and {space.where} has "
-            f"{format_count(space.free_inodes)} free. Nothing was changed.",
-            "choose a target with more inodes, or pack the data set into fewer files",
+            f"{format_count(space.free_inodes)} free{taken}. Nothing was changed.",
+            hint,
         )
     return None
+
+
+def _at_work(others: InFlight) -> str:
+    """Say which runs they are, as the subject of what they are to do."""
+    *rest, last = map(repr, others.names)
+    if not rest:
+        return f"the run that stages {last} is"
+    return f"the runs that stage {', '.join(rest)} and {last} are"

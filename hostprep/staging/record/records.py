@@ -34,7 +34,8 @@ class Record:
     ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
     were not as staged; None before. ``volume`` is the
     path of the tmpfs volume it lives in, None for one staged to a directory. ``submounts`` are
-    where in the source file systems were mounted. ``verified_at`` of
+    where in the source file systems were mounted. ``needed_*`` is what a run that is ``copying``
+    takes in the end, in bytes and inodes, 0 in all other phases. ``verified_at`` of
     None: it was staged without verification. ``target_mount`` is where the file system is mounted
     that it lies on; None in records of versions that did not note it.
     """
@@ -57,6 +58,8 @@ class Record:
     target_mount: str | None = None
     left: int | None = None
     submounts: tuple[str, ...] = ()
+    needed_bytes: int = 0
+    needed_inodes: int = 0
     format: str = FORMAT
 
     @property

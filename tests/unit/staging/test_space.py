@@ -150,11 +150,15 @@ def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is(
     files = CopyPlan(copied=Totals(files=1, bytes=11 * GIB, space_bytes=11 * GIB))
     live = replace(LIVE, size_bytes=20 * GIB, used_bytes=10 * GIB)
     request = volume_request(INTO_A_VOLUME, files, live)
-    space = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    space = volume_space(
+        INTO_A_VOLUME, files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live)
+    )
     refusal = check_space(INTO_A_VOLUME, space)
     assert refusal is not None and refusal.hint == "ask for a larger volume: --to-tmpfs 21G"
     half = replace(files, copied=Totals(files=1, bytes=6 * GIB, space_bytes=6 * GIB))
-    space = volume_space(half, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    space = volume_space(
+        INTO_A_VOLUME, half, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live)
+    )
     share = Share(INTO_A_VOLUME, "it", 6 * GIB, 6 * GIB, 10 * GIB, 1, 1, None, space.volume_bytes)
     assert room_for_all([share]) is None
     refusal = room_for_all([share, share])
@@ -269,12 +273,14 @@ def test_what_a_directory_in_memory_takes_is_the_machines(
 def test_a_volume_has_free_what_is_not_used_and_a_refused_one_what_was_asked_for() -> None:
     files = CopyPlan(copied=Totals(files=1, bytes=1, space_bytes=4096))
     request = volume_request(INTO_A_VOLUME, files, None)
-    new = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999))
+    new = volume_space(INTO_A_VOLUME, files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999))
     assert (new.volume_bytes, new.free_bytes, new.free_inodes) == (20 * GIB, 20 * GIB, 9999)
     live = replace(LIVE, used_bytes=GIB, used_inodes=99)
-    used = volume_space(files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live))
+    used = volume_space(
+        INTO_A_VOLUME, files, VolumePlan(request, size_bytes=20 * GIB, inodes=9999, live=live)
+    )
     assert (used.free_bytes, used.free_inodes) == (19 * GIB, 9900)
-    refused = volume_space(files, VolumePlan(request, refusal=Refused("no")))
+    refused = volume_space(INTO_A_VOLUME, files, VolumePlan(request, refusal=Refused("no")))
     assert (refused.free_bytes, refused.free_inodes) == (10 * GIB, request.inodes)
 
 

@@ -1,0 +1,72 @@
+"""What other runs are still to write where a data set is to lie.
+
+Whether it fits is looked at before anything is written. Two runs that begin one after the other
+would both find the same room free, and both end half-way where it is enough for one. Known of are
+the first copies of this user and of root; who updates has most of its room already.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from hostprep.dataclass import dataclass
+from hostprep.staging.model import StageRequest
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.record.records import Record, all_records
+from hostprep.staging.target.place import mount_below
+from hostprep.staging.target.private import footprint
+from hostprep.system.locks import is_locked
+from hostprep.system.trees import DIRECTORY_FLAGS
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """The bytes and inodes that are still to be taken, and by which data sets."""
+
+    size_bytes: int = 0
+    inodes: int = 0
+    names: tuple[str, ...] = ()
+
+
+NOTHING = InFlight()
+
+
+def in_flight(request: StageRequest) -> InFlight:
+    """Return what other runs that are at work are still to take of the target's file system."""
+    mount = mount_below(request.parent)
+    is_mounted = request.volume_size_bytes is None or (mount and mount.target == request.parent)
+    if mount is None or not is_mounted:
+        return NOTHING
+    found = [
+        (*_left_to_take(record), record.name)
+        for record in all_records()
+        if record.phase == "copying"
+        and record.needed_inodes
+        and record.target != request.target
+        and record.target_mount == mount.target
+        and is_locked(record.lock)  # what a killed run has left is no more than it has taken
+    ]
+    sizes, inodes, names = zip(*found, strict=True) if found else ((), (), ())
+    return InFlight(sum(sizes), sum(inodes), names)
+
+
+def taken_in_the_end(files: CopyPlan) -> tuple[int, int]:
+    """Return the (bytes, inodes) that a first copy takes, with what it takes up again.
+
+    Rather too little, for a run that would succeed must not be refused: its journal is not counted,
+    which goes at its end.
+    """
+    size_bytes = files.content_space() + files.resumed.bytes
+    return size_bytes, files.inodes_needed() + files.resumed.files
+
+
+def _left_to_take(record: Record) -> tuple[int, int]:
+    size_bytes = inodes = 0
+    with suppress(OSError):
+        parent_fd = os.open(os.path.dirname(record.target), DIRECTORY_FLAGS)
+        try:
+            size_bytes, inodes = footprint(parent_fd, record.name)
+        finally:
+            os.close(parent_fd)
+    return max(0, record.needed_bytes - size_bytes), max(0, record.needed_inodes - inodes)

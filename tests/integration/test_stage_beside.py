@@ -1,0 +1,149 @@
+"""Runs that stage into one place at the same time: the room that one needs is not another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from hostprep.cli.main import run
+from hostprep.errors import Refused
+from hostprep.staging import deciding
+from hostprep.staging.model import StageRequest
+from hostprep.staging.plans.space import Space
+from tests.kit.compare import differences
+from tests.kit.stagecraft import hostprep, mount, only_dataset
+
+pytestmark = pytest.mark.usefixtures("state")
+
+# More than the spare inodes that a volume is given beside those of a first data set.
+_FILES = 6_000
+_LARGE_BYTES = 10 << 20
+
+# Goes on with its copies once it is told to.
+_WAITING = """
+import sys
+from hostprep.cli.main import run
+from hostprep.staging import stage
+
+real = stage.copy_all
+
+def waiting(*given, **more):
+    print("begun", flush=True)
+    assert sys.stdin.readline()
+    return real(*given, **more)
+
+stage.copy_all = waiting
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+@contextmanager
+def at_work(*words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """Have ``hostprep WORDS`` run up to its first copy, and wait there for a line."""
+    line = [sys.executable, "-c", _WAITING, *map(os.fspath, words), "--json"]
+    with subprocess.Popen(line, stdin=-1, stdout=-1, stderr=-1, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def published(process: subprocess.Popen[str]) -> bool:
+    out, said = process.communicate("go on\n", timeout=60)
+    assert process.returncode == 0, said
+    return bool(json.loads(out)["published"])
+
+
+@pytest.fixture
+def sources(safe_dir: Path) -> tuple[Path, Path]:
+    """Return two data sets of 10 MiB each in one file, and two files."""
+    for name in ("first", "second"):
+        (safe_dir / name).mkdir()
+        (safe_dir / name / "large").write_bytes(os.urandom(_LARGE_BYTES))
+        (safe_dir / name / "small").write_bytes(b"x")
+    return safe_dir / "first", safe_dir / "second"
+
+
+@pytest.fixture(params=["volume", "directory"])
+def into(request: pytest.FixtureRequest, safe_dir: Path) -> tuple[str | Path, ...]:
+    """Return the words for a place with room for one of the two."""
+    place = safe_dir / "fast"
+    if request.param == "volume":
+        return ("--to-tmpfs", "16M", "--at", place, "--reserve", "0")
+    place.mkdir()
+    mount("-t", "tmpfs", "-o", "size=16M,mode=755", "small", place)
+    return ("--to", place, "--reserve", "0")
+
+
+def test_what_another_run_is_still_to_write_is_not_free(
+    sources: tuple[Path, Path], into: tuple[str | Path, ...], safe_dir: Path
+) -> None:
+    first, second = sources
+    with at_work("stage", first, *into) as process:
+        told = hostprep("stage", second, *into, expect=5)["error"]
+        assert "10.0 MiB that the run that stages 'first' is still to write" in told["message"]
+        assert told["message"].endswith("Nothing was changed.")
+        assert published(process)
+    assert differences(first, safe_dir / "fast/first", owners=True) == []
+    told = hostprep("stage", second, *into, expect=5)["error"]
+    assert "still to write" not in told["message"], "it is written"
+
+
+def test_what_a_killed_run_had_to_write_is_free(
+    sources: tuple[Path, Path], into: tuple[str | Path, ...], safe_dir: Path
+) -> None:
+    first, second = sources
+    with at_work("stage", first, *into):
+        pass
+    hostprep("stage", second, *into)
+    assert differences(second, safe_dir / "fast/second", owners=True) == []
+
+
+def test_who_finds_another_run_at_work_once_it_has_begun_gives_way(
+    sources: tuple[Path, Path],
+    into: tuple[str | Path, ...],
+    safe_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each had planned before the other was there to be seen."""
+    first, second = sources
+    real = deciding.check_space
+    with ExitStack() as stack:
+        others: list[subprocess.Popen[str]] = []
+
+        def then_another(request: StageRequest, space: Space) -> Refused | None:
+            found = real(request, space)
+            others.append(stack.enter_context(at_work("stage", first, *into)))
+            return found
+
+        monkeypatch.setattr(deciding, "check_space", then_another)
+        assert run([*map(os.fspath, ("stage", second, *into)), "--json"]) == 5
+        told = json.loads(capsys.readouterr().out)["error"]["message"]
+        assert "that the run that stages 'first' is still to write" in told
+        (other,) = others
+        assert published(other)
+    assert os.listdir(safe_dir / "fast") == ["first"]
+    assert only_dataset()["name"] == "first"
+
+
+def test_a_volume_gets_the_inodes_of_all_that_are_at_work(safe_dir: Path) -> None:
+    first, second = safe_dir / "first", safe_dir / "second"
+    for source in (first, second):
+        source.mkdir()
+        for number in range(_FILES):
+            (source / str(number)).touch()
+    into = ("--to-tmpfs", "32M", "--at", safe_dir / "ram", "--reserve", "0")
+    with at_work("stage", first, *into) as process:
+        hostprep("stage", second, *into)
+        assert published(process)
+    for source in (first, second):
+        assert differences(source, safe_dir / "ram" / source.name, owners=True) == []
