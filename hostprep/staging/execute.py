@@ -108,8 +108,9 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
         return HostprepError(
             "the disk quota at the target is used up; nothing was published, and the copies so far"
             " are kept.",
-            "have it raised (`quota -s` shows it, for a project `repquota -P`), or make room, and"
-            " run the same command again: it goes on with the copies",
+            "have it raised (`quota -s` shows it, for a project `repquota -P`, on Btrfs `btrfs"
+            " qgroup show`), or make room, and run the same command again: it goes on with the"
+            " copies",
         )
     if error.errno == errno.ENOSPC and _lacks_inodes(private.fd):
         return HostprepError(
