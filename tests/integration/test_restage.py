@@ -335,7 +335,7 @@ def _stop_while_staging(host: Host, moment: Path | None = None) -> subprocess.Po
     deadline = time.monotonic() + 20
     while not moment.exists():
         assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.005)
+        time.sleep(0.0005)  # the copies take some milliseconds
     process.send_signal(signal.SIGSTOP)
     return process
 
