@@ -34,17 +34,19 @@ NOTHING = InFlight()
 
 def in_flight(request: StageRequest) -> InFlight:
     """Return what other runs that are at work are still to take of the target's file system."""
-    mount = mount_below(request.parent)
+    copying = [
+        record
+        for record in all_records()
+        if record.phase == "copying" and record.needed_inodes and record.target != request.target
+    ]
+    mount = mount_below(request.parent) if copying else None
     is_mounted = request.volume_size_bytes is None or (mount and mount.target == request.parent)
     if mount is None or not is_mounted:
         return NOTHING
     found = [
         (*_left_to_take(record), record.name)
-        for record in all_records()
-        if record.phase == "copying"
-        and record.needed_inodes
-        and record.target != request.target
-        and record.target_mount == mount.target
+        for record in copying
+        if record.target_mount == mount.target
         and is_locked(record.lock)  # what a killed run has left is no more than it has taken
     ]
     sizes, inodes, names = zip(*found, strict=True) if found else ((), (), ())
