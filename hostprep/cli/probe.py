@@ -22,7 +22,8 @@ from hostprep.cli.output import (
 from hostprep.errors import Inconclusive, UsageError, VerdictFailed
 
 if TYPE_CHECKING:
-    from hostprep.probing.model import Need, Settings, Target
+    from hostprep.probing.judgement import Need
+    from hostprep.probing.model import Settings, Target
 
 
 def probe(
@@ -72,7 +73,8 @@ def probe(
     from hostprep.cli.probe_text import render
     from hostprep.probing import results
     from hostprep.probing.judge import judge
-    from hostprep.probing.model import Settings, Verdict
+    from hostprep.probing.judgement import Verdict
+    from hostprep.probing.model import Settings
     from hostprep.probing.probe import probe as measure
     from hostprep.probing.probe import target
 

@@ -6,18 +6,8 @@ from collections.abc import Iterable
 
 from hostprep.cli.output import printable
 from hostprep.host.block import PathStorage
-from hostprep.probing.model import (
-    Behaviour,
-    Epoch,
-    FioRun,
-    Judgement,
-    Latency,
-    Measured,
-    Need,
-    SmallFiles,
-    SmallRun,
-    Verdict,
-)
+from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Verdict
+from hostprep.probing.model import FioRun, Latency, Measured, SmallFiles, SmallRun
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds

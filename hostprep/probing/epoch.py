@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hostprep.probing.model import DataSet, Epoch, FioRun, SmallFiles, SmallRun
+from hostprep.probing.judgement import Epoch
+from hostprep.probing.model import DataSet, FioRun, SmallFiles, SmallRun
 from hostprep.system.page_cache import lru_hit_rate
 
 # Files that are read from memory and of about the same size take about the same time.

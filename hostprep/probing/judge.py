@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from hostprep.host.block import StorageClass
 from hostprep.probing.epoch import predict, predict_large
+from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Remedy, Verdict
 from hostprep.probing.model import (
     RANDOM_READS,
     SEQUENTIAL_READS,
     SMALL_FILES,
-    Behaviour,
-    Epoch,
     Fewer,
     FioRun,
-    Judgement,
     Load,
     Measured,
-    Need,
-    Reason,
-    Remedy,
-    Verdict,
 )
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.rates import (

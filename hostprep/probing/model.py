@@ -1,11 +1,9 @@
-"""What a probe is asked, what it measures, and what it says; frozen, and free of effects."""
+"""What a probe is asked and what it measures; frozen, and free of effects."""
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 from hostprep.dataclass import dataclass
-from hostprep.host.block import PathStorage, StorageClass
+from hostprep.host.block import PathStorage
 from hostprep.host.block_health import Health
 from hostprep.host.block_link import PcieLink
 from hostprep.units import GIB, MIB
@@ -22,25 +20,6 @@ SLOWEST_BYTES_PER_S = 1_000_000
 SMALL_FILES = "small files"
 SEQUENTIAL_READS = "sequential reads"
 RANDOM_READS = "random reads"
-
-
-class Verdict(StrEnum):
-    """MEASURED: nothing was required. INVALID: what is wrong with the numbers leaves it open."""
-
-    PASS = "PASS"
-    FAIL = "FAIL"
-    INVALID = "INVALID"
-    MEASURED = "MEASURED"
-
-
-class Behaviour(StrEnum):
-    """How the storage answered, whatever the kernel calls it."""
-
-    MEMORY = "memory"
-    FLASH = "flash"
-    ARM = "arm"
-    LATENCY = "latency"
-    UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,75 +186,6 @@ class DataSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Epoch:
-    """Seconds that one pass over the data set takes to read, and what the page cache serves.
-
-    ``cache_share`` is the part of the data set that fits into memory; of it the band says what
-    share of an epoch's reads it serves, from plain LRU to a pinned subset: none where what is read
-    does not stay in memory.
-    """
-
-    files: int
-    size_bytes: int
-    estimated_size: bool
-    readers: int
-    cold_seconds: float
-    cached_seconds: float | None
-    staged_seconds: float | None
-    cache_share: float
-    hit_low: float
-    hit_high: float
-    next_low_seconds: float | None
-    next_high_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A requirement: samples or bytes a second, and where it comes from."""
-
-    text: str
-    samples_per_s: float | None
-    bytes_per_s: float | None
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A requirement held against what was measured."""
-
-    measured: float
-    required: float
-    unit: str
-    of: str
-
-    @property
-    def share(self) -> float:
-        """Return measured over required."""
-        return self.measured / self.required
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """One way out of a FAIL: ``enough`` whether it would do, None where that is not known."""
-
-    action: str
-    enough: bool | None
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why the numbers cannot be trusted: a code for scripts, a sentence for people.
-
-    ``of`` is the rate that it is about, as in ``Judged``; None: all of them.
-    """
-
-    code: str
-    message: str
-    of: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """Everything that was read and measured; the verdict is drawn from it by pure code.
 
@@ -336,20 +246,3 @@ class Measured:
         """Return the faster random pass."""
         runs = [run for run in self.fio if run.pattern == "randread"]
         return max(runs, key=lambda run: run.iops, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What the measurement means."""
-
-    storage_class: StorageClass
-    behaviour: Behaviour
-    agrees: bool
-    class_reason: str
-    ratio: float | None
-    epoch: Epoch | None
-    epoch_note: str | None
-    invalid: tuple[Reason, ...]
-    verdict: Verdict
-    judged: Judged | None
-    remedies: tuple[Remedy, ...]

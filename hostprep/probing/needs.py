@@ -6,7 +6,7 @@ import re
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import UsageError
-from hostprep.probing.model import Need
+from hostprep.probing.judgement import Need
 from hostprep.units import parse_size
 
 _MLPERF = "MLPerf Storage (mlcommons/storage), batch x sample / computation time of its configs"

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.probing.model import (
-    RANDOM_READS,
-    SEQUENTIAL_READS,
-    SMALL_FILES,
-    Load,
-    Measured,
-    Reason,
-)
+from hostprep.probing.judgement import Reason
+from hostprep.probing.model import RANDOM_READS, SEQUENTIAL_READS, SMALL_FILES, Load, Measured
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.units import KIB, format_number, format_rate
 

@@ -6,15 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.probing.model import (
-    LARGE_BYTES,
-    SEQUENTIAL_READS,
-    SMALL_FILES,
-    DataSet,
-    Judged,
-    Measured,
-    Need,
-)
+from hostprep.probing.judgement import Judged, Need
+from hostprep.probing.model import LARGE_BYTES, SEQUENTIAL_READS, SMALL_FILES, DataSet, Measured
 
 # MLPerf Storage passes at an accelerator utilisation of 0.90.
 PASS_SHARE = 0.9

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from hostprep.host.block import StorageClass
-from hostprep.probing.model import (
-    LARGE_BYTES,
-    SMALL_FILES,
-    Behaviour,
-    Judged,
-    Measured,
-    Need,
-    Remedy,
-)
+from hostprep.probing.judgement import Behaviour, Judged, Need, Remedy
+from hostprep.probing.model import LARGE_BYTES, SMALL_FILES, Measured
 from hostprep.units import format_bytes, format_rate
 
 _RAM_SHARE = 0.8

@@ -15,15 +15,14 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.host.file_system_id import file_system_id
+from hostprep.probing.judgement import Judgement, Need
 from hostprep.probing.model import (
     DEPTHS,
     ENGINE,
     RANDOM_BLOCK_BYTES,
     SEQUENTIAL_BLOCK_BYTES,
     FioRun,
-    Judgement,
     Measured,
-    Need,
     Settings,
     SmallRun,
     Target,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from math import sqrt
 
-from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, Reason, SmallRun
+from hostprep.probing.judgement import Reason
+from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, SmallRun
 from hostprep.probing.rates import SLOWED
 from hostprep.units import format_number, format_rate
 

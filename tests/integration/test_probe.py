@@ -23,7 +23,8 @@ from benchmarks.rigs.arm import arm_disk, write_scattered
 from benchmarks.rigs.far import far_source
 from hostprep.host.block import StorageClass, locate
 from hostprep.probing.judge import judge
-from hostprep.probing.model import Behaviour, Measured, Settings
+from hostprep.probing.judgement import Behaviour
+from hostprep.probing.model import Measured, Settings
 from hostprep.probing.probe import probe, target
 from hostprep.probing.readers import read_whole_files
 from hostprep.system.own_directory import PROBE_PREFIX

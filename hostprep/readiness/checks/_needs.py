@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from hostprep.probing.model import Need
+from hostprep.probing.judgement import Need
 from hostprep.readiness.context import Context
 from hostprep.readiness.shell import quote
 from hostprep.spec.model import DatasetSpec, RequirementSpec

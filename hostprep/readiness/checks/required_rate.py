@@ -9,7 +9,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.block import PathStorage, StorageClass
 from hostprep.host.file_system_id import surely_another
-from hostprep.probing.model import Judged
+from hostprep.probing.judgement import Judged
 from hostprep.probing.rates import PASS_SHARE, compare, is_certain, rates_in
 from hostprep.probing.results import is_of
 from hostprep.readiness.checks._disks import file_system_of, storage_of

@@ -9,16 +9,15 @@ import pytest
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
 from hostprep.probing.judge import behave, contradictions, judge
+from hostprep.probing.judgement import Behaviour, Verdict
 from hostprep.probing.model import (
     SEQUENTIAL_READS,
     SMALL_FILES,
-    Behaviour,
     DataSet,
     Fewer,
     Load,
     Measured,
     SmallRun,
-    Verdict,
 )
 from hostprep.probing.needs import parse_need, profile_need
 from tests.unit.probing.made import (

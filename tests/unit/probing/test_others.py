@@ -9,6 +9,7 @@ import pytest
 
 from hostprep.host.block import StorageClass
 from hostprep.probing.judge import judge
+from hostprep.probing.judgement import Verdict
 from hostprep.probing.model import (
     RANDOM_READS,
     SEQUENTIAL_READS,
@@ -16,7 +17,6 @@ from hostprep.probing.model import (
     FioRun,
     Load,
     Measured,
-    Verdict,
 )
 from hostprep.probing.needs import parse_need
 from hostprep.probing.others import held_up_by_others

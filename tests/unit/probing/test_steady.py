@@ -8,7 +8,8 @@ import pytest
 
 from hostprep.host.block import StorageClass
 from hostprep.probing.judge import contradictions, judge
-from hostprep.probing.model import FioRun, Load, Measured, Verdict
+from hostprep.probing.judgement import Verdict
+from hostprep.probing.model import FioRun, Load, Measured
 from hostprep.probing.needs import parse_need
 from tests.unit.probing.made import fio_run, measured, small_files, small_run, storage
 
