@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -248,25 +250,41 @@ def wait_for_fio(pid_file: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("number", INTERRUPTIONS)
-def test_an_interruption_leaves_nothing_behind(
-    tmp_path: Path, fake_fio: Path, number: signal.Signals
-) -> None:
-    data = tmp_path / "data"
+@contextmanager
+def while_fio_runs(data: Path, fake_fio: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Probe ``data`` in a session of its own up to an fio that does not end.
+
+    Yields the process, and where fio, which must not outlive it, has put down its number.
+    """
     data.mkdir()
-    pid_file = tmp_path / "pid"
+    pid_file = data.with_name("pid")
     env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
+
+    def as_on_a_terminal() -> None:
+        # In the background, or under nohup, the tests may have inherited that these are ignored.
+        for number in INTERRUPTIONS:
+            signal.signal(number, signal.SIG_DFL)
+
     with subprocess.Popen(
         [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=env,
-        # In the background, or under nohup, the tests may have inherited that it is ignored.
-        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+        start_new_session=True,
+        preexec_fn=as_on_a_terminal,
     ) as process:
         wait_for_fio(pid_file)
         assert list(data.glob(f"{PROBE_PREFIX}*"))
+        yield process, pid_file
+
+
+@pytest.mark.parametrize("number", INTERRUPTIONS)
+def test_an_interruption_leaves_nothing_behind(
+    tmp_path: Path, fake_fio: Path, number: signal.Signals
+) -> None:
+    data = tmp_path / "data"
+    with while_fio_runs(data, fake_fio) as (process, pid_file):
         process.send_signal(number)
         _, words = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -278,18 +296,7 @@ def test_an_interruption_leaves_nothing_behind(
 def test_a_kernel_short_of_memory_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
     """It kills the process that measures, and not the one that waits for it."""
     data = tmp_path / "data"
-    data.mkdir()
-    pid_file = tmp_path / "pid"
-    env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=env,
-    ) as process:
-        wait_for_fio(pid_file)
-        assert list(data.glob(f"{PROBE_PREFIX}*"))
+    with while_fio_runs(data, fake_fio) as (process, _):
         tasks = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         for child in tasks.read_text().split():
             os.kill(int(child), signal.SIGKILL)
@@ -301,18 +308,7 @@ def test_a_kernel_short_of_memory_leaves_nothing_behind(tmp_path: Path, fake_fio
 
 def test_a_terminal_that_is_closed_leaves_nothing_behind(tmp_path: Path, fake_fio: Path) -> None:
     data = tmp_path / "data"
-    data.mkdir()
-    pid_file = tmp_path / "pid"
-    env = {**os.environ, **with_fio(fake_fio, f"echo $$ > {pid_file}; exec sleep 300")}
-    with subprocess.Popen(
-        [sys.executable, "-m", "hostprep", "probe", str(data), *SHORT],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=env,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
-    ) as process:
-        wait_for_fio(pid_file)
+    with while_fio_runs(data, fake_fio) as (process, pid_file):
         os.killpg(process.pid, signal.SIGHUP)  # the child that measures gets it, too
         process.wait(20)
     deadline = time.monotonic() + 20

@@ -603,18 +603,24 @@ def small(safe_dir: Path) -> Iterator[Path]:
     yield point
 
 
+def stopped_while_copying(source: Path, target: Path) -> subprocess.Popen[str]:
+    """Begin to stage and stop it (SIGSTOP), so that nobody is too fast for the other."""
+    line = [*HOSTPREP, "stage", str(source), "--to", str(target)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not list(target.glob(".hostprep-data/tree/*")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.001)
+    process.send_signal(signal.SIGSTOP)
+    return process
+
+
 def test_a_target_that_fills_up_ends_the_run_and_the_next_one_goes_on(
     source: Path, small: Path
 ) -> None:
     for number in range(200):
         (source / f"file-{number}").write_bytes(os.urandom(1 << 20))
-    line = [*HOSTPREP, "stage", str(source), "--to", str(small)]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not list(small.glob(".hostprep-data/tree/*")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(signal.SIGSTOP)  # so that nobody is too fast for the other
+    process = stopped_while_copying(source, small)
     with (small / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
         while True:
             filler.write(bytes(1 << 20))
@@ -633,13 +639,7 @@ def test_a_target_without_another_inode_is_not_called_full(source: Path, small: 
     subprocess.run(["mount", "-o", "remount,nr_inodes=4000", small], check=True)
     for number in range(3000):
         (source / f"file-{number}").write_bytes(b"x")
-    line = [*HOSTPREP, "stage", str(source), "--to", str(small)]
-    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
-    while not list(small.glob(".hostprep-data/tree/*")):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.001)
-    process.send_signal(signal.SIGSTOP)  # so that nobody is too fast for the other
+    process = stopped_while_copying(source, small)
     (small / "others").mkdir()
     with contextlib.suppress(OSError):
         for number in range(4000):
