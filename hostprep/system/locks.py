@@ -37,9 +37,10 @@ def lock(
     purpose: str,
     wait_seconds: float | None = None,
     on_wait: Callable[[str], None] | None = None,
-) -> Iterator[None]:
+) -> Iterator[int]:
     """Hold ``hostprep-NAME.lock`` in the run directory while the body runs.
 
+    Yields its descriptor: a child process that inherits it holds the lock, too, until it ends.
     ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
     once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
     killed run leaves none; the file itself stays, because removing it would race.
@@ -83,7 +84,7 @@ def lock(
         with suppress(OSError):  # the lock holds without it, on a full file system for instance
             # Over the last one: ext4 writes out a file that was emptied, and has us wait for it.
             os.ftruncate(descriptor, os.pwrite(descriptor, json.dumps(note).encode(), 0))
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

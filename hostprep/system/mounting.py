@@ -1,4 +1,9 @@
-"""Mounting, growing and unmounting tmpfs through mount(8), and asking the kernel what it takes."""
+"""Mounting, growing and unmounting tmpfs through mount(8), and asking the kernel what it takes.
+
+Each is given the descriptor of the ``lock`` under which it is done, which the command holds until
+it ends: where we are killed meanwhile it goes on, and the next run, which would look before it is
+done, waits for it.
+"""
 
 from __future__ import annotations
 
@@ -28,24 +33,24 @@ class TmpfsSupport:
     huge: bool | None
 
 
-def mount_tmpfs(path: str, source: str, options: Sequence[str]) -> None:
+def mount_tmpfs(path: str, source: str, options: Sequence[str], lock: int) -> None:
     """Mount a new tmpfs on the directory ``path``; raise ``CommandFailed`` with mount's words."""
-    _run("mount", *_PLAIN, "-o", ",".join(options), source, path)
+    _run(lock, "mount", *_PLAIN, "-o", ",".join(options), source, path)
 
 
-def remount_tmpfs(path: str, source: str, options: Sequence[str]) -> None:
+def remount_tmpfs(path: str, source: str, options: Sequence[str], lock: int) -> None:
     """Change options of the tmpfs on ``path`` in place.
 
     Source and path are both given, because mount(8) merges options from fstab otherwise. Options
     of the mount point (``nosuid``) that are left out are cleared; those of the file system stay.
     """
     given = ",".join(["remount", *options])
-    _run("mount", *_PLAIN, "-o", given, source, path)
+    _run(lock, "mount", *_PLAIN, "-o", given, source, path)
 
 
-def unmount(path: str) -> None:
+def unmount(path: str, lock: int) -> None:
     """Unmount what is on ``path``, without force and not lazily."""
-    _run("umount", "--internal-only", "--no-canonicalize", path)
+    _run(lock, "umount", "--internal-only", "--no-canonicalize", path)
 
 
 def tmpfs_support() -> TmpfsSupport:
@@ -75,7 +80,7 @@ def _takes(option: bytes, value: bytes | None = None) -> bool:
         os.close(context)
 
 
-def _run(*args: str) -> None:
+def _run(lock: int, *args: str) -> None:
     """Run the command to its end; an interruption comes after it.
 
     What is killed in a call of the kernel's goes when that returns, and what it was asked for is
@@ -83,6 +88,6 @@ def _run(*args: str) -> None:
     """
     held = HeldSignals()
     try:
-        run(args, wanted_for="mount tmpfs volumes", package="mount")
+        run(args, wanted_for="mount tmpfs volumes", package="mount", hands_on=[lock])
     finally:
         held.release()

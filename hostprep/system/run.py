@@ -73,6 +73,7 @@ def run(
     ok: Sequence[int] = (0,),
     stdin: bytes | None = None,
     env: dict[str, str] | None = None,
+    hands_on: Sequence[int] = (),
 ) -> Completed:
     """Run a command to its end and return what it left.
 
@@ -80,7 +81,7 @@ def run(
     ``package`` is the Debian package that has it. One that is there and cannot be started raises
     ``HostprepError``. A status outside ``ok`` raises ``CommandFailed``,
     as does running past ``timeout_seconds``; the process is killed then, unless that is None.
-    ``env`` is added to the clean environment.
+    ``env`` is added to the clean environment. The command inherits the descriptors ``hands_on``.
     """
     argv = [os.fsdecode(arg) for arg in args]
     held = HeldSignals()  # between its start and our try, an interruption would orphan it
@@ -91,6 +92,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**clean_environment(), **(env or {})},
+            pass_fds=hands_on,
         )
     except BaseException as error:
         held.release()

@@ -61,7 +61,7 @@ def apply_volume(
     mounts = plan.mount or plan.remount_options is not None
     if mounts and (problem := mounting_problem(plan.request.path)):
         raise problem
-    with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait):
+    with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait) as descriptor:
         facts = gather(plan.request.path)
         fresh = plan_volume(plan.request, facts)
         if fresh.refusal is not None:
@@ -77,7 +77,7 @@ def apply_volume(
         if fresh.fstab_options is not None:
             edit = _fstab_edit(fresh.fstab_options, facts)
             check_edit(fstab_path(), edit, on_wait)
-        live = _mount(fresh, facts) if fresh.mount else _change(fresh, facts)
+        live = (_mount if fresh.mount else _change)(fresh, facts, descriptor)
         if edit is not None:
             write_fstab(edit, "the volume is mounted", on_wait)
     return AppliedVolume(fresh, live)
@@ -109,19 +109,19 @@ def mounting_problem(path: str) -> HostprepError | None:
     )
 
 
-def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
+def _mount(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
     # The record comes first: were we killed right after the mount, it must be known as ours.
     _remember(plan, facts, None, "nothing was mounted")
     try:
         make_dirs(plan.make_dirs)
-        mount_tmpfs(facts.path, facts.source, plan.options)
+        mount_tmpfs(facts.path, facts.source, plan.options, descriptor)
         live = _verified(facts.path, plan.options)
         device = _mount_of(facts.path).device
         _remember(plan, facts, device, "the volume was unmounted again")
     except BaseException:
         # Nothing was mounted there before, so what is there now is ours and empty: taken back.
         if _is_mounted(facts):
-            unmount(facts.path)
+            unmount(facts.path, descriptor)
         remove_dirs(plan.make_dirs)
         with contextlib.suppress(HostprepError):  # what is raised came first
             if facts.record is None:
@@ -132,10 +132,10 @@ def _mount(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
     return live
 
 
-def _change(plan: VolumePlan, facts: VolumeFacts) -> LiveVolume:
+def _change(plan: VolumePlan, facts: VolumeFacts, descriptor: int) -> LiveVolume:
     assert facts.mount is not None
     if plan.remount_options is not None:
-        remount_tmpfs(facts.path, facts.mount.source, plan.remount_options)
+        remount_tmpfs(facts.path, facts.mount.source, plan.remount_options, descriptor)
     if plan.owner is not None or plan.mode is not None:
         _set_owner_and_mode(facts, plan.owner, plan.mode)
     live = _verified(facts.path, plan.options)

@@ -183,7 +183,7 @@ def apply_unmount(
     need_root(f"unmounting {plan.path}")
     if plan.unmount and (problem := unmounting_problem(plan.path)):
         raise problem
-    with lock(LOCK, purpose=f"unmount {plan.path}", on_wait=on_wait):
+    with lock(LOCK, purpose=f"unmount {plan.path}", on_wait=on_wait) as descriptor:
         fresh = gather_and_plan_unmount(plan.request)
         if fresh.refusal is not None:
             raise fresh.refusal
@@ -192,7 +192,7 @@ def apply_unmount(
             edit = _fstab_edit(fresh.path)
             check_edit(fstab_path(), edit, on_wait)
         if fresh.unmount:
-            warnings = (*fresh.warnings, *_unmount(fresh))
+            warnings = (*fresh.warnings, *_unmount(fresh, descriptor))
             fresh = replace(fresh, warnings=warnings)
         if edit is not None:
             write_fstab(edit, "the volume is unmounted", on_wait)
@@ -254,7 +254,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         )
 
 
-def _unmount(plan: UnmountPlan) -> tuple[str, ...]:
+def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     """Unmount the volume; return what is to be told of it all the same."""
     path = plan.path
     mount = mount_at(path, read_mounts())
@@ -262,7 +262,7 @@ def _unmount(plan: UnmountPlan) -> tuple[str, ...]:
         if f"{os.getcwd()}/".startswith(f"{path}/"):
             os.chdir("/")  # our own working directory would keep it busy
     try:
-        unmount(path)
+        unmount(path, descriptor)
     except CommandFailed as error:
         users = "; ".join(map(str, _users(path)))
         words = error.completed.stderr.strip().rstrip(".")

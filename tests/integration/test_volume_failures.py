@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -294,6 +296,32 @@ def test_a_disk_that_is_full_after_a_change_says_what_was_done(
     (small_state / "filler").unlink()
     hostprep("mount", point, "--size", "32M", "--reserve", "0")
     assert hostprep("status")["volumes"][0]["drift"] == []
+
+
+@pytest.mark.parametrize("then", [("unmount",), ("mount", "--size", "16M", "--reserve", "0")])
+def test_a_mount_that_outlives_its_run_is_waited_for(
+    then: tuple[str, ...], safe_dir: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``mount`` goes on where kill -9 ends who started it: nobody may look before it is done."""
+    volume, begun = safe_dir / "v", safe_dir / "begun"
+    volume.mkdir()
+    real = shutil.which("mount")
+    stand_in(safe_dir / "mount", f'#!/bin/sh\ntouch {begun}\nsleep 1\nexec {real} "$@"\n')
+    with monkeypatch.context() as slowly:
+        slowly.setenv("PATH", f"{safe_dir}:{os.environ['PATH']}")
+        line = [*HOSTPREP, "mount", volume, "--size", "16M", "--reserve", "0"]
+        with subprocess.Popen(line, stderr=subprocess.DEVNULL) as process:
+            while not begun.exists() and process.poll() is None:
+                time.sleep(0.01)
+            process.kill()
+    assert not is_mounted(volume), "the machine was too slow"
+    command, *options = then
+    hostprep(command, volume, *options)
+    time.sleep(1.2)
+    mounts = [mount.target for mount in read_mounts()]
+    assert mounts.count(str(volume)) == (command == "mount")
+    known = [each["path"] for each in hostprep("status")["volumes"]]
+    assert known == ([str(volume)] if command == "mount" else [])
 
 
 @pytest.mark.parametrize("words", [("mount", "--size", "16M", "--reserve", "0"), ("unmount",)])
