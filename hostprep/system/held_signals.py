@@ -15,27 +15,35 @@ class HeldSignals:
     """Puts Ctrl-C and its like off until they are released; then they do what they would have done.
 
     By handlers and not by the mask, which the child would inherit. Handlers are the main thread's.
-    ``on_first`` is called when the first comes.
+    ``on_first`` is called when the first comes. One that comes while they are put in or taken out,
+    which takes several steps, acts at once, and none of them is left that would swallow the next.
     """
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         self._came: list[int] = []
         self._on_first = on_first
-        self._before: list[tuple[int, Any]] = []
+        self._before: dict[int, Any] = {}
+        self._holds = False
         if threading.current_thread() is threading.main_thread():
             for number in INTERRUPTIONS:
                 if (handler := signal.getsignal(number)) not in (None, signal.SIG_IGN):
-                    self._before.append((number, handler))
+                    self._before[number] = handler
                     signal.signal(number, self._take)
+            self._holds = True
 
     def _take(self, number: int, frame: FrameType | None) -> None:
+        if not self._holds:
+            signal.signal(number, self._before[number])
+            signal.raise_signal(number)
+            return
         self._came.append(number)
         if len(self._came) == 1:
             self._on_first()
 
     def release(self) -> None:
         """Put the handlers back, and deliver what came meanwhile."""
-        for number, handler in self._before:
+        self._holds = False
+        for number, handler in self._before.items():
             signal.signal(number, handler)
         for number in self._came:
             signal.raise_signal(number)

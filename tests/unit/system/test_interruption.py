@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -76,3 +77,25 @@ def test_one_that_a_destructor_swallows_is_raised_after_it() -> None:
     with pytest.raises(KeyboardInterrupt), as_keyboard_interrupt():
         del closing
         time.sleep(5)
+
+
+@pytest.mark.parametrize("step", ["put in", "taken out"])
+def test_one_that_comes_while_they_change_leaves_none_that_swallows_the_next(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = signal.signal
+
+    def interrupted(number: int, handler: Any) -> None:
+        monkeypatch.undo()
+        change(number, handler)
+        signal.raise_signal(signal.SIGTERM if step == "put in" else signal.SIGINT)
+
+    with as_keyboard_interrupt():
+        held = HeldSignals() if step == "taken out" else None
+        with pytest.raises(KeyboardInterrupt):
+            monkeypatch.setattr(signal, "signal", interrupted)
+            held = held or HeldSignals()
+            held.release()
+        for number in INTERRUPTIONS:
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(number)
