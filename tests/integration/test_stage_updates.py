@@ -422,8 +422,12 @@ def test_a_snapshot_of_what_holds_another_subvolume_is_up_to_date_once_staged(
                 make_source(disk / "data/ours")
                 (disk / "data/inner/file").write_bytes(b"of the inner one alone")
             subprocess.run(["btrfs", "subvolume", *words], check=True, capture_output=True)
-        hostprep("stage", disk / "snapshot", "--to", safe_dir / "fast")
+        staged = hostprep("stage", disk / "snapshot", "--to", safe_dir / "fast")
         assert (safe_dir / "fast/snapshot/inner").is_dir()
+        # Only the directory is there: that is told as what is left out.
+        (left_out,) = staged["skipped"]
+        assert (left_out["path"], left_out["failed"]) == ("inner", False)
+        assert "Btrfs snapshot" in left_out["reason"]
         again = hostprep("stage", disk / "snapshot", "--to", safe_dir / "fast")
         assert again["changed"] is False
         assert hostprep("status")["datasets"][0]["freshness"] == "fresh"

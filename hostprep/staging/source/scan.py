@@ -40,6 +40,7 @@ _NAMES_A_TASK = 512
 _NAMES_A_SLOW_TASK = 32
 # BTRFS_EMPTY_SUBVOL_DIR_OBJECTID; directories of other file systems that have it have two names.
 _GAP_INODE = 2
+_GAP = "what is in a subvolume of its own, which the Btrfs snapshot does not hold"
 # Only what was waited for that long in all is no matter of a busy processor.
 _LEAST_WAIT_SECONDS = 0.1
 
@@ -216,6 +217,7 @@ class _Found:
             if _is_snapshots_gap(entry):
                 parent = self.scan.directories[directory]
                 self.scan.directories[path] = entry._replace(mtime_ns=parent.mtime_ns)
+                self.scan.skipped.append(Skipped(path, _GAP))
         return found
 
 
