@@ -97,9 +97,12 @@ def _check_all(requests: Sequence[StageRequest]) -> None:
     a full check reads it reads then: twice would be for nothing.
     """
     from hostprep.cli.progress import ProgressReporter
-    from hostprep.staging.planning import plan_stage
+    from hostprep.staging.planning import check_ends, plan_stage
     from hostprep.staging.together import room_for_all, share_of
 
+    for request in requests:
+        with _named(request):
+            check_ends(request)
     shares = []
     with ProgressReporter() as reporter:
         for request in requests:

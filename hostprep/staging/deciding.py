@@ -40,6 +40,7 @@ from hostprep.staging.source.submounts import missing_refusal, submounts
 from hostprep.staging.target.place import (
     moved_refusal,
     open_parent,
+    read_only_refusal,
     standing_directory,
     unmounted_refusal,
 )
@@ -244,11 +245,7 @@ def _read_only_refusal(request: StageRequest, files: CopyPlan) -> Refused | None
     path = standing_directory(request.parent)
     if files.nothing_to_do or not os.statvfs(path).f_flag & os.ST_RDONLY:
         return None
-    return Refused(
-        f"the file system of {path} is mounted read-only; nothing was changed.",
-        "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
-        f" `findmnt -T {shlex.quote(path)}` shows it",
-    )
+    return read_only_refusal(path)
 
 
 def _room_refusal(request: StageRequest, space: Space, previous: Record | None) -> Refused | None:

@@ -17,10 +17,15 @@ from hostprep.host.cpu import usable_cpus
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.processes.descriptors import check_descriptors
-from hostprep.staging.record.records import Record, lock_name
+from hostprep.staging.record.records import Record, load_record, lock_name
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.scan import Scan, scan_tree
-from hostprep.staging.target.place import check_apart, check_bare, check_is_storage
+from hostprep.staging.target.place import (
+    check_apart,
+    check_bare,
+    check_is_storage,
+    check_writable,
+)
 from hostprep.system.limits import keep_to_one_heap, lift_file_size
 
 if TYPE_CHECKING:
@@ -114,9 +119,12 @@ def stage_lock(request: StageRequest) -> str:
 def check_ends(request: StageRequest) -> None:
     """Raise what is wrong with source or target at a first look.
 
-    Before the lock, whose file stays for good: none for what can never be a data set.
+    Before the lock, whose file stays for good: none for what can never be a data set. And before
+    the scan, which may take minutes; what was staged before may have nothing to be done to it.
     """
     check_is_storage(request.parent)
+    if request.volume_size_bytes is None and load_record(request.name, request.target) is None:
+        check_writable(request.parent)
     with open_source(request.source, resolved=True):
         pass
 

@@ -306,6 +306,23 @@ def test_a_target_that_is_mounted_read_only_is_refused(source: Path, target: Pat
     subprocess.run(["umount", target], check=True)
 
 
+@pytest.mark.parametrize("kind", ["read-only", "closed"])
+def test_a_target_that_cannot_be_written_is_told_before_the_source_is_scanned(
+    kind: str, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.mkdir()
+    options = "mode=755,ro" if kind == "read-only" else "mode=755"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "disk", target], check=True)
+    monkeypatch.setattr("hostprep.staging.planning.scan_source", lambda *_, **__: pytest.fail())
+    code, words = 5, f"the file system of {target} is mounted read-only; nothing was changed."
+    if kind == "closed":
+        monkeypatch.setattr("os.access", lambda *_, **__: False)  # as to an ordinary user
+        code, words = 1, f"{target} may not be written to; nothing was changed."
+    found = hostprep("stage", source, "--to", target / "new", expect=code)
+    assert found["error"]["message"] == words
+    subprocess.run(["umount", target], check=True)
+
+
 @pytest.mark.parametrize("islands", [1, 2500])
 def test_a_sparse_file_counts_by_what_it_takes(islands: int, source: Path, safe_dir: Path) -> None:
     with (source / "sparse").open("wb") as file:
@@ -746,7 +763,7 @@ def test_what_an_ordinary_user_may_not_write_is_named_with_what_helps(
     monkeypatch.setenv("HOSTPREP_STATE_DIR", str(theirs / "state"))
     hostprep(*line, prefix=NOBODY)
     error = hostprep("stage", source, "--to", home / "new/deep", prefix=NOBODY, expect=1)["error"]
-    assert f"({home / 'new'})" in error["message"]
+    assert error["message"] == f"{home} may not be written to; nothing was changed."
     assert "a target that you may write to" in error["hint"]
 
 

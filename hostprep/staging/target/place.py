@@ -8,8 +8,10 @@ copies, when they are the very files of the source.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
+from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import MADE_UP
@@ -17,6 +19,7 @@ from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, mount_over,
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
 
@@ -76,6 +79,31 @@ def check_is_storage(parent: str) -> None:
             " nothing was changed.",
             "choose a directory on a disk, or a tmpfs volume elsewhere",
         )
+
+
+def check_writable(parent: str) -> None:
+    """Raise ``HostprepError`` where this user can put nothing, as far as a look shows it."""
+    path = standing_directory(parent)
+    code = new_file_obstacle(Path(path))
+    if code not in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return
+    if refusal := unmounted_refusal(parent):  # what is meant is not there
+        raise refusal
+    if code == errno.EROFS:
+        raise read_only_refusal(path)
+    hint = "run it with sudo, or choose a target that you may write to"
+    if os.geteuid() == 0:
+        hint = f"`lsattr -d {shlex.quote(path)}` shows whether it is immutable (chattr -i)"
+    raise HostprepError(f"{path} may not be written to; nothing was changed.", hint)
+
+
+def read_only_refusal(path: str) -> Refused:
+    """Refuse to write where the file system, an ext4 after an error for instance, lets nobody."""
+    return Refused(
+        f"the file system of {path} is mounted read-only; nothing was changed.",
+        "see why, the kernel does it after an error (`dmesg`), then mount it for writing:"
+        f" `findmnt -T {shlex.quote(path)}` shows it",
+    )
 
 
 def check_apart(source: str, target: str) -> None:
