@@ -85,7 +85,7 @@ def check_written(
                 continue
             again.batches.extend(pack_batches(parent, [entry]))
             again.copied += Totals(1, entry.size, 0, 1)
-    observer.phase("copy", files=again.copied.files, size_bytes=again.copied.bytes)
+    observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)
     copied.add(copy_again(again))
     still = dict(_check_private(private, processes, observer, gentle=gentle, only=wrong))
     _withdraw(still, private, copied)

@@ -72,8 +72,8 @@ def copy_all(
             def tick() -> None:
                 parts, size_bytes = pool.effort()
                 # Of a long task its bytes while it lasts; what is copied twice counts once.
-                so_far = min(size_bytes, plan.copied.bytes)
-                observer.progress(copied.files, max(copied.bytes, so_far))
+                so_far = min(size_bytes, plan.copied.data_bytes)
+                observer.progress(copied.files, max(copied.data_bytes, so_far))
                 if governor is not None:
                     now = monotonic()
                     pool.readers = governor.update(now, parts, size_bytes, pool.at_work)
@@ -84,7 +84,7 @@ def copy_all(
             copied.readers = governor.settled
     except TaskFailed as error:
         raise _explain(error, private) from error
-    observer.progress(copied.files, copied.bytes)
+    observer.progress(copied.files, copied.data_bytes)
     copied.processors = meter.time()
     return copied
 

@@ -231,6 +231,11 @@ class Totals:
     space_bytes: int = 0
     entries: int = 0
 
+    @property
+    def data_bytes(self) -> int:
+        """What is to be read and written of ``bytes``: all but holes, to a page for each file."""
+        return min(self.bytes, self.space_bytes)
+
     def __add__(self, other: Totals) -> Totals:
         return Totals(
             self.files + other.files,

@@ -161,7 +161,8 @@ class _Work:
                     gentle=request.gentle,
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
-        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.bytes)
+        copied_now = files.copied
+        self.observer.phase("copy", files=copied_now.files, size_bytes=copied_now.data_bytes)
         with self._timed("copy"):
             copied = self._copy(files)
         if not plan.in_ram:

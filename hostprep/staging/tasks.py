@@ -52,6 +52,11 @@ class Copied:
     outward: int = 0
     outward_named: list[str] = field(default_factory=list)
 
+    @property
+    def data_bytes(self) -> int:
+        """What was read and written of ``bytes``: all but the holes of sparse files."""
+        return self.bytes - self.hole_bytes
+
     def add(self, more: Copied) -> None:
         """Add what came of another plan."""
         self.files += more.files

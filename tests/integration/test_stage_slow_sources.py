@@ -198,10 +198,13 @@ class Watching(Silent):
 
     def __init__(self) -> None:
         self.now = ""
+        self.whole: tuple[int | None, int | None] = (None, None)
         self.told: list[tuple[int, int]] = []
 
     def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
         self.now = name
+        if name == "copy":
+            self.whole = files, size_bytes
 
     def progress(self, files: int, size_bytes: int) -> None:
         if self.now == "copy":

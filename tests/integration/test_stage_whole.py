@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from hostprep.staging.model import StageRequest
+from hostprep.staging.planning import plan_stage
+from hostprep.staging.stage import carry_out
+from tests.integration.test_stage_slow_sources import Watching
 from tests.kit import loops
 from tests.kit.compare import differences
 from tests.kit.hostile import HostileSet, make_hostile
@@ -172,6 +176,18 @@ def test_the_holes_of_what_was_copied_are_counted(safe_dir: Path, target: Path) 
     found = hostprep("stage", source, "--to", target)
     assert found["copied_bytes"] == (1 << 30) + 100_001
     assert found["copied_hole_bytes"] == (1 << 30) - 65536
+    # While it copies they count neither as done nor as to be done: a rate is of data.
+    (source / "more.mdb").write_bytes((source / "full").read_bytes())
+    os.truncate(source / "more.mdb", 1 << 30)
+    watching = Watching()
+    with plan_stage(StageRequest(str(source), "again", str(target), None), watching) as plan:
+        carry_out(plan, watching)
+    data_bytes = 100_001 + 65536 + -(-100_000 // 4096) * 4096
+    assert watching.told == sorted(watching.told)
+    assert watching.told[-1] == (4, data_bytes)
+    files, size_bytes = watching.whole
+    assert files == 4 and size_bytes is not None
+    assert data_bytes <= size_bytes <= data_bytes + 4 * 4096
 
 
 def test_a_target_that_hands_its_group_down(safe_dir: Path) -> None:
