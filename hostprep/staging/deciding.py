@@ -46,7 +46,7 @@ from hostprep.staging.target.place import (
 )
 from hostprep.staging.target.private import TREE, footprint, look
 from hostprep.system.state import state_dir
-from hostprep.system.trees import DIRECTORY_FLAGS
+from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 from hostprep.units import format_count
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import check_visible
@@ -277,7 +277,7 @@ def _plan_files(
             stack.callback(os.close, private_fd)
             journals = [
                 f"/proc/self/fd/{private_fd}/{name}"
-                for name in sorted(os.listdir(private_fd))
+                for name in sorted(names_in(private_fd))
                 if name.startswith("journal.")
             ]
             try:

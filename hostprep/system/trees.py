@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import stat
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from hostprep.system.limits import open_files
@@ -135,10 +137,29 @@ def rewind(descriptor: int) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
+@contextmanager
+def listing(descriptor: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+    """List an open directory as it is now, whoever has listed it by this descriptor before.
+
+    It is opened anew, for a second listing is no listing on some file systems (sshfs), and where
+    several processes have inherited a descriptor it has one position for all of them.
+    """
+    try:
+        own = os.open(".", DIRECTORY_FLAGS, dir_fd=descriptor)
+    except PermissionError:  # it was closed to its owner since
+        own = os.dup(descriptor)
+        rewind(own)
+    try:
+        with os.scandir(own) as items:
+            yield items
+    finally:
+        os.close(own)
+
+
 def names_in(descriptor: int) -> list[str]:
     """Return the names in an open directory as it is now."""
-    rewind(descriptor)
-    return os.listdir(descriptor)
+    with listing(descriptor) as items:
+        return [item.name for item in items]
 
 
 def remove_tree(parent_fd: int, name: str) -> None:
@@ -170,9 +191,8 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
             path = pending.pop()
             descriptor = tree.fd(path)
             _keep_to_ourselves(descriptor)
-            rewind(descriptor)
-            with os.scandir(descriptor) as listing:
-                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
+            with listing(descriptor) as found:
+                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in found]
             for item, is_directory in items:
                 if is_directory:
                     pending.append(join(path, item))

@@ -10,12 +10,12 @@ import os
 import stat
 
 from hostprep.staging.files import transfer
-from hostprep.staging.files.holding import SYMLINKS, THIS_NAME, holding
+from hostprep.staging.files.holding import LINK_TIMES, SYMLINKS, THIS_NAME, holding
 from hostprep.staging.files.leases import open_unleased
 from hostprep.staging.files.metadata import SOURCE_FLAGS, CopyStyle, copy_metadata
 from hostprep.staging.files.settling import settle
 from hostprep.staging.files.small import TARGET_FLAGS
-from hostprep.staging.model import Entry
+from hostprep.staging.model import TARGET_CANNOT, Entry, is_kept_time
 from hostprep.staging.tree import entry_of
 
 _RANGE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,12 +114,24 @@ def copy_symlink(entry: Entry, source_dir: int, target_dir: int, style: CopyStyl
         check_unchanged(entry, st)
         if style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid):
             os.chown(entry.name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
-        times = (st.st_atime_ns, st.st_mtime_ns)
-        os.utime(entry.name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+        _give_times(entry.name, st, target_dir)
     except BaseException:
         os.unlink(entry.name, dir_fd=target_dir)
         raise
     return entry, content
+
+
+def _give_times(name: str, st: os.stat_result, target_dir: int) -> None:
+    """Give a symlink its times; OSError where the target gives them to what it leads to (sshfs)."""
+    try:
+        os.utime(
+            name, ns=(st.st_atime_ns, st.st_mtime_ns), dir_fd=target_dir, follow_symlinks=False
+        )
+        kept_ns = os.lstat(name, dir_fd=target_dir).st_mtime_ns
+    except FileNotFoundError:  # that is not there
+        kept_ns = None
+    if kept_ns is None or not is_kept_time(kept_ns, st.st_mtime_ns):
+        raise OSError(errno.ENOTSUP, f"{TARGET_CANNOT}{LINK_TIMES}")
 
 
 def leads_out(directory: str, content: str) -> bool:

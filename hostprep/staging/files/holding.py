@@ -12,6 +12,7 @@ from hostprep.system.limits import file_size_limit
 THIS_NAME = "this name"
 FOLDER_NAME = "the name of its folder"
 SYMLINKS = "symlinks"
+LINK_TIMES = "the times of symlinks"
 _THIS_SYMLINK = "a symlink whose name or target is so long"  # XFS: 1,023 bytes
 HARD_LINKS = "hard links"
 OWNER = "its owner or mode"
