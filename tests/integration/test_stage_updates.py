@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError
-from hostprep.staging.model import Recorded, StageRequest
+from hostprep.staging.model import RANGE_BYTES, Recorded, StageRequest
 from hostprep.staging.observer import Silent
 from hostprep.staging.planning import plan_stage
 from hostprep.staging.plans.update import who_changed
@@ -383,19 +383,20 @@ def put(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+@pytest.mark.parametrize("size", [5000, RANGE_BYTES + 5000])  # one that is copied in ranges, too
 def test_a_write_right_after_the_copy_is_seen_where_times_are_whole_seconds(
-    safe_dir: Path,
+    size: int, safe_dir: Path
 ) -> None:
     if reason := loops.unavailable("ext4"):
         pytest.skip(reason)
     image, disk, target = (safe_dir / name for name in ("image", "disk", "target"))
-    loops.make_filesystem(image, "ext4", 24 << 20, ["-I", "128"])
+    loops.make_filesystem(image, "ext4", (24 << 20) + size, ["-I", "128"])
     disk.mkdir()
     with loops.loop_mount(image, disk, "ext4"):
         source = disk / "data"
         source.mkdir()
         path = source / "labels"
-        path.write_bytes(bytes(5000))
+        path.write_bytes(bytes(size))
         for attempt in range(3):  # the second may be over by itself once, on a busy machine
             while time.time() % 1 > 0.05:
                 time.sleep(0.005)
