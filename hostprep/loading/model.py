@@ -240,10 +240,11 @@ class Subject:
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
     ``pickle_errors`` says of the data set and each function of it (``dataset``, ``collate_fn``,
     ``worker_init_fn``) that cannot be sent to a spawned process why. ``current_*`` is what a
-    DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
-    what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
-    and ``own_iteration`` tells that this one goes through its batches in its own way;
-    ``own_way_problem``, why what it does there could not be timed.
+    DataLoader had; what workers take is None where it had none. ``kept`` is what else it was given,
+    as words of a call, ``kept_with_workers`` what of it only workers take. ``own_class`` names the
+    class of a DataLoader that is not torch's, and ``own_iteration`` tells that this one goes
+    through its batches in its own way; ``own_way_problem``, why what it does there could not be
+    timed.
     """
 
     kind: str
@@ -266,6 +267,8 @@ class Subject:
     own_class: str | None = None
     own_iteration: bool = False
     own_way_problem: str | None = None
+    current_persistent: bool | None = None
+    current_pin: bool | None = None
 
     @property
     def prefetch_now(self) -> int:
