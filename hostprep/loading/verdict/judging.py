@@ -138,8 +138,8 @@ def _late(run: Run) -> list[str]:
     if seconds <= given + _LATE_SECONDS:
         return []
     return [
-        f"this took {seconds:.0f} s, and not the {given:g} of --seconds: each measurement that is begun"
-        " waits for its first batches, and these, or starting processes, take long here"
+        f"this took {seconds:.0f} s, and not the {given:g} of --seconds: each measurement that is"
+        " begun waits for its first batches, and these, or starting processes, take long here"
     ]
 
 
