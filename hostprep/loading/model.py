@@ -163,8 +163,9 @@ class Probe:
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
     ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
     ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
-    the same batches as another worker, ``idle_workers`` gave none. ``own_way``: the
-    code with which the loader's own class goes through its batches had its part in it.
+    the same batches as another worker, ``idle_workers`` gave none, and of ``untold_workers`` their
+    batches do not tell. ``own_way``: the code with which the loader's own class goes through its
+    batches had its part in it.
     ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
@@ -192,6 +193,7 @@ class Probe:
     seen_before: bool
     idle_workers: int = 0
     own_way: bool = False
+    untold_workers: int = 0
 
     @property
     def disturbed(self) -> bool:

@@ -251,6 +251,17 @@ def test_it_is_told_what_was_measured_beside_other_programs() -> None:
     assert "600 are reckoned for it alone" in said[0]
 
 
+@pytest.mark.parametrize(("untold", "told"), [(0, False), (1, False), (2, True)])
+def test_workers_of_a_stream_that_may_all_give_the_same_are_told_of(
+    untold: int, told: bool
+) -> None:
+    probes = [probe(0, 500), probe(2, 1000, untold_workers=untold)]
+    said = caveats_of(
+        share(), None, None, cost(), probes, batch_size_given=False, seen_before=False
+    )
+    assert any("more workers only seem to gain" in note for note in said) == told
+
+
 def test_enough_for_the_gpu_is_an_answer() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=1500)
     assert made.num_workers == 4
