@@ -163,8 +163,9 @@ class Probe:
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
     ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
     ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
-    the same batches as another worker, ``idle_workers`` gave none. ``own_way``: the
-    code with which the loader's own class goes through its batches had its part in it.
+    the same batches as another worker, ``idle_workers`` gave none, and of ``untold_workers`` their
+    batches do not tell. ``own_way``: the code with which the loader's own class goes through its
+    batches had its part in it.
     ``seen_before`` tells that the data set was too short for fresh samples.
     """
 
@@ -192,6 +193,7 @@ class Probe:
     seen_before: bool
     idle_workers: int = 0
     own_way: bool = False
+    untold_workers: int = 0
 
     @property
     def disturbed(self) -> bool:
@@ -240,10 +242,11 @@ class Subject:
     ``batch_size`` is None until it is measured where ``batching`` is not by size.
     ``pickle_errors`` says of the data set and each function of it (``dataset``, ``collate_fn``,
     ``worker_init_fn``) that cannot be sent to a spawned process why. ``current_*`` is what a
-    DataLoader had. ``kept`` is what else it was given, as words of a call, ``kept_with_workers``
-    what of it only workers take. ``own_class`` names the class of a DataLoader that is not torch's,
-    and ``own_iteration`` tells that this one goes through its batches in its own way;
-    ``own_way_problem``, why what it does there could not be timed.
+    DataLoader had; what workers take is None where it had none. ``kept`` is what else it was given,
+    as words of a call, ``kept_with_workers`` what of it only workers take. ``own_class`` names the
+    class of a DataLoader that is not torch's, and ``own_iteration`` tells that this one goes
+    through its batches in its own way; ``own_way_problem``, why what it does there could not be
+    timed.
     """
 
     kind: str
@@ -266,6 +269,8 @@ class Subject:
     own_class: str | None = None
     own_iteration: bool = False
     own_way_problem: str | None = None
+    current_persistent: bool | None = None
+    current_pin: bool | None = None
 
     @property
     def prefetch_now(self) -> int:

@@ -135,16 +135,21 @@ class Delivery:
         return stamped.batch
 
     def duplicate_workers(self) -> int:
-        """Return how many workers began with the same batches as another one.
+        """Return how many workers began with the same batches as another one."""
+        openings = self._telling()
+        return len(openings) - len(set(openings))
 
-        Batches that are all alike, or cannot be looked into, tell nothing.
-        """
-        openings = [
+    def untold_workers(self) -> int:
+        """Return how many workers began with batches that do not tell theirs from another's."""
+        return len(self._openings or {}) - len(self._telling())
+
+    def _telling(self) -> list[tuple[int | None, ...]]:
+        """Return the openings that tell: not those all alike, nor what cannot be looked into."""
+        return [
             tuple(some)
             for some in (self._openings or {}).values()
             if len(set(some)) == _OPENING_BATCHES and None not in some
         ]
-        return len(openings) - len(set(openings))
 
     def made_a_second(self, rounds: int) -> float:
         """Return the batches a second that the workers made in their last ``rounds`` each.

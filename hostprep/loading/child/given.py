@@ -61,6 +61,19 @@ def draws_plainly(loader: Any) -> bool:
     return loader is None or plain_kind(inner_sampler(loader)) in plain
 
 
+def current_settings(loader: Any) -> dict[str, Any]:
+    """Return what a DataLoader is set to of what is recommended, as fields of ``Subject``."""
+    if loader is None:
+        return {"current_workers": None, "current_prefetch": None}
+    workers, ahead = int(loader.num_workers), loader.prefetch_factor  # numpy's, too
+    return {
+        "current_workers": workers,
+        "current_prefetch": None if ahead is None else int(ahead),
+        "current_persistent": bool(loader.persistent_workers) if workers else None,
+        "current_pin": bool(loader.pin_memory),
+    }
+
+
 def kept_arguments(loader: Any, batching: Batching) -> tuple[str, ...]:
     """Return what a DataLoader was given beside its batches, as words of a call.
 

@@ -18,6 +18,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.given import (
     batch_sampler_of,
+    current_settings,
     inner_sampler,
     is_shuffled,
     kept_arguments,
@@ -276,8 +277,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         length=length,
         batch_size=None if opened.dataset is None else opened.batch_size,
         shuffled=is_shuffled(loader),
-        current_workers=None if loader is None else int(loader.num_workers),  # numpy's, too
-        current_prefetch=None if loader is None else _whole(loader.prefetch_factor),
+        **current_settings(loader),
         start_method=_start_method(loader),
         pickle_errors=errors,
         pickle_bytes=size,
@@ -326,10 +326,6 @@ def _epoch(loader: Any, batching: Batching) -> int | None:
         return _length(loader.dataset)
     # A DistributedSampler draws what one of so many ranks trains on.
     return drawn * int(getattr(sampler, "num_replicas", 1))
-
-
-def _whole(number: Any) -> int | None:
-    return None if number is None else int(number)
 
 
 def _length(thing: Any) -> int | None:

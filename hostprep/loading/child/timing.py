@@ -92,6 +92,7 @@ def time_loader(
         **_worker(workers, memory_before, seconds, largest[0]),
         "main_descriptors": processes.open_descriptors(),
         "duplicate_workers": delivery.duplicate_workers(),
+        "untold_workers": delivery.untold_workers(),
         # Each has had its turn, several times over; of a stream one may have nothing to give.
         "idle_workers": job.workers - len(delivery.made) if job.workers else 0,
         "own_way": started.own_way,

@@ -55,6 +55,12 @@ def caveats_of(
             f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
             " as they look: where that is wrong, --batch-size says it"
         )
+    if any(probe.untold_workers > 1 for probe in probes):
+        notes.append(
+            "the batches of this stream are all alike, or cannot be looked into, so that nobody can"
+            " tell whether its workers share it out: unless its __iter__ asks get_worker_info(),"
+            " each of them gives all of it, and more workers only seem to gain"
+        )
     if seen_before and not in_memory:
         notes.append(
             "the data is too short, or comes in a stream: some samples were read more than once,"

@@ -23,6 +23,9 @@ from hostprep.loading.verdict.pipelines import of_pipeline
 from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
 from hostprep.loading.verdict.undecoded import of_undecoded
 
+# More than a process takes to start and to end on a busy machine.
+_LATE_SECONDS = 5.0
+
 
 def report_of(run: Run, mode: str) -> Report:
     """Put together what is known, and judge it."""
@@ -107,6 +110,7 @@ def report_of(run: Run, mode: str) -> Report:
                 batch_size_given=run.wish.batch_size is not None,
                 seen_before=run.measurer.seen_before,
             ),
+            *_late(run),
         ),
         seconds=time.monotonic() - run.began,
     )
@@ -123,9 +127,20 @@ def _report_pipeline(run: Run, mode: str, pipeline: Pipeline) -> Report:
         pipeline=pipeline,
         gpu_rate=run.gpu_rate,
         gpu_rate_from=run.gpu_rate_from,
-        notes=tuple(run.notes),
+        notes=(*run.notes, *_late(run)),
         seconds=time.monotonic() - run.began,
     )
+
+
+def _late(run: Run) -> list[str]:
+    """Return a sentence on the time that was taken, where it is clearly more than was given."""
+    seconds, given = time.monotonic() - run.began, run.wish.seconds
+    if seconds <= given + _LATE_SECONDS:
+        return []
+    return [
+        f"this took {seconds:.0f} s, and not the {given:g} of --seconds: each measurement that is"
+        " begun waits for its first batches, and these, or starting processes, take long here"
+    ]
 
 
 def modelled_points(run: Run, found_bounds: Sequence[Bound]) -> list[Point]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hostprep.loading.bounds import (
     MOST_WORKERS,
-    PROBE_PREFETCH,
     batches_in_shm,
     bounds,
     main_descriptors,
@@ -19,12 +18,13 @@ from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.search import STOP_GAIN, Point, delivered, feeds
 from hostprep.loading.verdict.binding import remedy, what_binds
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.reasons import Choice, reasons_of
 from hostprep.units import format_count, format_number
 
 # Starting workers anew for each epoch is worth avoiding from this share of the epoch on.
 _START_SHARE = 0.01
-# Of a sample's time without workers: less is not worth a word.
-_MAIN_SHARE = 0.02
+# Of the memory that is available.
+_PINNED_SHARE = 0.1
 # From here on a gain is told as a factor and not in percent.
 _TIMES = 2.0
 
@@ -45,15 +45,14 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
     memory_bytes = None  # of workers that nobody has seen
     if held or not workers:
         memory_bytes = workers * (held or 0) * known.host.ranks + ahead_bytes
-    # Pinned batches lie in memory that cannot be given back: only where that is small.
-    pin = known.cuda and ahead_bytes < 0.1 * known.host.memory_available_bytes
-    persistent = bool(workers) and _persistent(known, point)
+    pin = _pin(known, ahead_bytes)
+    persistent = _persistent(known, point)
     confirmed = point.probes > 0
     return Recommendation(
         num_workers=workers,
         prefetch_factor=ahead,
-        pin_memory=pin,
-        persistent_workers=persistent,
+        pin_memory=pin.on,
+        persistent_workers=persistent.on,
         binding=binding,
         remedy=remedy(known, point, binding),
         expected_samples_per_s=delivered(point, known.gpu_rate),
@@ -61,15 +60,15 @@ def recommend(known: Known, chosen: Point) -> Recommendation:
         confirmed=confirmed,
         change_needed=change,
         verdict=_verdict(known, point, binding, change, words),
-        reasons=_reasons(known, point, ahead, persistent=persistent, pin=pin, change=change),
+        reasons=reasons_of(known, point, ahead, persistent=persistent, pin=pin, change=change),
         memory_bytes=memory_bytes,
         shm_bytes=shm_bytes,
         code=code(
             known.cost.batch_size,
             workers,
             ahead,
-            pin=pin,
-            persistent=persistent,
+            pin=pin.on,
+            persistent=persistent.on,
             subject=known.subject,
         ),
     )
@@ -155,15 +154,30 @@ def _worker_memory(probes: Sequence[Probe], workers: int) -> int | None:
     return max(exact or held, default=None)
 
 
-def _persistent(known: Known, point: Point) -> bool:
+def _pin(known: Known, ahead_bytes: int) -> Choice:
+    """Return whether to pin batches: they lie in memory then that cannot be given back."""
+    if not known.cuda:
+        return Choice(False, "torch sees no GPU here")
+    if ahead_bytes < _PINNED_SHARE * known.host.memory_available_bytes:
+        return Choice(True, "there is a GPU, and memory for it")
+    return Choice(False, "it would hold a tenth of the available memory, or more")
+
+
+def _persistent(known: Known, point: Point) -> Choice:
+    """Return whether workers are to outlive an epoch."""
+    if not point.workers:
+        return Choice(False, None)
     probes = [probe for probe in known.probes if probe.workers == point.workers]
     if not probes or known.length is None:
-        return True
+        return Choice(True, "how much of an epoch starting workers takes is not known")
     # The ranks share the samples of an epoch.
     epoch_seconds = known.length / (known.host.ranks * point.rate)
     if any(much_growth(known.host, probe, epoch_seconds) for probe in probes):
-        return False  # what grows in an epoch would grow in each
-    return min(probe.first_batch_seconds for probe in probes) > _START_SHARE * epoch_seconds
+        return Choice(False, "workers grow: what does so in an epoch would in each")
+    if min(probe.first_batch_seconds for probe in probes) > _START_SHARE * epoch_seconds:
+        return Choice(True, "starting workers is more than 1 % of an epoch")
+    # There is nothing against those that are set so.
+    return Choice(bool(known.subject and known.subject.current_persistent), None)
 
 
 def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, words: str) -> str:
@@ -189,117 +203,6 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
     if point.probes and point.workers == MOST_WORKERS:  # the rate may well go on rising
         best = "the most that are ever tried"
     return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"
-
-
-def _reasons(
-    known: Known,
-    point: Point,
-    ahead: int | None,
-    *,
-    persistent: bool,
-    pin: bool,
-    change: bool | None,
-) -> tuple[str, ...]:
-    cost = known.cost
-    cpu_ms, wait_ms = (
-        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
-    )
-    reasons = [
-        f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
-        f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
-    ]
-    reasons += _side_by_side(known)
-    reasons += _own_way(known)
-    if change is not False:  # who has set as many knows why
-        reasons += _beyond_processors(known, point)
-    if point.workers and known.ahead < PROBE_PREFETCH:
-        reasons.append(
-            f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
-        )
-    elif known.subject is not None and known.subject.current_workers and ahead:
-        now = known.subject.prefetch_now
-        if ahead != now:  # also where the verdict says that no other number of workers is needed
-            reasons.append(f"prefetch_factor: {now} now, {ahead} by how uneven the batches are")
-    reasons += _against_none(known, point)
-    if persistent:
-        reasons.append("persistent_workers: starting workers is more than 1 % of an epoch")
-    if pin:
-        reasons.append("pin_memory: there is a GPU, and memory for it")
-    return tuple(reasons)
-
-
-def _side_by_side(known: Known) -> list[str]:
-    """Return a sentence on what several readers got of the storage, where that was measured."""
-    seen = None if known.stages is None else known.stages.side_by_side
-    if known.stages is None or seen is None:
-        return []
-    alone = format_number(1 / known.stages.stage("read_as_is").seconds)
-    got = format_number(seen.files_per_s)
-    return [f"{seen.readers} readers at once got {got} files/s of the storage, one got {alone}"]
-
-
-def _own_way(known: Known) -> list[str]:
-    """Return a sentence on what a DataLoader class of somebody's own does with its batches."""
-    subject = known.subject
-    if subject is None or not subject.own_iteration:
-        return []
-    own = f"{subject.own_class} goes through its batches in its own way"
-    if any(probe.own_way for probe in known.probes):
-        share = known.cost.main_seconds / known.cost.seconds
-        if share < _MAIN_SHARE:
-            return []
-        each = f"{format_number(1e3 * known.cost.main_seconds)} ms a sample"
-        return [f"{own}: that takes {each} in the main process, whatever the workers"]
-    why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
-    return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
-
-
-def _beyond_processors(known: Known, point: Point) -> list[str]:
-    """Return a sentence on more workers than processors, of which every rule of thumb warns."""
-    processors = known.host.processors_per_rank
-    if point.workers <= processors:
-        return []
-    why = "a worker that waits, or hands a batch over, leaves its processor to another"
-    within = [p for p in known.points if 0 < p.workers <= processors]
-    if within:
-        best = max(within, key=lambda p: p.rate)
-        why += f"; {format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s"
-    torch = ", of which torch warns" if point.workers > known.host.affinity_cpus else ""
-    return [f"more workers than processors ({processors:.3g}){torch}: {why}"]
-
-
-def _against_none(known: Known, point: Point) -> list[str]:
-    """Return a sentence on what workers gave and what none gave, where that is close."""
-    binding = what_binds(known, point)
-    alone = next((p for p in known.points if p.workers == 0), None)
-    tried = [p for p in known.points if p.workers]
-    if alone is None or not tried or binding is Binding.SHARDING:
-        return []
-    best = max(tried, key=lambda p: p.rate) if point.workers == 0 else point
-    words = (
-        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s, none"
-        f" gave {format_number(alone.rate)}"
-    )
-    if point.workers == 0:
-        ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
-        return [f"{words}{ready}", *_unless_slower(known, alone.rate, best.rate)]
-    if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
-        return [f"{words}, but then the GPU waits while a batch is made"]
-    return []
-
-
-def _unless_slower(known: Known, alone: float, workers: float) -> list[str]:
-    """Return a sentence on how slow a GPU must be for workers to be better than none after all.
-
-    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets ``workers``.
-    """
-    if known.gpu_rate is not None or alone <= workers:
-        return []
-    gpu = format_number(alone * workers / (alone - workers))
-    return [
-        f"none are better only for a GPU that takes more than {gpu} samples/s, as it waits while a"
-        " batch is made: --gpu-rate decides"
-    ]
 
 
 def code(

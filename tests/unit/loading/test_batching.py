@@ -13,6 +13,7 @@ import torch
 from hostprep.errors import Inconclusive, UsageError
 from hostprep.loading.child import jobs
 from hostprep.loading.child.building import ProbeJob, UnseenEntries, UnseenIndices, build
+from hostprep.loading.child.given import current_settings
 from hostprep.loading.child.opening import Opened, describe, open_source
 from hostprep.loading.child.timing import time_loader
 from hostprep.loading.model import Batching
@@ -308,3 +309,23 @@ def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
     with pytest.raises(UsageError, match="is no loader") as caught:
         opened("DataModule")
     assert "train_dataloader()" in (caught.value.hint or "")
+
+
+def test_what_a_loader_is_set_to_is_told() -> None:
+    data = list(range(64))
+    with_workers = torch.utils.data.DataLoader(
+        data,  # type: ignore[arg-type]
+        num_workers=3,
+        prefetch_factor=5,
+        persistent_workers=True,
+        pin_memory=True,
+    )
+    assert current_settings(with_workers) == {
+        "current_workers": 3,
+        "current_prefetch": 5,
+        "current_persistent": True,
+        "current_pin": True,
+    }
+    alone = current_settings(torch.utils.data.DataLoader(data))  # type: ignore[arg-type]
+    assert (alone["current_workers"], alone["current_prefetch"]) == (0, None)
+    assert (alone["current_persistent"], alone["current_pin"]) == (None, False)

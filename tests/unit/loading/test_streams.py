@@ -66,6 +66,11 @@ def test_workers_that_give_what_others_give_are_counted(stream: Stream, duplicat
     assert timed(stream, 3)["probe"]["duplicate_workers"] == duplicates
 
 
+def test_workers_whose_batches_do_not_tell_are_counted() -> None:
+    assert timed(Alike(), 3)["probe"]["untold_workers"] == 3
+    assert timed(Stream(), 3)["probe"]["untold_workers"] == 0
+
+
 class OneFile(Stream):
     """Hands out whole files, of which there is one, as data sets of Hugging Face do."""
 

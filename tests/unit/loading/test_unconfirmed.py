@@ -33,13 +33,17 @@ def reported(
     kind: str = "dataset",
     current_workers: int | None = None,
     cost: SampleCost | None = None,
+    past_seconds: float = 0.0,
     **host: Any,
 ) -> Report:
-    """Return the report on a loader; unless ``cost`` is given it only waits, 10 ms a sample."""
+    """Return the report on a loader, of ``past_seconds`` after it was begun.
+
+    Unless ``cost`` is given it only waits, 10 ms a sample.
+    """
     share = making.share(**host)
     measurer = Measurer({}, "x", 32, share, time.monotonic(), 1.0, lambda words: None, 1)
     measurer.subject = dataclasses.replace(subject(current_workers), kind=kind)
-    run = Run(measurer, WISH, time.monotonic())
+    run = Run(measurer, WISH, time.monotonic() - past_seconds)
     run.cost = cost or making.cost(
         seconds=0.01,
         worker_seconds=0.01,
@@ -66,6 +70,14 @@ def test_a_bound_of_the_host_is_kept_below_that() -> None:
     found = recommended(shm_free_bytes=512, shm_size_bytes=512)
     assert found is not None
     assert 1 <= found < 16
+
+
+@pytest.mark.parametrize(("past_seconds", "told"), [(9.0, False), (14.0, True)])
+def test_more_time_than_was_given_is_told_of(past_seconds: float, told: bool) -> None:
+    notes = reported(past_seconds=past_seconds).notes
+    late = "this took 14 s, and not the 5 of --seconds"
+    assert any(note.startswith(late) for note in notes) == told
+    assert any(note.startswith("this took") for note in notes) == told
 
 
 def test_of_a_stream_nobody_saw_that_more_than_one_worker_shares_it_out() -> None:

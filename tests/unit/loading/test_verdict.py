@@ -31,7 +31,7 @@ from hostprep.units import GIB, MIB
 from tests.unit.loading.making import cost, probe, share
 
 
-def subject(current: int | None) -> Subject:
+def subject(current: int | None, **changed: Any) -> Subject:
     return Subject(
         kind="dataloader",
         description="mine:loader",
@@ -47,6 +47,7 @@ def subject(current: int | None) -> Subject:
         torch_version="2.13.0",
         cuda=False,
         cuda_error=None,
+        **changed,
     )
 
 
@@ -68,13 +69,15 @@ def judged(
     data_bytes: float | None = None,
     chosen: int | Point | None = None,
     untried: int | None = None,
+    length: int | None = 100_000,
+    **now: bool,
 ) -> Recommendation:
     host, sample = host or share(), sample or cost()
     points = points_of(probes)
     known = Known(
         host=host,
-        subject=subject(current),
-        length=100_000,
+        subject=subject(current, **now),
+        length=length,
         cost=sample,
         curve=curve_of(sample, Transport(8, 50_000, 1e-5), host.capacity_per_rank),
         points=points,
@@ -248,6 +251,17 @@ def test_it_is_told_what_was_measured_beside_other_programs() -> None:
     assert "600 are reckoned for it alone" in said[0]
 
 
+@pytest.mark.parametrize(("untold", "told"), [(0, False), (1, False), (2, True)])
+def test_workers_of_a_stream_that_may_all_give_the_same_are_told_of(
+    untold: int, told: bool
+) -> None:
+    probes = [probe(0, 500), probe(2, 1000, untold_workers=untold)]
+    said = caveats_of(
+        share(), None, None, cost(), probes, batch_size_given=False, seen_before=False
+    )
+    assert any("more workers only seem to gain" in note for note in said) == told
+
+
 def test_enough_for_the_gpu_is_an_answer() -> None:
     made = judged([probe(0, 500), probe(4, 2000), probe(8, 3800, **BUSY)], gpu=1500)
     assert made.num_workers == 4
@@ -370,6 +384,41 @@ def test_another_prefetch_factor_than_the_one_set_is_named() -> None:
     uneven = judged(probes, current=4, sample=cost(batch_p99_over_mean=2.5))
     assert (uneven.change_needed, uneven.prefetch_factor) == (False, 4)
     assert "prefetch_factor: 2 now, 4 by how uneven the batches are" in uneven.reasons
+
+
+def about(made: Recommendation, setting: str) -> list[str]:
+    return [reason for reason in made.reasons if reason.startswith(setting)]
+
+
+def test_other_settings_than_those_there_are_named_with_why() -> None:
+    probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=20.0)]
+    made = judged(probes, current=4, cuda=True, current_persistent=False, current_pin=False)
+    assert (made.change_needed, made.persistent_workers, made.pin_memory) == (False, True, True)
+    assert about(made, "persistent_workers") == [
+        "persistent_workers: False now, True as starting workers is more than 1 % of an epoch"
+    ]
+    assert about(made, "pin_memory") == [
+        "pin_memory: False now, True as there is a GPU, and memory for it"
+    ]
+    made = judged(probes, current=4, current_persistent=True, current_pin=True)
+    assert about(made, "pin_memory") == ["pin_memory: True now, False as torch sees no GPU here"]
+    assert about(made, "persistent_workers") == [
+        "persistent_workers: starting workers is more than 1 % of an epoch"
+    ]
+
+
+def test_workers_that_live_on_may_go_on_doing_so_where_starting_them_is_nothing() -> None:
+    probes = [probe(0, 500), probe(4, 2000, first_batch_seconds=0.01)]
+    assert judged(probes, current=4, current_persistent=True).persistent_workers
+    assert not judged(probes, current=4, current_persistent=False).persistent_workers
+
+
+def test_no_share_is_told_of_an_epoch_without_a_known_length() -> None:
+    made = judged([probe(0, 500), probe(4, 2000)], length=None)
+    assert made.persistent_workers
+    assert about(made, "persistent_workers") == [
+        "persistent_workers: how much of an epoch starting workers takes is not known"
+    ]
 
 
 def test_memory_is_counted_for_all_ranks() -> None:

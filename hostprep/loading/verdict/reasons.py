@@ -1,0 +1,143 @@
+"""Why what is recommended is so, in sentences; pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hostprep.loading.bounds import PROBE_PREFETCH
+from hostprep.loading.model import Binding
+from hostprep.loading.search import STOP_GAIN, Point
+from hostprep.loading.verdict.binding import what_binds
+from hostprep.loading.verdict.known import Known
+from hostprep.units import format_count, format_number
+
+# Of a sample's time without workers: less is not worth a word.
+_MAIN_SHARE = 0.02
+
+
+class Choice(NamedTuple):
+    """Whether to set something, and why; without a reason that goes without saying."""
+
+    on: bool
+    why: str | None
+
+
+def reasons_of(
+    known: Known,
+    point: Point,
+    ahead: int | None,
+    *,
+    persistent: Choice,
+    pin: Choice,
+    change: bool | None,
+) -> tuple[str, ...]:
+    """Return, in sentences, why so many workers, and why each other setting is as it is."""
+    cost = known.cost
+    cpu_ms, wait_ms = (
+        format_number(1e3 * seconds) for seconds in (cost.cpu_seconds, cost.waiting_seconds)
+    )
+    reasons = [
+        f"a sample takes {cpu_ms} ms of processor time and {wait_ms} ms of waiting",
+        f"processors a rank: {known.host.capacity_per_rank:.3g} ({known.host.cpus_from})",
+    ]
+    reasons += _side_by_side(known)
+    reasons += _own_way(known)
+    if change is not False:  # who has set as many knows why
+        reasons += _beyond_processors(known, point)
+    if point.workers and known.ahead < PROBE_PREFETCH:
+        reasons.append(
+            f"prefetch_factor={known.ahead}: at {PROBE_PREFETCH}, as is usual, fewer workers fit"
+        )
+    elif known.subject is not None and known.subject.current_workers and ahead:
+        now = known.subject.prefetch_now
+        if ahead != now:  # also where the verdict says that no other number of workers is needed
+            reasons.append(f"prefetch_factor: {now} now, {ahead} by how uneven the batches are")
+    reasons += _against_none(known, point)
+    subject = known.subject
+    if point.workers:
+        living_on = None if subject is None else subject.current_persistent
+        reasons += _of_choice("persistent_workers", persistent, living_on)
+    reasons += _of_choice("pin_memory", pin, None if subject is None else subject.current_pin)
+    return tuple(reasons)
+
+
+def _of_choice(name: str, choice: Choice, now: bool | None) -> list[str]:
+    """Return why something is to be set, or is to be set no more; ``now`` it is as it says."""
+    if now not in (None, choice.on):
+        # Also where the verdict says that no other number of workers is needed.
+        return [f"{name}: {now} now, {choice.on} as {choice.why}"]
+    return [f"{name}: {choice.why}"] if choice.on and choice.why else []
+
+
+def _side_by_side(known: Known) -> list[str]:
+    """Return a sentence on what several readers got of the storage, where that was measured."""
+    seen = None if known.stages is None else known.stages.side_by_side
+    if known.stages is None or seen is None:
+        return []
+    alone = format_number(1 / known.stages.stage("read_as_is").seconds)
+    got = format_number(seen.files_per_s)
+    return [f"{seen.readers} readers at once got {got} files/s of the storage, one got {alone}"]
+
+
+def _own_way(known: Known) -> list[str]:
+    """Return a sentence on what a DataLoader class of somebody's own does with its batches."""
+    subject = known.subject
+    if subject is None or not subject.own_iteration:
+        return []
+    own = f"{subject.own_class} goes through its batches in its own way"
+    if any(probe.own_way for probe in known.probes):
+        share = known.cost.main_seconds / known.cost.seconds
+        if share < _MAIN_SHARE:
+            return []
+        each = f"{format_number(1e3 * known.cost.main_seconds)} ms a sample"
+        return [f"{own}: that takes {each} in the main process, whatever the workers"]
+    why = f" ({subject.own_way_problem})" if subject.own_way_problem else ""
+    return [f"{own}: what it does beside a DataLoader is not in these rates{why}"]
+
+
+def _beyond_processors(known: Known, point: Point) -> list[str]:
+    """Return a sentence on more workers than processors, of which every rule of thumb warns."""
+    processors = known.host.processors_per_rank
+    if point.workers <= processors:
+        return []
+    why = "a worker that waits, or hands a batch over, leaves its processor to another"
+    within = [p for p in known.points if 0 < p.workers <= processors]
+    if within:
+        best = max(within, key=lambda p: p.rate)
+        why += f"; {format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s"
+    torch = ", of which torch warns" if point.workers > known.host.affinity_cpus else ""
+    return [f"more workers than processors ({processors:.3g}){torch}: {why}"]
+
+
+def _against_none(known: Known, point: Point) -> list[str]:
+    """Return a sentence on what workers gave and what none gave, where that is close."""
+    binding = what_binds(known, point)
+    alone = next((p for p in known.points if p.workers == 0), None)
+    tried = [p for p in known.points if p.workers]
+    if alone is None or not tried or binding is Binding.SHARDING:
+        return []
+    best = max(tried, key=lambda p: p.rate) if point.workers == 0 else point
+    words = (
+        f"{format_count(best.workers, 'worker')} gave {format_number(best.rate)} samples/s, none"
+        f" gave {format_number(alone.rate)}"
+    )
+    if point.workers == 0:
+        ready = ": the samples are as good as ready" if binding is Binding.TRANSPORT else ""
+        return [f"{words}{ready}", *_unless_slower(known, alone.rate, best.rate)]
+    if known.gpu_rate is None and best.rate <= (1 + STOP_GAIN) * alone.rate:
+        return [f"{words}, but then the GPU waits while a batch is made"]
+    return []
+
+
+def _unless_slower(known: Known, alone: float, workers: float) -> list[str]:
+    """Return a sentence on how slow a GPU must be for workers to be better than none after all.
+
+    Without them the times add up, ``1 / (1 / alone + 1 / gpu)``; beside them it gets ``workers``.
+    """
+    if known.gpu_rate is not None or alone <= workers:
+        return []
+    gpu = format_number(alone * workers / (alone - workers))
+    return [
+        f"none are better only for a GPU that takes more than {gpu} samples/s, as it waits while a"
+        " batch is made: --gpu-rate decides"
+    ]
