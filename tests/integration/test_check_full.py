@@ -106,5 +106,6 @@ def test_a_smoke_test_that_tested_nothing_is_no_pass(own_state: Path) -> None:
     context = Context(level=Level.FULL, given={"nvml": pretended})
     findings = run_check(find(all_checks(), "HP065"), context)
     assert {finding.status for finding in findings} == {Status.SKIP}
-    assert "torch" in findings[0].message
+    # Why it cannot is another sentence for each build of torch.
+    assert [finding.subject for finding in findings] == ["driver cuda.start"]
     assert context.last("verify") is None

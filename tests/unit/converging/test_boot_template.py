@@ -62,7 +62,10 @@ def dump(
         env={**os.environ, "SYSTEMD_UNIT_PATH": path, "LC_ALL": "C"},  # its arrows in ASCII
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    return done.stdout + done.stderr
+    said = done.stdout + done.stderr
+    if "create directory '/run/systemd/'" in said:
+        pytest.skip("this systemd (257) is tested only where /run/systemd is, as booting makes it")
+    return said
 
 
 def block(dumped: str, unit: str) -> list[str]:
