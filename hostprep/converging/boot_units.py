@@ -6,7 +6,6 @@ say on which file systems things lie and what was staged.
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
 from hostprep.system.files import remove_stale_temps, replace_file
+from hostprep.system.flushing import flush_directory
 from hostprep.system.systemd import (
     SYSTEM_UNIT_DIR,
     daemon_reload,
@@ -311,11 +311,7 @@ def _enable(unit: Path, link: Path) -> None:
     temporary.symlink_to(unit)
     try:
         temporary.replace(link)
-        descriptor = os.open(link.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        flush_directory(link.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

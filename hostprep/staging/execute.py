@@ -5,7 +5,6 @@ Nothing here touches what is published.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from time import monotonic
@@ -21,6 +20,7 @@ from hostprep.staging.processor_time import ProcessorMeter
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.target.private import PrivateDir
 from hostprep.staging.tasks import Copied, Tasks
+from hostprep.system.flushing import flush_file_system
 
 # Where more readers are tried than were chosen.
 _MOST_PROCESSES = 16
@@ -94,13 +94,13 @@ def sync_file_system(descriptor: int, so_far: str) -> None:
 
     ``so_far`` says how things stand, where that fails.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.syncfs(descriptor) != 0:
-        code = ctypes.get_errno()
+    try:
+        flush_file_system(descriptor)
+    except OSError as error:
         raise HostprepError(
-            f"the target's file system could not be written out: {os.strerror(code)}; {so_far}.",
+            f"the target's file system could not be written out: {error.strerror}; {so_far}.",
             "mend that (dmesg may say more of the disk), and run the same command again",
-        )
+        ) from None
 
 
 def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:

@@ -277,10 +277,13 @@ class _Work:
             left = publish_update(files, self.private, self.published_fd, manifest)
             # Work in a directory changed its time, so all are gone over.
             tree_lines = self._finish_directories(copied, self.published_fd)
-            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
         if not plan.in_ram:
             os.fsync(self.parent_fd)
             sync_file_system(self.parent_fd, "the copies are in place, but not yet on record")
+        if self.published_fd is not None:
+            # Not before the disk has it all: a power cut would bring back what only the manifest
+            # of before knows.
+            self._write_manifest([*files.keep_lines, *lines, *tree_lines])
         self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()

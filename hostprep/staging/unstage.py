@@ -97,6 +97,8 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
                 _remove_private(parent_fd, private_fd, record, observer)
             if foreign:
                 _note(record, left=len(foreign))
+            elif record.volume is None:
+                os.fsync(parent_fd)  # what a power cut brings back must be on record still
         except OSError as error:
             raise _stopped(error, record) from error
         finally:

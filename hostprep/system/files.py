@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
+from hostprep.system.flushing import flush_directory
 
 _TEMP_INFIX = ".hostprep-"
 _UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
@@ -175,6 +176,8 @@ def write_atomically(path: Path, parts: Iterable[bytes], *, durable: bool) -> No
             if durable:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+        if durable:
+            flush_directory(path.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:

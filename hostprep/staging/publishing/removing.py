@@ -19,6 +19,7 @@ from hostprep.staging.record.manifest import (
 from hostprep.staging.record.records import Record, folder
 from hostprep.staging.target.private import private_name
 from hostprep.staging.tree import entry_of
+from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import (
     DIRECTORY_FLAGS,
@@ -166,7 +167,11 @@ def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
         manifest.close()
         os.close(root_fd)
     if left:
-        write_manifest(folder(record.name, record.target), around, durable=record.volume is None)
+        durable = record.volume is None
+        if durable:
+            # A power cut brings back none of what the manifest does not speak of any more.
+            flush_file_system(parent_fd)
+        write_manifest(folder(record.name, record.target), around, durable=durable)
     return tuple(left)
 
 

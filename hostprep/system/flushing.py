@@ -1,0 +1,32 @@
+"""What is to outlive a power cut, written to the disk before anything that relies on it."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+
+
+def flush_directory(path: str | os.PathLike[str]) -> None:
+    """Have the names in a directory outlive a power cut. Raises ``OSError``.
+
+    Not where it may be written and not read, or where its file system (9p) knows no such call.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except PermissionError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def flush_file_system(descriptor: int) -> None:
+    """Write all of the file system that holds ``descriptor`` to its disk. Raises ``OSError``."""
+    if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
