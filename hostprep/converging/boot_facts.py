@@ -16,10 +16,9 @@ from hostprep.converging.boot_record import (
 from hostprep.converging.boot_template import own_command, own_environment, own_programs
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import StorageClass, locate
+from hostprep.host.block import IN_MEMORY, StorageClass, locate
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
-from hostprep.staging.plans.space import IN_MEMORY
 from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import standing_directory
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot

@@ -26,7 +26,9 @@ from hostprep.host.reading import read_lines
 
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "gpfs", "beegfs", "afs",
                       "orangefs", "pvfs2", "panfs", "wekafs"})  # fmt: skip
-_MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+# Where files are kept in memory.
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_MEMORY = IN_MEMORY | {"devtmpfs", "hugetlbfs"}
 _FROM_HOST = frozenset({"virtiofs", "9p", "vboxsf", "vmhgfs", "prl_fs"})
 # What is in them the kernel makes up itself, much of it on the spot as it is read, and some of it
 # is gone once it was.

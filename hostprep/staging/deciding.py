@@ -7,7 +7,7 @@ import shlex
 from contextlib import ExitStack
 
 from hostprep.errors import HostprepError, Refused, UsageError
-from hostprep.host.block import PathStorage, StorageClass, locate
+from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
@@ -16,7 +16,6 @@ from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, cores, purpose_of, target_lookers
 from hostprep.staging.plans.copy_plan import CopyPlan, plan_fresh
 from hostprep.staging.plans.space import (
-    IN_MEMORY,
     Space,
     check_memory,
     check_space,

@@ -11,8 +11,15 @@ from hostprep.host.mounts import Mount
 from hostprep.staging.naming import check_names
 from hostprep.staging.outcome import record_of
 from hostprep.staging.planning import StagePlan, purpose_of
-from hostprep.staging.plans.in_flight import in_flight, taken_in_the_end
-from hostprep.staging.plans.space import check_space, directory_space, fits, reclaiming
+from hostprep.staging.plans.in_flight import in_flight, in_flight_in_memory, taken_in_the_end
+from hostprep.staging.plans.space import (
+    check_memory,
+    check_space,
+    directory_space,
+    fits,
+    memory_budget,
+    reclaiming,
+)
 from hostprep.staging.record.records import forget, save_record
 from hostprep.staging.target.place import check_in_volume, open_parent
 from hostprep.staging.target.private import PrivateDir, footprint, is_there, prepare
@@ -78,13 +85,17 @@ def _check_room_beside_others(plan: StagePlan, parent_fd: int) -> None:
     By now they know of this run too: of two that begin in the same moment none may go on.
     """
     request, files = plan.request, plan.files
-    known = frozenset(plan.space.others.names)
-    if known.issuperset(in_flight(request).names):
+    in_memory = plan.volume is None and plan.in_ram
+    names = in_flight(request).names
+    names += in_flight_in_memory(request).names if in_memory else ()
+    if frozenset(plan.space.others.names).issuperset(names):
         return
     space = directory_space(request, files)
     if not fits(space):
         space = reclaiming(space, *footprint(parent_fd, request.name), files)
     refusal = check_space(request, space)
+    if refusal is None and in_memory and (memory := memory_budget(request, space)):
+        refusal = check_memory(request, memory)
     if refusal is not None:
         raise refusal
 

@@ -26,6 +26,7 @@ from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
+    names_below,
     open_published,
     publish_new,
     publish_update,
@@ -250,6 +251,10 @@ class _Work:
         self._check_recorded(record, lines)
         if self.published_fd is None:
             tree_lines = self._finish_directories(copied, self.private.tree_fd)
+            # By now nobody looks at the copies any more; of a disk they were read a moment ago.
+            tree_fd = self.private.tree_fd
+            if plan.in_ram and names_below(tree_fd, directories) < record.entries - 1:
+                raise gone(request)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.
             self._write_manifest([*files.keep_lines, *lines, *tree_lines])

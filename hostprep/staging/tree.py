@@ -10,7 +10,7 @@ from operator import itemgetter
 from time import monotonic
 
 from hostprep.staging.model import Entry
-from hostprep.system.trees import DirCache, join, listing, rewind
+from hostprep.system.trees import DirCache, join, opened_anew, rewind
 
 # Memory has answered for an entry in 3 us, and something else has where it took so much longer.
 _SLOW_SECONDS = 20e-6
@@ -43,8 +43,8 @@ def list_directory(descriptor: int) -> list[Plain]:
 
     An entry that vanishes between the listing and its lstat was never there.
     """
-    with listing(descriptor) as items:
-        return _look_at(items)
+    with opened_anew(descriptor) as own, os.scandir(own) as listing:
+        return _look_at(listing)
 
 
 def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[Plain], list[str]]:
@@ -58,8 +58,8 @@ def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[
     are, until a look has taken long, and names are what is left by then.
     """
     rewind(descriptor)
-    with os.scandir(descriptor) as found:
-        items: Iterator[os.DirEntry[str]] = _each_once(found) if from_server else found
+    with os.scandir(descriptor) as listing:
+        items: Iterator[os.DirEntry[str]] = _each_once(listing) if from_server else listing
         entries = _look_while_prompt(items) if from_server else []
         rest = sorted(items, key=os.DirEntry.inode)
     if len(entries) + len(rest) <= most:

@@ -30,7 +30,7 @@ ACL = "system.posix_acl_access"
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
     errno.EACCES: "run it as root",
-    errno.EPERM: "run it as root; `lsattr` shows whether the file is immutable (chattr -i)",
+    errno.EPERM: "`lsattr` shows whether it is immutable or append-only (as root: chattr -ia)",
     errno.EROFS: "its file system is mounted read-only; `findmnt -T` with the path names it",
     errno.ENOSPC: "its file system is full; `df` with the path names it",
     errno.EDQUOT: "its file system's quota is used up; `quota -s` shows it",

@@ -138,11 +138,11 @@ def rewind(descriptor: int) -> None:
 
 
 @contextmanager
-def listing(descriptor: int) -> Iterator[Iterator[os.DirEntry[str]]]:
-    """List an open directory as it is now, whoever has listed it by this descriptor before.
+def opened_anew(descriptor: int) -> Iterator[int]:
+    """Open an open directory once more, to list it as it is now.
 
-    It is opened anew, for a second listing is no listing on some file systems (sshfs), and where
-    several processes have inherited a descriptor it has one position for all of them.
+    A second listing by one descriptor is none on some file systems (sshfs); and where several
+    processes have inherited a descriptor it has one position for all of them.
     """
     try:
         own = os.open(".", DIRECTORY_FLAGS, dir_fd=descriptor)
@@ -150,16 +150,15 @@ def listing(descriptor: int) -> Iterator[Iterator[os.DirEntry[str]]]:
         own = os.dup(descriptor)
         rewind(own)
     try:
-        with os.scandir(own) as items:
-            yield items
+        yield own
     finally:
         os.close(own)
 
 
 def names_in(descriptor: int) -> list[str]:
     """Return the names in an open directory as it is now."""
-    with listing(descriptor) as items:
-        return [item.name for item in items]
+    with opened_anew(descriptor) as own:
+        return os.listdir(own)
 
 
 def remove_tree(parent_fd: int, name: str) -> None:
@@ -191,8 +190,8 @@ def empty_tree(root_fd: int, *, last: str = "") -> None:
             path = pending.pop()
             descriptor = tree.fd(path)
             _keep_to_ourselves(descriptor)
-            with listing(descriptor) as found:
-                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in found]
+            with opened_anew(descriptor) as own, os.scandir(own) as listing:
+                items = [(item.name, item.is_dir(follow_symlinks=False)) for item in listing]
             for item, is_directory in items:
                 if is_directory:
                     pending.append(join(path, item))

@@ -49,7 +49,7 @@ def arithmetic(budget: RamBudget) -> str:
     """Return the sum of a budget that does not fit, in words."""
     promised = ""
     if budget.promised_bytes:
-        promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes"
+        promised = f" + {format_bytes(budget.promised_bytes)} promised to other volumes and runs"
     needed = budget.growth_bytes + budget.promised_bytes + budget.reserve_bytes
     return (
         f"{format_bytes(budget.growth_bytes)} for what it may still take, inodes included,"

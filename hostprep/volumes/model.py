@@ -89,7 +89,8 @@ class RamBudget:
     ``available_bytes`` is the smaller of MemAvailable and what the cgroups still allow;
     ``growth_bytes`` is what the volume may still come to take: its new size less what it already
     holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
-    ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used.
+    ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used;
+    and what runs are still to write in memory that is none of them.
     """
 
     growth_bytes: int

@@ -177,19 +177,21 @@ def test_a_read_only_disk_is_one_sentence(small_disk: Path) -> None:
     assert small_disk.read_bytes() == DEBIAN
 
 
-@pytest.fixture
-def immutable(fstab: Path) -> Iterator[Path]:
-    """Make the fstab immutable, as careful admins do."""
-    done = subprocess.run(["chattr", "+i", str(fstab)], capture_output=True, text=True, check=False)
+@pytest.fixture(params=["i", "a"])
+def fixed(request: pytest.FixtureRequest, fstab: Path) -> Iterator[Path]:
+    """Make the fstab immutable, as careful admins do, or one that can only be added to."""
+    flag: str = request.param
+    line = ["chattr", f"+{flag}", str(fstab)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        pytest.skip(f"chattr +i does not work here: {done.stderr.strip()}")
+        pytest.skip(f"chattr does not work here: {done.stderr.strip()}")
     yield fstab
-    subprocess.run(["chattr", "-i", str(fstab)], check=True)
+    subprocess.run(["chattr", f"-{flag}", str(fstab)], check=True)
 
 
-def test_an_immutable_fstab_stays_and_the_hint_says_why(immutable: Path) -> None:
+def test_an_fstab_that_is_fixed_stays_and_the_hint_says_why(fixed: Path) -> None:
     with pytest.raises(HostprepError, match="not permitted") as caught:
-        edit_fstab(immutable, with_volume)
-    assert "immutable" in str(caught.value.hint)
-    assert immutable.read_bytes() == DEBIAN
-    assert os.listdir(immutable.parent) == ["fstab"]
+        edit_fstab(fixed, with_volume)
+    assert "immutable or append-only (as root: chattr -ia)" in str(caught.value.hint)
+    assert fixed.read_bytes() == DEBIAN
+    assert os.listdir(fixed.parent) == ["fstab"]

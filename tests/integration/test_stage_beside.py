@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,10 @@ from hostprep.cli.main import run
 from hostprep.errors import Refused
 from hostprep.staging import deciding
 from hostprep.staging.model import StageRequest
+from hostprep.staging.plans import space
 from hostprep.staging.plans.space import Space
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.model import RamBudget
 from tests.kit.compare import differences
 from tests.kit.stagecraft import hostprep, mount, only_dataset
 
@@ -120,8 +124,8 @@ def test_who_finds_another_run_at_work_once_it_has_begun_gives_way(
     with ExitStack() as stack:
         others: list[subprocess.Popen[str]] = []
 
-        def then_another(request: StageRequest, space: Space) -> Refused | None:
-            found = real(request, space)
+        def then_another(request: StageRequest, found_space: Space) -> Refused | None:
+            found = real(request, found_space)
             others.append(stack.enter_context(at_work("stage", first, *into)))
             return found
 
@@ -133,6 +137,46 @@ def test_who_finds_another_run_at_work_once_it_has_begun_gives_way(
         assert published(other)
     assert os.listdir(safe_dir / "fast") == ["first"]
     assert only_dataset()["name"] == "first"
+
+
+def test_what_another_run_is_still_to_write_to_a_tmpfs_is_not_free_memory(
+    sources: tuple[Path, Path],
+    safe_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each has room enough in its own, and the memory of the machine is for one."""
+    first, second = sources
+    for name in ("theirs", "others"):
+        (safe_dir / name).mkdir()
+        mount("-t", "tmpfs", "-o", "size=64M,mode=755", name, safe_dir / name)
+    real = space.gather
+
+    def short_of_memory(path: str) -> VolumeFacts:
+        facts = real(path)
+        headroom = replace(facts.headroom, available_bytes=_LARGE_BYTES * 3 // 2)
+        return replace(facts, headroom=headroom, promised_bytes=0)
+
+    monkeypatch.setattr(space, "gather", short_of_memory)
+    into = ("--to", safe_dir / "others", "--reserve", "0")
+    with at_work("stage", first, "--to", safe_dir / "theirs") as process:
+        told = hostprep("stage", second, *into, expect=5)["error"]["message"]
+        assert "does not fit into the memory" in told
+        assert "promised to other volumes and runs" in told
+        assert published(process)
+    with ExitStack() as stack:
+        check = deciding.check_memory
+
+        def then_another(request: StageRequest, budget: RamBudget) -> Refused | None:
+            line = ("stage", first, "--to", safe_dir / "theirs", "--name", "again")
+            stack.enter_context(at_work(*line))
+            return check(request, budget)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(deciding, "check_memory", then_another)
+            assert run([*map(os.fspath, ("stage", second, *into)), "--json"]) == 5
+        assert "promised to other volumes and runs" in capsys.readouterr().out
+    hostprep("stage", second, *into)
 
 
 def test_a_volume_gets_the_inodes_of_all_that_are_at_work(safe_dir: Path) -> None:

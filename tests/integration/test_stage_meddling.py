@@ -418,6 +418,30 @@ def test_what_somebody_removed_of_the_private_directory_is_not_called_staged(
     assert hostprep("status")["datasets"][0]["state"] == "staged"
 
 
+@pytest.mark.parametrize("part", ["class-1", "class-1/images", "class-1/images/003.bin", "empty"])
+def test_what_somebody_removed_of_the_copies_alone_is_not_called_staged(
+    part: str, source: Path, safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = safe_dir / "volume"
+    into = ("--to-tmpfs", "64M", "--at", volume, "--reserve", "0")
+
+    def remove() -> None:  # a directory that is made anew by then holds nothing
+        subprocess.run(["rm", "-rf", volume / ".hostprep-data/tree" / part], check=True)
+
+    with monkeypatch.context() as patch:
+        after(patch, "hostprep.staging.stage.finish_directories", remove)
+        told = hostprep("stage", source, *into, expect=1)["error"]
+    assert "or kept for it, is gone since it was looked at; nothing was" in told["message"]
+    assert not (volume / "data").exists()
+    with monkeypatch.context() as patch:
+        after(patch, "hostprep.staging.stage.copy_all", remove)
+        # The empty one is made only then.
+        code = 0 if part == "empty" else 1
+        hostprep("stage", source, *into, expect=code)
+    assert hostprep("stage", source, *into)["verified"]
+    assert differences(source, volume / "data", owners=True) == []
+
+
 @pytest.mark.parametrize("above", [False, True])
 @pytest.mark.parametrize("step", ["copy_all", "publish_new"])
 def test_a_volume_that_is_covered_while_it_is_copied_to_is_told_of(

@@ -1,4 +1,4 @@
-"""What other runs are still to write where a data set is to lie.
+"""What other runs are still to write where a data set is to lie, or to the memory that it takes.
 
 Whether it fits is looked at before anything is written. Two runs that begin one after the other
 would both find the same room free, and both end half-way where it is enough for one. Known of are
@@ -8,9 +8,12 @@ the first copies of this user and of root; who updates has most of its room alre
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from hostprep.dataclass import dataclass
+from hostprep.host.block import IN_MEMORY
+from hostprep.host.mounts import read_mounts
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.records import Record, all_records
@@ -18,6 +21,7 @@ from hostprep.staging.target.place import mount_below
 from hostprep.staging.target.private import footprint
 from hostprep.system.locks import is_locked
 from hostprep.system.trees import DIRECTORY_FLAGS
+from hostprep.volumes.facts import is_volume
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +38,40 @@ NOTHING = InFlight()
 
 def in_flight(request: StageRequest) -> InFlight:
     """Return what other runs that are at work are still to take of the target's file system."""
-    copying = [
-        record
-        for record in all_records()
-        if record.phase == "copying" and record.needed_inodes and record.target != request.target
-    ]
+    copying = _others(request)
     mount = mount_below(request.parent) if copying else None
     is_mounted = request.volume_size_bytes is None or (mount and mount.target == request.parent)
     if mount is None or not is_mounted:
         return NOTHING
+    return _sum(record for record in copying if record.target_mount == mount.target)
+
+
+def in_flight_in_memory(request: StageRequest) -> InFlight:
+    """Return what they are still to take of the memory, beside what is promised to volumes."""
+    if not (copying := _others(request)):
+        return NOTHING
+    used = {record.target_mount for record in copying}
+    places = {
+        mount.target
+        for mount in read_mounts()
+        if mount.target in used and mount.fstype in IN_MEMORY and not is_volume(mount)
+    }
+    return _sum(record for record in copying if record.target_mount in places)
+
+
+def _others(request: StageRequest) -> list[Record]:
+    return [
+        record
+        for record in all_records()
+        if record.phase == "copying" and record.needed_inodes and record.target != request.target
+    ]
+
+
+def _sum(copying: Iterable[Record]) -> InFlight:
     found = [
         (*_left_to_take(record), record.name)
         for record in copying
-        if record.target_mount == mount.target
-        and is_locked(record.lock)  # what a killed run has left is no more than it has taken
+        if is_locked(record.lock)  # what a killed run has left is no more than it has taken
     ]
     sizes, inodes, names = zip(*found, strict=True) if found else ((), (), ())
     return InFlight(sum(sizes), sum(inodes), names)

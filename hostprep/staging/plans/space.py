@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
+from hostprep.host.block import IN_MEMORY
 from hostprep.staging.model import StageRequest
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight
+from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight, in_flight_in_memory
 from hostprep.staging.target.place import mount_below, standing_directory
 from hostprep.units import GIB, PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.budget import arithmetic, budget_of
@@ -19,7 +20,6 @@ from hostprep.volumes.plan import VolumePlan
 
 # Inodes beyond what the data set takes, so that a later update does not need a remount at once.
 _SPARE_INODES = 4096
-IN_MEMORY = ("tmpfs", "ramfs")
 # Where free blocks that are not available are root's; elsewhere (btrfs) nobody's files get them.
 _KEEP_FOR_ROOT = ("ext2", "ext3", "ext4", "f2fs", "ubifs", "ufs")
 OUT_OF_MEMORY = (
@@ -133,7 +133,9 @@ def memory_budget(request: StageRequest, space: Space) -> RamBudget | None:
         return None  # a mount point that no volume of ours can have
     budget = budget_of(memory_growth(space), facts, request.reserve_bytes)
     if not facts.is_ours:
-        return budget
+        others = in_flight_in_memory(request)
+        taken_bytes = others.size_bytes + others.inodes * INODE_BYTES
+        return replace(budget, promised_bytes=budget.promised_bytes + taken_bytes)
     return replace(budget, promised_bytes=0) if facts.headroom.is_limited else None
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry, Recorded
@@ -34,6 +35,16 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
     st = os.fstat(private.tree_fd)
     os.fchmod(private.tree_fd, mode)
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
+
+
+def names_below(tree_fd: int, directories: Iterable[str]) -> int:
+    """Return how many names there are in the directories of a tree; missing ones have none."""
+    count = 0
+    with DirCache(tree_fd) as tree:
+        for path in directories:
+            with suppress(FileNotFoundError):
+                count += len(names_in(tree.fd(path)))
+    return count
 
 
 def check_places(

@@ -93,7 +93,8 @@ def check_writable(parent: str) -> None:
         raise read_only_refusal(path)
     hint = "run it with sudo, or choose a target that you may write to"
     if os.geteuid() == 0:
-        hint = f"`lsattr -d {shlex.quote(path)}` shows whether it is immutable (chattr -i)"
+        hint = f"`lsattr -d {shlex.quote(path)}` shows whether it is immutable (chattr -i);"
+        hint += " a server may keep root out (NFS: root_squash)"
     raise HostprepError(f"{path} may not be written to; nothing was changed.", hint)
 
 
