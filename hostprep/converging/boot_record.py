@@ -21,6 +21,7 @@ from hostprep.system.files import (
     replace_file,
     write_atomically,
 )
+from hostprep.system.kept import as_declared, parse_kept, read_kept
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
 
@@ -107,7 +108,7 @@ def load_boot_record(name: str) -> BootRecord | None:
     for state in readable_state_dirs():
         path = _file(state / _FOLDER, name)
         try:
-            return _parse(path.read_bytes())
+            return _parse(read_kept(path))
         except FileNotFoundError:
             continue
         except (OSError, ValueError, TypeError) as error:
@@ -123,7 +124,7 @@ def all_boot_records() -> tuple[BootRecord, ...]:
     found: dict[str, BootRecord] = {}
     for path in _record_files():
         try:
-            record = _parse(path.read_bytes())
+            record = _parse(read_kept(path))
         except (OSError, ValueError, TypeError):
             continue  # load_boot_record says what is wrong with it where it is needed
         found.setdefault(record.name, record)
@@ -151,10 +152,10 @@ def forget_boot_record(name: str) -> None:
 def load_note(name: str) -> BootNote | None:
     """Return the note of this boot on the data set ``name``, None where there is none."""
     try:
-        fields: dict[str, Any] = json.loads(_file(boot_dir(), name).read_bytes())
-        if fields.pop("schema") != _NOTE:
+        fields: Any = parse_kept(read_kept(_file(boot_dir(), name)))
+        if not isinstance(fields, dict) or fields.pop("schema") != _NOTE:
             return None
-        note = BootNote(**fields)
+        note = as_declared(BootNote(**fields))
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return note if note.boot_id == boot_id() else None
@@ -181,7 +182,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def _parse(content: bytes) -> BootRecord:
-    fields = json.loads(content)
+    fields = parse_kept(content)
     if not isinstance(fields, dict) or fields.pop("schema", None) != _RECORD:
         raise ValueError(f"not a {_RECORD} document")
-    return BootRecord(**fields)
+    return as_declared(BootRecord(**fields))

@@ -9,6 +9,7 @@ from typing import Any
 from hostprep.fleet.model import FleetRun
 from hostprep.kinds import all_of, is_text
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import parse_kept, read_kept
 from hostprep.system.locks import lock
 from hostprep.system.state import state_dir
 
@@ -45,8 +46,8 @@ def _file() -> Path:
 
 def _read() -> dict[str, list[str]]:
     try:
-        found = json.loads(_file().read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = parse_kept(read_kept(_file()))
+    except (OSError, ValueError):
         return {}
     return found if _is_note(found) else {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.received import is_whole
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 SCHEMA = "hostprep.probe/1"
@@ -269,10 +271,12 @@ def best_of_each_path() -> tuple[dict[str, Any], ...]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        result = json.loads(file.read_text()) if file.stat().st_size <= _MOST_BYTES else None
+        result = parse_kept(read_kept(file, _MOST_BYTES))
     except OSError as error:
-        raise HostprepError(f"{file} could not be read: {error.strerror}.") from None
-    except (ValueError, RecursionError):
+        if error.errno != errno.EFBIG:
+            raise HostprepError(f"{file} could not be read: {error.strerror}.") from None
+        result = None
+    except ValueError:
         result = None
     if not isinstance(result, dict) or result.get("schema") != SCHEMA or not is_whole(result):
         raise UsageError(

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, state_dir
 
 _FOLDER = "last"
@@ -27,8 +28,8 @@ def read_last(command: str) -> dict[str, Any] | None:
     """Return the last result of ``command`` that is kept, None where there is none to read."""
     for directory in readable_state_dirs():
         try:
-            document = json.loads((directory / _FOLDER / f"{command}.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            document = parse_kept(read_kept(directory / _FOLDER / f"{command}.json"))
+        except (OSError, ValueError):
             continue
         if isinstance(document, dict) and document.get("schema") == f"hostprep.{command}/1":
             return document

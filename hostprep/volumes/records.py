@@ -16,6 +16,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import as_declared, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
 
@@ -52,11 +53,11 @@ class VolumeRecord:
     @classmethod
     def from_json(cls, content: bytes) -> VolumeRecord:
         """Read a stored record; raise ``ValueError``, ``TypeError`` or ``KeyError`` for another."""
-        fields: Any = json.loads(content)
+        fields: Any = parse_kept(content)
         if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
             raise ValueError(f"not a {_SCHEMA} document")
         fields["made_dirs"] = tuple(fields["made_dirs"])
-        return cls(**fields)
+        return as_declared(cls(**fields))
 
 
 def read_record(path: str) -> VolumeRecord | None:
@@ -153,7 +154,7 @@ def _record_files() -> Iterator[Path]:
 
 def _load(file: Path) -> VolumeRecord | None:
     try:
-        content = file.read_bytes()
+        content = read_kept(file)
     except FileNotFoundError:
         return None
     # A power cut may leave an empty file of what was not flushed.

@@ -11,15 +11,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
 from typing import IO
 
 from hostprep.staging.model import Entry, Recorded
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import NO_FILE, open_kept, parse_kept
 
 FORMAT = "hostprep.manifest/1"
 
+_PART_BYTES = 1024 * 1024
 _BETWEEN = b'],["'
 _quoted = json.encoder.encode_basestring_ascii  # in C
 
@@ -61,7 +64,7 @@ def encode_line(directory: str, records: Iterable[Recorded]) -> bytes:
 
 def decode_line(line: bytes) -> tuple[str, list[Recorded]]:
     """Return (directory, records) of a line."""
-    directory, items = json.loads(line)
+    directory, items = parse_kept(line)
     return directory, [Recorded(*item) for item in items]
 
 
@@ -69,7 +72,8 @@ class ManifestIndex:
     """Where in manifest or journal files the lines of each directory are.
 
     Only directories and offsets are held in memory; a directory's records are read when asked for.
-    A torn or foreign line is left out: the entries it was for count as not recorded.
+    A torn or foreign line is left out: the entries it was for count as not recorded. So is what is
+    no file in the place of one.
     """
 
     def __init__(self, paths: Iterable[Path | str]) -> None:
@@ -81,22 +85,21 @@ class ManifestIndex:
         decoder = json.JSONDecoder()
         for path in paths:
             try:
-                file = open(path, "rb")  # noqa: SIM115 - closed by close()
-            except FileNotFoundError:
-                continue
+                file = open_kept(path)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) or error.errno in NO_FILE:
+                    continue
+                raise
             number = len(self._files)
             self._files.append(file)
-            offset = 0
-            for line in file:
-                try:
-                    # Only the directory's name is decoded here, at the line's start.
-                    directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
-                    if line.endswith(b"]]\n") and isinstance(directory, str):
+            for offset, line in _lines_of(file):
+                if line == b"\n" and self._extended is None:
+                    self._extended = offset
+                if line.endswith(b"]]\n"):
+                    with suppress(ValueError):
+                        # Only the directory's name is decoded here, at the line's start.
+                        directory, _ = decoder.raw_decode(line.decode("ascii"), 1)
                         self._lines.setdefault(directory, []).append((number, offset, len(line)))
-                except ValueError:
-                    if line == b"\n" and self._extended is None:
-                        self._extended = offset
-                offset += len(line)
 
     def close(self) -> None:
         """Close the files."""
@@ -178,6 +181,23 @@ class ManifestIndex:
                     yield offset, record
             except (ValueError, TypeError):
                 self._unreadable[number, offset] = records_in(data)
+
+
+def _lines_of(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that begin as ours do, and empty ones, each with its offset.
+
+    Of others, as of the zeros that a power cut may leave, nothing is held, however long they are.
+    """
+    offset = 0
+    while part := file.readline(_PART_BYTES):
+        parts, length = [part], len(part)
+        ours = part.startswith(b'["') or part == b"\n"
+        while not part.endswith(b"\n") and (part := file.readline(_PART_BYTES)):
+            length += len(part)
+            parts += [part] if ours else []
+        if ours:
+            yield offset, b"".join(parts)
+        offset += length
 
 
 def records_in(line: bytes) -> int:

@@ -20,6 +20,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
+from hostprep.system.kept import as_declared, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
@@ -193,10 +194,10 @@ def _record_files() -> Iterator[Path]:
 
 def _load(path: Path) -> Record | None:
     try:
-        content = path.read_bytes()
+        content = read_kept(path)
         if not content:  # what a power cut may leave of a record that was not flushed
             return None
-        fields: Any = json.loads(content)
+        fields: Any = parse_kept(content)
         if not isinstance(fields, dict):
             raise ValueError("it holds no record")
         return _parse(path, fields)
@@ -220,4 +221,4 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
     kept = {key: value for key, value in fields.items() if key in known}
     kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
     kept["submounts"] = tuple(kept.get("submounts", ()))
-    return Record(**kept)
+    return as_declared(Record(**kept))

@@ -130,12 +130,12 @@ def test_a_result_that_was_saved_is_found_by_any_name_of_its_file(tmp_path: Path
 def test_a_result_that_fails_to_be_read_is_no_mistake_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Path) -> str:
+    def fail(_: Path, most_bytes: int) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     file = tmp_path / "kept.json"
     file.touch()
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(results, "read_kept", fail)
     with pytest.raises(HostprepError, match="Input/output error") as caught:
         results.load(str(file))
     assert not isinstance(caught.value, UsageError)

@@ -1,0 +1,73 @@
+"""Files that hostprep keeps for later runs, read whatever has come in their place."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import types
+from pathlib import Path
+from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hostprep.kinds import is_number
+
+# Far more than any record has, and little enough to be read in a moment.
+_MOST_BYTES = 256 * 1024 * 1024
+# Of what is in the place of a file and is none.
+NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
+
+Record = TypeVar("Record")
+
+
+def open_kept(path: Path | str) -> IO[bytes]:
+    """Open a file for reading; raise ``OSError`` also where it is no regular one.
+
+    A plain open would wait for somebody to write to a pipe, and of a device there is no end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return open(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "Not a regular file", str(path))
+
+
+def read_kept(path: Path | str, most_bytes: int = _MOST_BYTES) -> bytes:
+    """Return the content of a file; raise ``OSError`` as ``open_kept``, and for a larger one."""
+    with open_kept(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
+
+
+def parse_kept(content: bytes | str) -> Any:
+    """Return what JSON holds; raise ``ValueError`` where it is none, or is nested without end."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def as_declared(record: Record) -> Record:
+    """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
+
+    Damage, and other versions, would else be told by whatever first trips over it.
+    """
+    for name, kind in get_type_hints(type(record)).items():
+        if not _is_a(getattr(record, name), kind):
+            raise TypeError(f"its {name} is of another kind")
+    return record
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if get_origin(kind) in (Union, types.UnionType):
+        return any(_is_a(value, part) for part in get_args(kind))
+    if get_origin(kind) is tuple:  # of any length
+        return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
+    if kind in (int, float):
+        return is_number(value) and (kind is float or isinstance(value, int))
+    return isinstance(value, kind)

@@ -1,0 +1,141 @@
+"""What has come in the place of files that hostprep keeps: no reader hangs, none trips over it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging import boot_record
+from hostprep.fleet import last_run
+from hostprep.probing import results
+from hostprep.staging.record import records as datasets
+from hostprep.staging.record.manifest import ManifestIndex
+from hostprep.system import last_results
+from hostprep.system.kept import as_declared, open_kept, parse_kept, read_kept
+from hostprep.volumes import records as volumes
+
+VOLUME = volumes.VolumeRecord(
+    "/mnt/x", "mnt-x", "boot", "0:1", "tmpfs", 1 << 30, 1000, ("/mnt/x",), "uid 0", 1.7e9
+)
+DATASET = datasets.Record(
+    "x", "/src", "/mnt/x", None, 1, 2, 3, None, "readback", 1.5, 2.5, "boot", submounts=("a",)
+)
+BOOT = boot_record.BootRecord("x", "/src", "/mnt", None, None, "/", "/", False)
+# The files of a state directory, with who reads them and what is then found.
+READERS: dict[str, Callable[[], object]] = {
+    "last/verify.json": lambda: last_results.read_last("verify"),
+    "volumes/x.json": lambda: (volumes.all_records(), len(volumes.damaged_records())),
+    "datasets/x-1/dataset.json": lambda: (datasets.all_records(), len(datasets.damaged_records())),
+    "boot/x.json": boot_record.all_boot_records,
+    "run/boot/x.json": lambda: boot_record.load_note("x"),
+    "probes/x.json": lambda: (list(results.newest_first()), len(results.damaged())),
+    "fleet/failed.json": lambda: last_run.failed_hosts("hosts.ini"),
+    "datasets/x-1/manifest.jsonl": lambda: len(
+        ManifestIndex([Path(os.environ["HOSTPREP_STATE_DIR"]) / "datasets/x-1/manifest.jsonl"])
+    ),
+}
+NOTHING: dict[str, object] = {
+    "last/verify.json": None,
+    "volumes/x.json": ((), 1),
+    "datasets/x-1/dataset.json": ((), 1),
+    "boot/x.json": (),
+    "run/boot/x.json": None,
+    "probes/x.json": ([], 1),
+    "fleet/failed.json": (),
+    "datasets/x-1/manifest.jsonl": 0,
+}
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def huge(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(300 * 1024 * 1024)
+
+
+def holding(text: str) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_text(text)
+
+    return write
+
+
+PLANTED = {
+    "a pipe": pipe,
+    "a directory": Path.mkdir,
+    "a device": device,
+    "a link in a circle": circle,
+    "of any size": huge,
+    "no JSON": holding('{"a": '),
+    "nested without end": holding('["' + "[" * 100_000),
+    "a list": holding('["schema"]'),
+    "a number": holding("7"),
+    "an object": holding('{"schema": {}, "format": []}'),
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("name", READERS)
+def test_whatever_lies_there_counts_for_nothing(state: Path, name: str, planted: str) -> None:
+    path = state / name
+    path.parent.mkdir(parents=True)
+    PLANTED[planted](path)
+    assert READERS[name]() == NOTHING[name]
+
+
+@pytest.mark.parametrize("broken", ["path", "size_bytes", "made_dirs"])
+def test_a_volume_record_with_a_field_of_another_kind_is_damaged(state: Path, broken: str) -> None:
+    fields = json.loads(VOLUME.to_json())
+    path = state / "volumes/x.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(fields))
+    assert volumes.all_records() == (VOLUME,)
+    path.write_text(json.dumps({**fields, broken: [{"x": 1}]}))
+    assert volumes.all_records() == ()
+    (error,) = volumes.damaged_records().values()
+    assert "cannot be read" in error.message
+
+
+@pytest.mark.parametrize("record", [VOLUME, DATASET, BOOT])
+def test_each_field_is_of_the_kind_that_was_declared(
+    record: volumes.VolumeRecord | datasets.Record | boot_record.BootRecord,
+) -> None:
+    assert as_declared(record) is record
+    fields = {name: getattr(record, name) for name in asdict(record)}
+    for name in fields:
+        with pytest.raises(TypeError, match=f"its {name} is of another kind"):
+            as_declared(type(record)(**{**fields, name: {}}))
+
+
+def test_what_is_there_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_bytes(b"[1]")
+    assert read_kept(path) == b"[1]"
+    assert parse_kept(read_kept(path)) == [1]
+    with open_kept(path) as file:
+        assert file.readline() == b"[1]"
+    with pytest.raises(OSError, match="too large"):
+        read_kept(path, most_bytes=2)
