@@ -19,6 +19,7 @@ from hostprep.errors import HostprepError, Inconclusive
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.loading.failures import TooSlow
 from hostprep.loading.model import Batching
+from hostprep.loading.naming import parts_of
 from hostprep.loading.rounds import LEAST_EPOCH_BATCHES
 from hostprep.system.parent import die_with_parent, forks_die_with_us
 from hostprep.units import format_count
@@ -114,6 +115,7 @@ def _causes(error: BaseException) -> list[str]:
 
 
 def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
+    from hostprep.loading.child import forkserver
     from hostprep.loading.child.opening import TorchMissing, describe, open_source
     from hostprep.loading.files import decoders
 
@@ -134,8 +136,11 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     opened = open_source(job["source"], job["batch_size"])
     subject = describe(opened, thoroughly=job["workers"] == 0)
     _long_enough(opened)
+    once = forkserver.imports_once(subject.start_method)
+    if once and job["workers"]:
+        forkserver.start(_imported(job["source"]))
     where[0] = "iterate"
-    events.tell("opened", subject=asdict(subject))
+    events.tell("opened", subject=asdict(subject), imports_once=once)
     if opened.kind == "iterable":
         found = time_iterable(opened, job["batch_size"], job["seconds"], job["limit_seconds"])
         events.tell("result", result={"subject": asdict(subject), "iterable": found})
@@ -154,6 +159,12 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     found, keep = time_loader(opened, probe, events.tell)
     events.tell("result", result={"subject": asdict(subject), **found})
     return keep
+
+
+def _imported(source: dict[str, Any]) -> list[str]:
+    """Return the modules that a training has imported before it starts workers."""
+    modules = ["torch", "hostprep.loading.child.building"]
+    return modules + ([parts_of(source["loader"])[0]] if "loader" in source else [])
 
 
 def _long_enough(opened: Opened) -> None:

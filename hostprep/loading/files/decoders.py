@@ -32,9 +32,16 @@ def installed() -> tuple[str, ...]:
 def quiet_threads() -> None:
     """Keep OpenCV to the calling thread, as every worker of a loader should."""
     if importlib.util.find_spec("cv2") is not None:
-        import cv2
+        _opencv()
 
-        cv2.setNumThreads(0)
+
+@functools.cache
+def _opencv() -> Any:
+    """Return OpenCV, kept so in workers, too, that are not forked from who kept it so."""
+    import cv2
+
+    cv2.setNumThreads(0)
+    return cv2
 
 
 def decode(data: bytes, decoder: str) -> Any:
@@ -46,8 +53,7 @@ def decode(data: bytes, decoder: str) -> Any:
     import numpy as np
 
     if decoder == "opencv":
-        import cv2
-
+        cv2 = _opencv()
         try:
             image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_COLOR)
         except cv2.error:  # an empty file, or more pixels than OpenCV takes
@@ -89,8 +95,7 @@ def resize(image: Any, side: int, decoder: str) -> Any:
 
         small = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
     elif "opencv" in installed():
-        import cv2
-
+        cv2 = _opencv()
         small = cv2.resize(image, (side, side), interpolation=cv2.INTER_LINEAR)
     else:
         return resize(image, side, "pillow")

@@ -64,7 +64,8 @@ class Measurer:
     on, None for all that this process may use. ``start_seconds`` is what each of several workers
     took to start, once that was seen. ``own_way`` is False once it was seen that the loader's
     class has none in which it could be timed. ``prefetch_factor`` is how many batches each worker
-    prepares ahead.
+    prepares ahead. ``imports_once``: workers are not forked from the loader's process, but from one
+    that has imported what it has.
     """
 
     source: dict[str, Any]
@@ -82,6 +83,7 @@ class Measurer:
     seen_before: bool = field(default=False)
     own_way: bool = True
     prefetch_factor: int = PROBE_PREFETCH
+    imports_once: bool = False
 
     def left(self) -> float:
         """Return the seconds left of the budget."""
@@ -102,7 +104,8 @@ class Measurer:
 
     def forks(self) -> bool:
         """Return whether workers are forked, and need not import anything anew."""
-        return self.subject is None or self.subject.start_method == "fork"
+        forked = self.subject is None or self.subject.start_method == "fork"
+        return forked or self.imports_once
 
     def alone(self) -> tuple[Probe, SampleCost] | Pipeline:
         """Time the loader without workers; of an iterable return what was timed instead."""
@@ -283,6 +286,7 @@ class Measurer:
             if "subject" in event:
                 self.opening_seconds = seconds
                 self.subject = self.subject or Subject(**event["subject"])
+                self.imports_once = event["imports_once"]
 
         def on_workers(event: dict[str, Any]) -> None:
             pids.extend(event["pids"])

@@ -45,6 +45,19 @@ def test_decoders_agree_on_the_same_jpeg(decoder: str) -> None:
     assert 0 <= ready.min() < ready.max() <= 1
 
 
+@pytest.mark.skipif("opencv" not in decoders.installed(), reason="needs OpenCV")
+def test_opencv_keeps_to_one_thread_also_where_it_was_imported_anew() -> None:
+    import cv2
+
+    cv2.setNumThreads(2)  # as in a worker that was not forked from the loader's process
+    decoders._opencv.cache_clear()
+    try:
+        decoders.resize(np.asarray(picture()), 32, "opencv")
+        assert cv2.getNumThreads() == 1
+    finally:
+        cv2.setNumThreads(0)
+
+
 @pytest.mark.parametrize("decoder", decoders.installed())
 def test_what_is_no_image_is_an_error(decoder: str) -> None:
     with pytest.raises((ValueError, OSError)):
