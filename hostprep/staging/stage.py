@@ -26,7 +26,7 @@ from hostprep.staging.publishing.publish import (
     check_places,
     discard,
     drop_unrecorded,
-    names_below,
+    has_names,
     open_published,
     publish_new,
     publish_update,
@@ -253,7 +253,7 @@ class _Work:
             tree_lines = self._finish_directories(copied, self.private.tree_fd)
             # By now nobody looks at the copies any more; of a disk they were read a moment ago.
             tree_fd = self.private.tree_fd
-            if plan.in_ram and names_below(tree_fd, directories) < record.entries - 1:
+            if plan.in_ram and not has_names(tree_fd, directories, record.entries - 1):
                 raise gone(request)
             # The manifest and the record come before the rename: were we killed right after it,
             # what is published must be known as ours.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from hostprep.errors import HostprepError, Refused
@@ -17,6 +17,9 @@ from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tree import entry_of, walk
 from hostprep.system.renaming import rename_new
 from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
+
+# Of each name in a directory of tmpfs (BOGO_DIRENT_SIZE).
+_NAME_SIZE = 20
 
 
 def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> None:
@@ -37,14 +40,28 @@ def publish_new(private: PrivateDir, parent_fd: int, name: str, root: Entry) -> 
     os.utime(private.tree_fd, ns=(st.st_atime_ns, root.mtime_ns))
 
 
-def names_below(tree_fd: int, directories: Iterable[str]) -> int:
-    """Return how many names there are in the directories of a tree; missing ones have none."""
-    count = 0
+def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
+    """Whether there are so many names in the directories of a tree; missing ones have none."""
+    # By the directories' sizes, as tmpfs counts them, in a hundredth of the time of listing them
+    # all, which decides where that is too little or means something else.
+    return any(
+        sum(_counts(tree_fd, directories, count)) >= least for count in (_by_size, _by_listing)
+    )
+
+
+def _counts(tree_fd: int, directories: Iterable[str], count: Callable[[int], int]) -> Iterator[int]:
     with DirCache(tree_fd) as tree:
         for path in directories:
             with suppress(FileNotFoundError):
-                count += len(names_in(tree.fd(path)))
-    return count
+                yield count(tree.fd(path))
+
+
+def _by_size(directory_fd: int) -> int:
+    return os.fstat(directory_fd).st_size // _NAME_SIZE - 2  # "." and ".."
+
+
+def _by_listing(directory_fd: int) -> int:
+    return len(names_in(directory_fd))
 
 
 def check_places(
