@@ -111,15 +111,18 @@ def _findmnt_problems(path: Path, scratch: Path, targets: set[str]) -> Counter[s
     findmnt prints each target, then its problems, indented. That a target does not exist yet is no
     problem: mount(8) is not asked before the directory is made, and systemd makes it.
     """
-    try:
-        done, said = _verify(path), ""
-    except CommandFailed as error:
-        said = error.completed.stderr
-        if error.completed.returncode != -signal.SIGSEGV or not _PARSE_ERROR.search(said):
-            raise
-        # That of util-linux 2.41 names the lines that it cannot parse, and then dies of them.
-        done = _verify(_without_lines(path, _PARSE_ERROR.findall(said), scratch))
-    unparsed = _PARSE_ERROR.findall(said + done.stderr)
+    named: set[str] = set()
+    while True:
+        try:
+            done = _verify(_without_lines(path, named, scratch) if named else path)
+            break
+        except CommandFailed as error:
+            more = set(_PARSE_ERROR.findall(error.completed.stderr)) - named
+            if error.completed.returncode != -signal.SIGSEGV or not more:
+                raise
+            # That of util-linux 2.41 names a line that it cannot parse, and dies of it.
+            named |= more
+    unparsed = [*named, *_PARSE_ERROR.findall(done.stderr)]
     problems = Counter("a line that it cannot parse" for _ in unparsed)
     target = ""
     for line in done.stdout.splitlines():
@@ -143,7 +146,7 @@ def _verify(path: Path) -> Completed:
     )
 
 
-def _without_lines(path: Path, numbers: list[str], scratch: Path) -> Path:
+def _without_lines(path: Path, numbers: set[str], scratch: Path) -> Path:
     lines = path.read_bytes().split(b"\n")
     kept = [b"" if str(number) in numbers else line for number, line in enumerate(lines, start=1)]
     copy = scratch / "parsed.fstab"

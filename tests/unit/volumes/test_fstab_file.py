@@ -130,13 +130,13 @@ def test_findmnt_stops_what_libmount_cannot_parse(fstab: Path, line: bytes) -> N
 
 @pytest.fixture
 def dying_findmnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of util-linux 2.41: a line that it cannot parse is named, and then it dies of it."""
+    """That of util-linux 2.41: the first line that it cannot parse is named, and it dies of it."""
     script = tmp_path / "bin/findmnt"
     script.parent.mkdir()
     script.write_text(
         "#!/bin/bash\n"
         f'said=$({shutil.which("findmnt")} "$@" 2>&1 >/dev/null)\n'
-        'case $said in *"parse error at"*) echo "$said" >&2; kill -SEGV $$;; esac\n'
+        'case $said in *"parse error at"*) echo "$said" | head -n 1 >&2; kill -SEGV $$;; esac\n'
         f'exec {shutil.which("findmnt")} "$@"\n'
     )
     script.chmod(0o755)
