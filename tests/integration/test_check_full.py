@@ -106,5 +106,6 @@ def test_a_smoke_test_that_tested_nothing_is_no_pass(own_state: Path) -> None:
     context = Context(level=Level.FULL, given={"nvml": pretended})
     findings = run_check(find(all_checks(), "HP065"), context)
     assert {finding.status for finding in findings} == {Status.SKIP}
-    assert "torch" in findings[0].message
+    # A torch for the CPU is said to be one; another one lacks a driver.
+    assert any(word in findings[0].message for word in ("torch", "no driver"))
     assert context.last("verify") is None
