@@ -29,8 +29,11 @@ _HANDLE = re.compile(
     r"h5py|'[\w.]*(Environment|[Cc]onnection|[Cc]ursor|VideoCapture)' object|__cinit__"
     r"|TextIOWrapper|FileIO|Buffered(Reader|Writer|Random)"
 )
-# Of a pool of threads it is the queue that it names first; forked workers have none of its threads.
-_POOL = re.compile(r"'_queue\.SimpleQueue' object")
+# Of a pool of threads it is the queue that it names first, from Python 3.14 on what makes its
+# workers; forked workers have none of its threads.
+_POOL = re.compile(
+    r"'_queue\.SimpleQueue' object|WorkerContext\.prepare|pool objects cannot be passed"
+)
 _LOCK = re.compile(r"'_thread\.\w+' object")
 
 

@@ -8,6 +8,7 @@ import multiprocessing
 import sqlite3
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,11 @@ def test_what_goes_to_a_spawned_worker_alone_can_be_pickled() -> None:
         ("AttributeError: Can't pickle local object 'Environment.step.<locals>.<lambda>'", False),
         ("TypeError: cannot pickle '_thread.lock' object", True),
         ("TypeError: cannot pickle '_queue.SimpleQueue' object", True),
+        (
+            "PicklingError: Can't pickle local object <function WorkerContext.prepare.<locals>"
+            ".create_context at 0x7f76458875e0>",
+            True,
+        ),
     ],
 )
 def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
@@ -131,8 +137,9 @@ def test_what_else_pickle_says(error: str, in_worker: bool) -> None:
     assert ("in the worker" in cure) is in_worker
 
 
-def test_a_pool_of_threads_is_not_to_be_forked() -> None:
-    with ThreadPoolExecutor(1) as pool:
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, ThreadPool])
+def test_a_pool_of_threads_is_not_to_be_forked(kind: Any) -> None:
+    with kind(1) as pool:
         opened = Opened(Holding(pool), None, None, None, 8, "dataset", "mine")
         (cure,) = cures_of(describe(opened, thoroughly=True).pickle_errors)
     assert "make pools of threads in the worker" in cure
