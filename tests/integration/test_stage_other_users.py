@@ -133,3 +133,45 @@ def test_root_of_a_container_that_knows_no_other_user_owns_all(source: Path, tar
     program.chmod(0o6755)
     again = hostprep("stage", source, "--to", target, prefix=prefix)
     assert not again["changed"]
+
+
+@pytest.mark.parametrize("place", ["class-0/images", "", "new"])
+@pytest.mark.parametrize("group", [False, True])
+def test_what_others_keep_to_themselves_is_not_given_away(
+    source: Path, target: Path, place: str, group: bool
+) -> None:
+    """Who owns what is around it can move it to where the data set, or a folder of it, was."""
+    for folder in (source, *(path for path in source.rglob("*") if path.is_dir())):
+        os.chown(folder, 0, 0) if group else os.chown(folder, 65534, 65534)
+        folder.chmod(0o750 if group else 0o700)
+    hostprep("stage", source, "--to", target)
+    closed = target / "data" / place
+    if place == "new":
+        (source / "new").mkdir(mode=0o755)
+    else:
+        closed.rename(target / "moved")
+    closed.mkdir(mode=0o700)
+    (closed / "key").write_bytes(b"root's")
+    before = snapshot(target)
+    (source / "class-1/images/000.bin").write_bytes(b"changed")
+    error = hostprep("stage", source, "--to", target, expect=5)["error"]
+    assert "is closed to others, was not staged so, and holds what" in error["message"]
+    assert "key" in error["message"]
+    assert snapshot(target) == before
+
+    (closed / "key").rename(target / "key")
+    hostprep("stage", source, "--to", target)
+    assert differences(source, target / "data", owners=True) == []
+
+
+def test_a_folder_is_opened_as_in_the_source_whatever_others_put_there(
+    source: Path, target: Path
+) -> None:
+    folder = source / "class-0/images"
+    folder.chmod(0o700)
+    hostprep("stage", source, "--to", target)
+    added = target / "data/class-0/images/added"
+    added.write_bytes(b"somebody's")
+    folder.chmod(0o755)
+    assert hostprep("stage", source, "--to", target)["changed"]
+    assert added.parent.stat().st_mode & 0o777 == 0o755

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from itertools import groupby
 from operator import itemgetter
@@ -114,6 +115,8 @@ def plan_update(
             if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
         _plan_gone_directories(plan, scan, manifest, published)
+        if os.geteuid() == 0:
+            _refuse_to_open(plan, scan, recorded, published)
     finally:
         published.close()
         private.close()
@@ -283,6 +286,40 @@ def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:
                     "move it away and run the same command again",
                 )
             path = path.rpartition("/")[0]
+
+
+def _refuse_to_open(
+    plan: CopyPlan, scan: Scan, recorded: dict[str, Recorded], published: TargetTree
+) -> None:
+    """Refuse where somebody else's directory, and what is in it, would be opened to others.
+
+    Who may write around it can have moved it to the place of one of the data set, whose mode and
+    owner it would get. One that is as it was staged was not moved there.
+    """
+    taken = (item.path for item in plan.skipped if item.reason == PLACE_TAKEN)
+    strange: dict[str, str] = {}
+    for path in (*plan.foreign, *taken):
+        strange.setdefault(path.rstrip("/").rpartition("/")[0], path)
+    for directory, path in strange.items():
+        wanted, found = scan.directories.get(directory), published.stat(directory)
+        if wanted is None or found is None or _as_staged(recorded.get(directory), found):
+            continue
+        given = wanted.mode
+        if wanted.uid not in (0, found.uid):
+            given |= wanted.mode >> 6
+        if given & ~found.mode & 0o055:
+            raise Refused(
+                f"{directory or 'the data set'} on the target is closed to others, was not staged"
+                f" so, and holds what hostprep did not stage ({path}), which would be open to them;"
+                " nothing was changed.",
+                "look at whose that is, move it away and run the same command again",
+            )
+
+
+def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
+    if recorded is None or (recorded.uid, recorded.gid) != (found.uid, found.gid):
+        return False
+    return stat.S_IMODE(found.mode) in (recorded.mode, int(recorded.content or "0", 8))
 
 
 def _below(path: str, directories: set[str]) -> bool:

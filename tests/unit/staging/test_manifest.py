@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -231,6 +232,20 @@ def test_a_damaged_record_is_an_error_with_its_path(text: str, words: str, own_s
     assert str(path) in caught.value.message
     assert all_records() == ()
     assert [error.message for error in damaged_records().values()] == [caught.value.message]
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Record)])
+@pytest.mark.parametrize("wrong", [[None], {}, -1, 1e300, 1e18, True])
+def test_a_record_of_other_kinds_is_damaged(name: str, wrong: object, own_state: Path) -> None:
+    """Whoever reads it would fail in its midst, and with it the list of all data sets."""
+    save_record(a_record(), durable=True)
+    (path,) = own_state.glob("state/datasets/*/dataset.json")
+    fields = json.loads(path.read_text())
+    if wrong is fields[name]:
+        return
+    path.write_text(json.dumps({**fields, name: wrong}))
+    assert all_records() == ()
+    assert list(damaged_records()) == [path.parent.name]
 
 
 def test_what_a_power_cut_emptied_was_in_memory(own_state: Path) -> None:

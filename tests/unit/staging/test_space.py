@@ -16,6 +16,7 @@ from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans import space as plans_space
 from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.in_flight import InFlight
 from hostprep.staging.plans.space import (
     Space,
     check_memory,
@@ -114,7 +115,7 @@ def test_the_last_byte_and_the_last_inode(
     space = Space(needed, free, inodes, free_inodes, where="it")
     refusal = check_space(INTO_A_DIRECTORY, space)
     assert (refused in refusal.message) if refusal is not None else not refused
-    assert fits(space) is not bool(refused)
+    assert fits(space) is (not refused)
 
 
 def test_the_refusal_shows_its_arithmetic_and_what_to_do() -> None:
@@ -144,6 +145,37 @@ def test_what_is_reserved_is_roots_only_where_the_file_system_does_so(
     space = Space(2, 1, 1, None, reserved_bytes=GIB, where="it", fstype=fstype)
     refusal = check_space(INTO_A_DIRECTORY, space)
     assert refusal is not None and f"(beside 1.00 GiB that it keeps for {whom})" in refusal.message
+
+
+OTHERS = InFlight(3 * GIB, 400, ("city", "night"))
+
+
+def test_what_other_runs_are_still_to_take_is_not_free_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = CopyPlan(copied=Totals(files=1, bytes=2 * GIB, space_bytes=2 * GIB))
+    request = volume_request(INTO_A_VOLUME, files, None)
+    plan = VolumePlan(request, size_bytes=4 * GIB, inodes=1000)
+    alone = volume_space(INTO_A_VOLUME, files, plan)
+    monkeypatch.setattr(plans_space, "in_flight", lambda _: OTHERS)
+    beside = volume_space(INTO_A_VOLUME, files, plan)
+    assert (beside.free_bytes, beside.free_inodes) == (alone.free_bytes - 3 * GIB, 600)
+    none = volume_space(INTO_A_VOLUME, files, replace(plan, size_bytes=GIB, inodes=100))
+    assert (none.free_bytes, none.free_inodes) == (0, 0)
+
+    refusal = check_space(INTO_A_VOLUME, beside)
+    assert refusal is not None
+    who = "the runs that stage 'city' and 'night' are"
+    assert f"1.00 GiB free (beside 3.00 GiB that {who} still to write)" in refusal.message
+    few = replace(beside, needed_bytes=0, needed_inodes=601)
+    refusal = check_space(INTO_A_VOLUME, few)
+    assert refusal is not None
+    assert f"has 600 free beside 400 that {who} still to make files in" in refusal.message
+    assert refusal.hint and refusal.hint.startswith("run the same command again")
+    one = replace(few, others=replace(OTHERS, names=("city",)))
+    refusal = check_space(INTO_A_DIRECTORY, one)
+    assert refusal is not None and "the run that stages 'city' is still to" in refusal.message
+    assert refusal.hint and refusal.hint.startswith("choose a target with more inodes")
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
@@ -205,6 +237,14 @@ def test_only_force_takes_memory_that_the_machine_needs() -> None:
     assert refusal is not None and "1.00 GiB too little" in refusal.message
     assert check_memory(INTO_A_DIRECTORY, replace(too_much, available_bytes=2 * GIB)) is None
     assert check_memory(replace(INTO_A_DIRECTORY, force=True), too_much) is None
+    assert (refusal.hint, refusal.spec_hint) == (
+        plans_space.OUT_OF_MEMORY,
+        "choose another `to`, on a disk, or a smaller --reserve",
+    )
+    limited = check_memory(INTO_A_VOLUME, too_much)  # the volume is there; this process may less
+    assert limited is not None and limited.spec_hint is not None
+    assert limited.spec_hint.startswith("run it where that limit does not hold")
+    assert limited.hint == f"{limited.spec_hint}; --force stages it all the same"
 
 
 class Disk(NamedTuple):
@@ -268,6 +308,28 @@ def test_what_a_directory_in_memory_takes_is_the_machines(
     assert (budget is not None) is counts
     if budget is not None:
         assert budget.growth_bytes == memory_growth(space) and budget.reserve_bytes == 7
+
+
+def test_a_limit_counts_in_a_volume_of_ours_too_and_nothing_that_it_was_counted_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plans_space, "mount_below", lambda _: MOUNT)
+    machine = fresh("/mnt").headroom
+    limited = replace(machine, available_bytes=5 * MIB, machine=machine)
+
+    def gather(path: str) -> VolumeFacts:
+        return replace(
+            fresh(path),
+            mount=replace(MOUNT, target=path),
+            record=RECORD,
+            headroom=limited,
+            promised_bytes=GIB,
+        )
+
+    monkeypatch.setattr(plans_space, "gather", gather)
+    budget = memory_budget(INTO_A_VOLUME, Space(10 * MIB, GIB, 3, None))
+    assert budget is not None
+    assert (budget.promised_bytes, budget.available_bytes) == (0, 5 * MIB)
 
 
 def test_a_volume_has_free_what_is_not_used_and_a_refused_one_what_was_asked_for() -> None:

@@ -74,6 +74,11 @@ def test_forgetting_twice_is_no_error() -> None:
         b'{"schema": "hostprep.volume-record/2"}',
         RECORD.to_json().replace(b'"boot_id"', b'"boot"'),
         RECORD.to_json()[:-20],
+        RECORD.to_json().replace(b'"size_bytes": ', b'"size_bytes": -'),
+        *(
+            json.dumps({**json.loads(RECORD.to_json()), name: [None]}).encode()
+            for name in ("path", "device", "source", "inodes", "made_dirs", "created_unix_seconds")
+        ),
     ],
 )
 def test_a_record_that_cannot_be_understood_is_named(own_state: Path, content: bytes) -> None:
