@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -10,10 +11,12 @@ import types
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hostprep.kinds import is_number
+from hostprep.kinds import is_amount, is_count
 
 # Far more than any record has, and little enough to be read in a moment.
 _MOST_BYTES = 256 * 1024 * 1024
+# Fractions are times, of which later ones have no date.
+_MOST_SECONDS = 2**38
 # Of what is in the place of a file and is none.
 NO_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.ELOOP})
 
@@ -55,7 +58,8 @@ def parse_kept(content: bytes | str) -> Any:
 def as_declared(record: Record) -> Record:
     """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
 
-    Damage, and other versions, would else be told by whatever first trips over it.
+    Whole numbers are counts, others seconds. Damage, and other versions, would else be told by
+    whatever first trips over it.
     """
     for name, kind in get_type_hints(type(record)).items():
         if not _is_a(getattr(record, name), kind):
@@ -68,6 +72,10 @@ def _is_a(value: Any, kind: Any) -> bool:
         return any(_is_a(value, part) for part in get_args(kind))
     if get_origin(kind) is tuple:  # of any length
         return isinstance(value, tuple) and all(_is_a(item, get_args(kind)[0]) for item in value)
-    if kind in (int, float):
-        return is_number(value) and (kind is float or isinstance(value, int))
-    return isinstance(value, kind)
+    if kind is int:
+        return is_count(value)
+    if kind is float:
+        return is_amount(value) and bool(value < _MOST_SECONDS)
+    if not isinstance(value, kind):
+        return False
+    return not dataclasses.is_dataclass(kind) or as_declared(value) is value

@@ -15,7 +15,6 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.kinds import all_of, is_amount, is_count, is_text, or_none, where_there
 from hostprep.system.files import write_atomically
 from hostprep.system.kept import as_declared, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
@@ -23,16 +22,6 @@ from hostprep.volumes.fstab import volume_id_for
 
 _SCHEMA = "hostprep.volume-record/1"
 _FOLDER = "volumes"
-_IS_RECORD = where_there(
-    {
-        **dict.fromkeys(("path", "volume_id", "boot_id", "source", "requested_by"), is_text),
-        "device": or_none(is_text),
-        "size_bytes": is_count,
-        "inodes": is_count,
-        "made_dirs": all_of(is_text),
-        "created_unix_seconds": is_amount,
-    }
-)
 _LONGEST_NAME = 240  # the kernel's 255, less what the file has that it is written to first
 
 
@@ -67,8 +56,6 @@ class VolumeRecord:
         fields: Any = parse_kept(content)
         if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
             raise ValueError(f"not a {_SCHEMA} document")
-        if not _IS_RECORD(fields):
-            raise ValueError("not all that it says is of the kind that it should be")
         fields["made_dirs"] = tuple(fields["made_dirs"])
         return as_declared(cls(**fields))
 

@@ -17,15 +17,6 @@ import xxhash
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.kinds import (
-    all_of,
-    is_amount,
-    is_count,
-    is_flag,
-    is_text,
-    or_none,
-    where_there,
-)
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
@@ -33,27 +24,6 @@ from hostprep.system.kept import as_declared, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
-_TEXT_OR_NONE = or_none(is_text)
-
-
-def _is_moment(value: Any) -> bool:
-    """Whether it is seconds since the epoch, of a year that there is a date for."""
-    return is_amount(value) and bool(value < 2**38)
-
-
-_IS_RECORD = where_there(
-    {
-        **dict.fromkeys(("name", "source", "target", "verify", "boot_id", "phase"), is_text),
-        **dict.fromkeys(("volume", "digest", "target_mount"), _TEXT_OR_NONE),
-        **dict.fromkeys(("files", "bytes", "entries", "needed_bytes", "needed_inodes"), is_count),
-        "verified_at": or_none(_is_moment),
-        "staged_at": _is_moment,
-        "partial": is_flag,
-        "skipped": all_of(where_there({"path": is_text, "reason": is_text, "failed": is_flag})),
-        "left": or_none(is_count),
-        "submounts": all_of(is_text),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +217,6 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
             "nothing was changed; unstage with that version, or move the folder away",
         )
-    if not _IS_RECORD(fields):
-        raise ValueError("not all that it says is of the kind that it should be")
     known = {item.name for item in dataclasses.fields(Record)}
     kept = {key: value for key, value in fields.items() if key in known}
     kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))

@@ -235,7 +235,7 @@ def test_a_damaged_record_is_an_error_with_its_path(text: str, words: str, own_s
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Record)])
-@pytest.mark.parametrize("wrong", [[None], {}, -1, 1e300, 1e18, True])
+@pytest.mark.parametrize("wrong", [[None], -1, 1e300, 1e18, True])
 def test_a_record_of_other_kinds_is_damaged(name: str, wrong: object, own_state: Path) -> None:
     """Whoever reads it would fail in its midst, and with it the list of all data sets."""
     save_record(a_record(), durable=True)
