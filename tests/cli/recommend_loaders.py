@@ -152,10 +152,14 @@ def three() -> Waiting:
     return data
 
 
-def prints_unpicklable() -> Waiting:
+def unpicklable() -> Waiting:
     data = Prints()
     data.transform = lambda sample: sample  # type: ignore[attr-defined]
     return data
+
+
+def prints_unpicklable() -> DataLoader[torch.Tensor]:
+    return DataLoader(unpicklable(), batch_size=32, multiprocessing_context="fork", num_workers=1)
 
 
 def short_stream() -> DataLoader[torch.Tensor]:
@@ -163,9 +167,7 @@ def short_stream() -> DataLoader[torch.Tensor]:
 
 
 def unpicklable_spawned() -> DataLoader[torch.Tensor]:
-    return DataLoader(
-        prints_unpicklable(), batch_size=8, num_workers=2, multiprocessing_context="spawn"
-    )
+    return DataLoader(unpicklable(), batch_size=8, num_workers=2, multiprocessing_context="spawn")
 
 
 def good_already() -> DataLoader[torch.Tensor]:
