@@ -67,6 +67,8 @@ system_tools() {
   need systemd-nspawn systemd-container "boots them"
   need ip iproute2 "gives them a network of their own"
   need ssh openssh-client "reaches them, for tests as for ansible"
+  need sshfs sshfs "is a target that lists a directory once only"
+  need /usr/lib/openssh/sftp-server openssh-sftp-server "serves it"
 }
 
 # The system's own before others on PATH, as the README has it installed: it is built with all
