@@ -26,6 +26,13 @@ _NEEDS_SSH = (
 # As Ansible says it of sudo and its like; nobody is asked for one.
 _WITHOUT_PASSWORD = re.compile(r"Missing \w+ password")
 _NEEDS_PASSWORD = " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
+# As the host's shell says it, whichever that is.
+_WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
+_NEEDS_SUDO = (
+    "{0} is not installed there, and root's rights come by it"
+    " -> install it on the host, log in as root (ansible_user), or name what there is"
+    " (ansible_become_method)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,8 @@ class Tally:
                 words = _NEEDS_SSH
             elif _WITHOUT_PASSWORD.search(words):
                 words += _NEEDS_PASSWORD
+            elif missing := _WITHOUT_SUDO.search(words):
+                words = _NEEDS_SUDO.format(missing[1])
             host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:

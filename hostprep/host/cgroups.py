@@ -174,7 +174,10 @@ def _hierarchies(root: Path) -> list[_Hierarchy]:
     mounts = [mount for mount in read_mounts(root) if mount.fstype in ("cgroup", "cgroup2")]
     found = []
     for line in read_lines(root / "proc/self/cgroup"):
-        _, names, group = line.split(":", 2)
+        fields = line.split(":", 2)
+        if len(fields) < 3:
+            continue
+        _, names, group = fields
         controllers = frozenset(names.split(",")) - {""}
         version = 1 if controllers else 2
         mount = _mount_of(controllers, mounts)

@@ -30,9 +30,10 @@ def cpu_ticks(root: Path = Path("/")) -> CpuTicks:
     allowed = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     busy = total = 0
     for line in read_lines(root / "proc/stat"):
-        name, *fields = line.split()
-        if name in allowed:
-            ticks = [int(field) for field in fields[:8]]  # guest time is part of user time
+        name, _, rest = line.partition(" ")
+        # Guest time is part of user time.
+        ticks = [int(field) for field in rest.split()[:8] if field.isdigit()]
+        if name in allowed and len(ticks) > 4:
             total += sum(ticks)
             busy += sum(ticks) - ticks[3] - ticks[4]  # idle and waiting for a disk
     return CpuTicks(busy, total)
@@ -46,8 +47,8 @@ def run_delay_seconds(process: int | str, root: Path = Path("/")) -> float | Non
     """
     delays = []
     for task in (root / f"proc/{process}/task").glob("*/schedstat"):
-        numbers = (read_text(task) or "").split()
-        if len(numbers) >= 2:
+        numbers = (read_text(task) or "").split()[:2]
+        if len(numbers) == 2 and all(map(str.isdigit, numbers)):
             delays.append((int(numbers[0]), int(numbers[1])))
     if not any(ran for ran, _ in delays):  # without the accounting all of it is zero
         return None

@@ -10,7 +10,7 @@ def parse_list(text: str | None) -> frozenset[int]:
     numbers: set[int] = set()
     for part in (text or "").strip().split(","):
         first, _, last = part.partition("-")
-        if first.isdigit():
+        if first.isdigit() and (not last or last.isdigit()):
             numbers.update(range(int(first), int(last or first) + 1))
     return frozenset(numbers)
 

@@ -39,6 +39,14 @@ def read_proc(root: Path, name: str) -> bytes:
         raise HostprepError(message, NO_PROC_HINT) from None
 
 
+def first_number(text: str | None) -> float | None:
+    """Return the number that ``text`` begins with; None where it does not, as an empty one."""
+    try:
+        return float((text or "").split()[0])
+    except (IndexError, ValueError):
+        return None
+
+
 def _read(path: Path) -> str | None:
     try:
         return os.fsdecode(path.read_bytes())

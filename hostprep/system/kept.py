@@ -41,10 +41,9 @@ def open_kept(path: Path | str) -> IO[bytes]:
 def read_kept(path: Path | str, most_bytes: int = _MOST_BYTES) -> bytes:
     """Return the content of a file; raise ``OSError`` as ``open_kept``, and for a larger one."""
     with open_kept(path) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return content
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        return file.read(most_bytes)
 
 
 def parse_kept(content: bytes | str) -> Any:

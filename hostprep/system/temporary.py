@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from hostprep.errors import HostprepError
+
+_PREFIX = "hostprep-m-"  # short, for sockets lie below it, and the path to one has 107 bytes
 
 
 @contextmanager
@@ -36,15 +42,45 @@ def temporary_text(text: str, *, suffix: str) -> Iterator[str]:
 def temporary_folder() -> Iterator[str | None]:
     """Make a folder for the body, and remove it with all that came into it.
 
-    Yields its path, None where there can be none.
+    So are those of earlier runs that were killed: nobody holds the lock on them. Yields its path,
+    None where there can be none.
     """
+    _remove_left()
     try:
-        folder = tempfile.TemporaryDirectory(prefix="hostprep-", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True)
     except OSError:
         yield None
         return
-    with folder as path:
-        yield path
+    with folder as path, _held(path) as held:
+        # Of one that could not be held in time another run may have thought that it was left.
+        yield path if held and os.path.isdir(path) else None
+
+
+@contextmanager
+def _held(path: str) -> Iterator[bool]:
+    """Hold the lock on a folder, of which others hear whether it is in use; yield whether we do."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(descriptor)
+
+
+def _remove_left() -> None:
+    """Remove this user's folders that nobody holds."""
+    with suppress(OSError):
+        for path in glob.glob(os.path.join(glob.escape(tempfile.gettempdir()), f"{_PREFIX}*")):
+            if os.lstat(path).st_uid == os.geteuid():
+                with _held(path) as left:
+                    if left:
+                        shutil.rmtree(path, ignore_errors=True)
 
 
 def _no_place(error: OSError) -> HostprepError:

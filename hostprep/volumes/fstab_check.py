@@ -5,6 +5,7 @@ Only what the edit newly breaks counts: an fstab that others left in disorder st
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -167,10 +168,18 @@ def _ask_systemd(
     for file in (old_file, new_path):
         into = Path(tempfile.mkdtemp(dir=scratch))
         units.append(generate_mount_units(generator, file, into, timeout_seconds=_PATIENCE_SECONDS))
+        _check_room(units[-1].said, into)
     before, after = units
     objection = _objection(before, after, new_path, changed, present)
     if objection is not None:
         raise Refused(f"systemd's fstab generator {objection}. Nothing was changed.")
+
+
+def _check_room(said: str, into: Path) -> None:
+    """Raise ``OSError`` where the generator had no room: that is no fault of the fstab."""
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        if os.strerror(number) in said:
+            raise OSError(number, os.strerror(number), str(into))
 
 
 def _objection(

@@ -6,6 +6,7 @@ import re
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
+from hostprep.host.reading import first_number
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, NotInstalled
 
@@ -81,5 +82,5 @@ def _journal(context: Context, wanted: str) -> str:
 
 def _reach_seconds(context: Context, ring: str) -> float | None:
     begins = _BEGINS_AT_SECONDS.match(ring)
-    uptime = (context.read("proc/uptime") or "").split()
-    return None if begins is None or not uptime else max(0.0, float(uptime[0]) - float(begins[1]))
+    uptime = first_number(context.read("proc/uptime"))
+    return None if begins is None or uptime is None else max(0.0, uptime - float(begins[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import NO_PROC_HINT
+from hostprep.host.reading import NO_PROC_HINT, first_number
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 
@@ -25,7 +25,10 @@ def look(context: Context) -> Facts:
     said = context.read("proc/loadavg")
     if said is None:
         raise CannotTell("there is no /proc/loadavg.", NO_PROC_HINT)
-    return Facts(float(said.split()[0]), float(context.cpu.online))
+    load = first_number(said)
+    if load is None:
+        raise CannotTell("/proc/loadavg does not say how many processes ran.", NO_PROC_HINT)
+    return Facts(load, float(context.cpu.online))
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hostprep.dataclass import dataclass
+from hostprep.host.reading import NO_PROC_HINT, first_number
 from hostprep.readiness.context import Context
-from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.model import CannotTell, Check, Finding, Measured, Remedy, Severity, Status
 from hostprep.units import format_seconds
 
 _CPUS = "sys/devices/system/cpu"
@@ -32,12 +33,14 @@ def look(context: Context) -> Facts:
         total = (context.read(f"{where}/core_throttle_total_time_ms") or "").strip()
         events += [int(count)] if count.isdigit() else []
         milliseconds += [int(total)] if total.isdigit() else []
-    uptime = (context.read("proc/uptime") or "0").split()[0]
+    uptime = first_number(context.read("proc/uptime"))
+    if any(events) and not uptime:
+        raise CannotTell("/proc/uptime does not say since when these are counted.", NO_PROC_HINT)
     return Facts(
         counters=len(events),
         events=max(events, default=0),
         throttled_seconds=max(milliseconds) / 1000 if milliseconds else None,
-        uptime_seconds=float(uptime),
+        uptime_seconds=uptime or 0.0,
     )
 
 

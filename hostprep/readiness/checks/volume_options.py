@@ -8,6 +8,7 @@ from dataclasses import replace
 from hostprep.readiness.checks._commands import mount_line
 from hostprep.readiness.checks._volumes import VolumeLook, look_at_volumes, nothing_to_judge
 from hostprep.readiness.model import Check, Finding, Measured, Remedy, Severity, Status
+from hostprep.readiness.shell import quote
 from hostprep.spec.model import VolumeSpec
 from hostprep.volumes.model import FLAGS, LiveVolume
 
@@ -34,6 +35,10 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
         found.append(f"huge={live.huge} instead of huge={wanted.huge}")
     if wanted.inodes is not None and live.inodes is not None and live.inodes < wanted.inodes:
         found.append(f"{live.inodes} inodes instead of {wanted.inodes}")
+    lines = [mount_line(wanted)] if found else []
+    if "ro" in live.options:  # which no spec says, and no mount of hostprep's lifts
+        found.append("read-only")
+        lines.insert(0, f"mount -o remount,rw {quote(path)}")
     measured = Measured(", ".join(found) or "as wanted", ", ".join(found) or None)
     says = "the spec; what it leaves open, the volume's line in fstab"
     if not found:
@@ -42,7 +47,7 @@ def _judge_one(volume: VolumeLook, live: LiveVolume) -> Finding:
     # A program that may be run, or a device node, is a hole; the rest is a difference.
     status = Status.FAIL if lost else Status.WARN
     message = f"{path} is not mounted as it should be: {', '.join(found)}."
-    remedy = Remedy((mount_line(wanted),), "a remount: what is in it stays")
+    remedy = Remedy(tuple(lines), "a remount: what is in it stays")
     return Finding(status, path, message, measured, "as wanted", says, remedy=remedy)
 
 
@@ -75,7 +80,8 @@ has, and mode, owner, `huge=` and the number of inodes as the spec has them. Wha
 open is held against the volume's line in fstab, so that a `chmod` by hand is found too.
 
 **FAIL** one of the three flags is missing: somebody remounted it, and whoever may write there can
-place programs or device nodes for others. **WARN** anything else differs.
+place programs or device nodes for others. **WARN** anything else differs, or it is read-only: it
+can be trained from, and neither staged into nor brought up to date.
 
 `hostprep mount` with the options of the spec (or `hostprep apply`) remounts it; nothing in it is
 lost. To keep what is there now, write it into the spec.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from hostprep.fleet.events import Event, Tally, parse_event
 
 
@@ -66,6 +68,20 @@ def test_a_controller_without_ssh_is_told_what_to_install() -> None:
         " -> install it here: apt-get install openssh-client"
     )
     assert b.failed and str(b.message).startswith("Task failed")
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("/bin/sh: 1: sudo: not found", "sudo"),  # dash
+        ("bash: line 1: sudo: command not found", "sudo"),
+        ("sh: doas: not found", "doas"),  # BusyBox
+    ],
+)
+def test_a_host_without_sudo_is_told_so_and_what_to_do(said: str, what: str) -> None:
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert (a.message or "").startswith(f"{what} is not installed there")
+    assert "ansible_become_method" in (a.message or "")
 
 
 def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one() -> None:

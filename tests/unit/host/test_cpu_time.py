@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from hostprep.host.cpu_time import cpu_ticks, run_delay_seconds
+from hostprep.host.cpu_time import CpuTicks, cpu_ticks, run_delay_seconds
 
 
 def threads(root: Path, *lines: str) -> None:
@@ -34,3 +35,10 @@ def test_of_a_process_that_has_ended_nothing_is_known(tmp_path: Path) -> None:
 def test_without_the_kernels_figures_no_share_is_known(tmp_path: Path) -> None:
     ticks = cpu_ticks(tmp_path)
     assert ticks.busy_share_since(ticks) is None
+
+
+def test_ticks_that_are_not_told_are_none(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    numbers = "".join(f"cpu{number}\n \n" for number in os.sched_getaffinity(0))
+    (tmp_path / "proc/stat").write_text(numbers)
+    assert cpu_ticks(tmp_path) == CpuTicks(0, 0)

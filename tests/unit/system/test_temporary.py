@@ -52,3 +52,20 @@ def test_a_folder_goes_with_what_came_into_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refused)
     with temporary_folder() as path:
         assert path is None
+
+
+def test_what_a_killed_run_left_goes_and_what_another_run_uses_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with temporary_folder() as used:
+        assert used is not None
+        left = Path(used).with_name(Path(used).name[:-1] + "-")
+        left.mkdir()
+        (left / "socket").touch()
+        (tmp_path / "hostprep-of-somebody").mkdir()
+        with temporary_folder() as path:
+            assert path is not None
+            assert not left.exists()
+            assert Path(used).is_dir()
+    assert [each.name for each in tmp_path.iterdir()] == ["hostprep-of-somebody"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.system.run import CommandFailed, Completed
 from hostprep.system.systemd import GeneratedUnits
 from hostprep.volumes import fstab_check
@@ -107,6 +109,22 @@ def test_of_what_the_edit_leaves_alone_no_unit_is_asked(
     check(tmp_path, old, volume("1g", old))
     with pytest.raises(Refused, match=f"makes no mount unit for {other}"):
         check(tmp_path, b"", old)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_generator_that_had_no_room_is_no_word_on_the_fstab(
+    tmp_path: Path, asked: list[bytes], monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
+        failed = bool(file.read_bytes())
+        said = f"Failed to create unit file '{into}/mnt.mount': {os.strerror(number)}"
+        nothing = frozenset[str]()
+        return GeneratedUnits(int(failed), said if failed else "", (), nothing, nothing)
+
+    monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
+    with pytest.raises(HostprepError, match=f"could not be checked: {os.strerror(number)}"):
+        check(tmp_path, b"", volume("1g", b""))
 
 
 def test_what_a_killed_run_left_goes(tmp_path: Path, asked: list[bytes], own_state: Path) -> None:
