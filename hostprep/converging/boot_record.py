@@ -185,4 +185,5 @@ def _parse(content: bytes) -> BootRecord:
     fields = parse_kept(content)
     if not isinstance(fields, dict) or fields.pop("schema", None) != _RECORD:
         raise ValueError(f"not a {_RECORD} document")
-    return as_declared(BootRecord(**fields))
+    paths = ("source", "parent", "volume", "source_mount", "target_mount")
+    return as_declared(BootRecord(**fields), paths=paths)

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import types
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -54,15 +55,19 @@ def parse_kept(content: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def as_declared(record: Record) -> Record:
+def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
     """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
 
-    Whole numbers are counts, others seconds. Damage, and other versions, would else be told by
-    whatever first trips over it.
+    Whole numbers are counts, others seconds, and the fields ``paths`` absolute paths or None.
+    Damage, and other versions, would else be told by whatever first trips over it, or by nobody:
+    whoever goes up from a relative path comes to no end.
     """
     for name, kind in get_type_hints(type(record)).items():
         if not _is_a(getattr(record, name), kind):
             raise TypeError(f"its {name} is of another kind")
+    for name in paths:
+        if (path := getattr(record, name)) is not None and not os.path.isabs(path):
+            raise TypeError(f"its {name} is no absolute path")
     return record
 
 

@@ -57,7 +57,7 @@ class VolumeRecord:
         if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
             raise ValueError(f"not a {_SCHEMA} document")
         fields["made_dirs"] = tuple(fields["made_dirs"])
-        return as_declared(cls(**fields))
+        return as_declared(cls(**fields), paths=("path",))
 
 
 def read_record(path: str) -> VolumeRecord | None:

@@ -221,4 +221,4 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
     kept = {key: value for key, value in fields.items() if key in known}
     kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
     kept["submounts"] = tuple(kept.get("submounts", ()))
-    return as_declared(Record(**kept))
+    return as_declared(Record(**kept), paths=("source", "target", "volume", "target_mount"))

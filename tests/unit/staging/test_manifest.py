@@ -248,6 +248,17 @@ def test_a_record_of_other_kinds_is_damaged(name: str, wrong: object, own_state:
     assert list(damaged_records()) == [path.parent.name]
 
 
+@pytest.mark.parametrize("name", ["source", "target", "volume", "target_mount"])
+@pytest.mark.parametrize("wrong", ["", "data", "mnt/data"])
+def test_a_record_of_a_relative_path_is_damaged(name: str, wrong: str, own_state: Path) -> None:
+    """Whoever looks for the mount above it would go up without end."""
+    save_record(a_record(), durable=True)
+    (path,) = own_state.glob("state/datasets/*/dataset.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: wrong}))
+    assert all_records() == ()
+    assert list(damaged_records()) == [path.parent.name]
+
+
 def test_what_a_power_cut_emptied_was_in_memory(own_state: Path) -> None:
     save_record(a_record(), durable=False)
     (path,) = own_state.glob("state/datasets/*/dataset.json")
