@@ -44,7 +44,7 @@ def read_kept(path: Path | str, most_bytes: int = _MOST_BYTES) -> bytes:
     with open_kept(path) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-        return file.read(most_bytes)
+        return file.read()  # told how much, it would take as much memory beforehand
 
 
 def parse_kept(content: bytes | str) -> Any:

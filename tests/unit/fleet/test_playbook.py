@@ -266,8 +266,8 @@ def test_a_task_that_failed_tells_what_its_program_said(
             {"msg": "failed to unpack a to b", "extract_results": {"err": "No space left\n"}},
             "failed to unpack a to b\nNo space left",
         ),
-        ({"msg": "MODULE FAILURE\nSee stderr", "module_stderr": "sudo: not found"},
-         "sudo: not found"),
+        ({"msg": "MODULE FAILURE\nSee stderr", "module_stderr": "tee: not found"},
+         "tee: not found"),
         ({"msg": "MODULE FAILURE\nSee stderr"}, "MODULE FAILURE\nSee stderr"),
         # a host whose /tmp is full
         (
