@@ -162,8 +162,7 @@ class _Work:
                     gentle=request.gentle,
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
-        copied_now = files.copied
-        self.observer.phase("copy", files=copied_now.files, size_bytes=copied_now.data_bytes)
+        self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
         with self._timed("copy"):
             copied = self._copy(files)
         if not plan.in_ram:
@@ -335,8 +334,7 @@ class _Work:
     def _check_recorded(self, record: Record, lines: list[bytes]) -> None:
         """Raise an error where somebody removed what the workers put down, and so the copies."""
         known = itertools.chain(self.plan.files.keep_lines, lines, self._journal_parts())
-        directories = len(self.plan.scan.directories)
-        if sum(map(records_in, known)) + directories < record.entries:
+        if sum(map(records_in, known)) + len(self.plan.scan.directories) < record.entries:
             raise gone(self.plan.request)
 
     def _journal_parts(self) -> Iterator[bytes]:
