@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.host.block import IN_MEMORY, locate
 from tests.kit.stolen import why_no_time_is_kept
 
 # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited: the
@@ -49,6 +50,18 @@ def own_temporary_folder() -> Iterator[None]:
         patch.setenv("TMPDIR", folder)
         yield
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def disk_folder(tmp_path: Path) -> Iterator[Path]:
+    """Give a folder whose files can leave the page cache: Debian has /tmp in memory from 13 on."""
+    if locate(tmp_path).fstype not in IN_MEMORY:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="hostprep-test-", dir="/var/tmp") as name:
+        if locate(name).fstype in IN_MEMORY:
+            pytest.skip("/tmp and /var/tmp are in memory")
+        yield Path(name)
 
 
 @pytest.fixture(autouse=True)

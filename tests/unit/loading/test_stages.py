@@ -41,9 +41,9 @@ def test_stages_of_images_are_all_timed(images: Path) -> None:
 
 
 def test_cold_is_cold_also_of_files_that_were_only_just_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [str(tmp_path / f"{number}.bin") for number in range(6)]
+    names = [str(disk_folder / f"{number}.bin") for number in range(6)]
     for name in names:
         Path(name).write_bytes(os.urandom(1 << 20))
     if resident_share(names[:1]) is None:

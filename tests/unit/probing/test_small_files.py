@@ -55,9 +55,9 @@ def test_empty_files_are_no_part_of_the_figures(tmp_path: Path) -> None:
 
 
 def test_what_the_kernel_takes_away_again_is_not_called_cached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    disk_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = [str(file) for file in tree(tmp_path, files=80)]
+    names = [str(file) for file in tree(disk_folder, files=80)]
     gone = set(names[:60])
     passes: list[set[str]] = []
 
