@@ -48,8 +48,8 @@ def test_smart_that_says_nothing_is_unknown(text: str) -> None:
     assert parse_smartctl(text) is None
 
 
-def test_fiemap_sees_data_holes_and_reserved_blocks(tmp_path: Path) -> None:
-    with open(tmp_path / "file", "w+b", buffering=0) as file:
+def test_fiemap_sees_data_holes_and_reserved_blocks(disk_folder: Path) -> None:
+    with open(disk_folder / "file", "w+b", buffering=0) as file:
         file.write(os.urandom(65536))
         os.fsync(file.fileno())
         known = fiemap.extents(file.fileno())
@@ -75,6 +75,6 @@ def test_fiemap_of_memory_is_unknown() -> None:
         os.close(descriptor)
 
 
-def test_an_empty_file_has_no_place(tmp_path: Path) -> None:
-    with open(tmp_path / "empty", "w+b") as file:
+def test_an_empty_file_has_no_place(disk_folder: Path) -> None:
+    with open(disk_folder / "empty", "w+b") as file:
         assert fiemap.first_physical(file.fileno()) is None

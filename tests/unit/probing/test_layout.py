@@ -66,8 +66,8 @@ def test_what_a_file_needs_at_least_is_waited_for(
     assert 0.9 < written(2.0, at_most_seconds=1.0)[1] < 1.1
 
 
-def test_a_file_with_holes_is_seen(tmp_path: Path) -> None:
-    file = tmp_path / "sparse"
+def test_a_file_with_holes_is_seen(disk_folder: Path) -> None:
+    file = disk_folder / "sparse"
     with open(file, "wb") as out:
         out.write(os.urandom(MIB))
         out.flush()

@@ -23,9 +23,9 @@ def just_written(folder: Path) -> list[str]:
     return names
 
 
-def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
+def test_files_leave_the_page_cache_and_come_back(disk_folder: Path) -> None:
     """Also those of which nothing is on the disk yet, which the kernel alone would keep."""
-    names = just_written(tmp_path)
+    names = just_written(disk_folder)
     assert resident_share(names) == 1
     for name in names:
         evict(name)
@@ -36,9 +36,9 @@ def test_files_leave_the_page_cache_and_come_back(tmp_path: Path) -> None:
     assert resident_share(names) == 1
 
 
-def test_what_is_written_out_at_once_can_leave_at_once(tmp_path: Path) -> None:
-    names = just_written(tmp_path)
-    write_out(str(tmp_path))
+def test_what_is_written_out_at_once_can_leave_at_once(disk_folder: Path) -> None:
+    names = just_written(disk_folder)
+    write_out(str(disk_folder))
     for name in names:
         evict(name, written_out=True)
     after = resident_share(names)
