@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from hostprep.host.file_system_id import file_system_id
+from hostprep.kinds import is_amount
+from hostprep.system.kept import parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ def ceiling_of(
     found = _latest_probe(storage)
     if found is None:
         return None, None
-    figures = found.get("small_files" if mean_bytes < _SMALL_FILE_BYTES else "sequential") or {}
-    measured = figures.get("bytes_per_s")
-    if measured is None or measured < rate:
+    figures = found.get("small_files" if mean_bytes < _SMALL_FILE_BYTES else "sequential")
+    measured = figures.get("bytes_per_s") if isinstance(figures, dict) else None
+    if measured is None or not is_amount(measured) or measured < rate:
         return None, None
     return float(measured), str(found.get("id"))
 
@@ -46,7 +47,7 @@ def _latest_probe(storage: PathStorage) -> dict[str, Any] | None:
     for state in readable_state_dirs():
         for path in (state / "probes").glob("*.json"):
             try:
-                document = json.loads(path.read_bytes())
+                document = parse_kept(read_kept(path))
                 if document["settings"]["file_system"] == own and document["valid"]:
                     found.append((document["time"], document))
             except (OSError, ValueError, KeyError, TypeError):

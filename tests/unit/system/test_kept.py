@@ -12,7 +12,9 @@ import pytest
 
 from hostprep.converging import boot_record
 from hostprep.fleet import last_run
+from hostprep.host.block import locate
 from hostprep.probing import results
+from hostprep.staging import ceiling
 from hostprep.staging.record import records as datasets
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.system import last_results
@@ -104,6 +106,31 @@ def test_whatever_lies_there_counts_for_nothing(state: Path, name: str, planted:
     path.parent.mkdir(parents=True)
     PLANTED[planted](path)
     assert READERS[name]() == NOTHING[name]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("planted", PLANTED)
+def test_nor_does_it_as_the_ceiling_of_a_source(
+    state: Path, planted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceiling, "file_system_id", lambda _: "own")
+    (state / "probes").mkdir()
+    PLANTED[planted](state / "probes/x.json")
+    assert ceiling.ceiling_of(locate(state), 100, 1.0) == (None, None)
+
+
+@pytest.mark.parametrize("figures", [7, [1], "x", {"bytes_per_s": "fast"}])
+def test_nor_do_figures_of_another_kind(
+    state: Path, figures: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceiling, "file_system_id", lambda _: "own")
+    (state / "probes").mkdir()
+    probe = {"id": "a", "settings": {"file_system": "own"}, "valid": True, "time": "2026"}
+    file = state / "probes/x.json"
+    file.write_text(json.dumps({**probe, "small_files": {"bytes_per_s": 5.0}}))
+    assert ceiling.ceiling_of(locate(state), 100, 1.0) == (5.0, "a")
+    file.write_text(json.dumps({**probe, "small_files": figures}))
+    assert ceiling.ceiling_of(locate(state), 100, 1.0) == (None, None)
 
 
 @pytest.mark.parametrize("broken", ["path", "size_bytes", "made_dirs"])
