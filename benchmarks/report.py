@@ -43,7 +43,7 @@ def front_table(results: list[dict[str, Any]]) -> str:
     machines = _by_machine(results)
     processors = [re.sub(r".*?(\d+ cores) \((.*)\), .*", r"\1, \2", name) for name in machines]
     cells: dict[str, dict[str, str]] = {}
-    for result in results:
+    for result in (each for found in machines.values() for each in found):
         ours, name, seconds = _against_best(result) or (0.0, "", 0.0)
         if seconds > _OVER_AT_ONCE_SECONDS:
             cells.setdefault(result["title"], {})[result["machine"]] = (
