@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch
 
 from hostprep.cuda import bench as bench_module
 from hostprep.cuda import delivery, training
 from hostprep.units import KIB, MIB
 from tests.unit.cuda.virtual_cuda import VirtualCuda
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Have torch's kernels run here: its threads would wait for each other, spinning, for so little.
+
+    On few processors, which other tests use meanwhile, that takes several times the time.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
