@@ -343,8 +343,7 @@ class _Work:
                 yield from journal
 
     def _save(self, record: Record, phase: str) -> None:
-        # All that is taken is taken by now.
-        record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)
+        record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)  # taken
         save_record(record, durable=not self.plan.in_ram)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:
