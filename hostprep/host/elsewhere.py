@@ -9,6 +9,23 @@ from pathlib import Path
 from hostprep.host.mounts import Mount, parse_mountinfo, read_mounts
 from hostprep.host.processes import in_words, link_of
 
+# That of the machine, from which all processes are seen (PROC_PID_INIT_INO of the kernel).
+_FIRST_PIDS = "pid:[4026531836]"
+
+
+def namespaces(root: Path = Path("/")) -> str:
+    """Return which mounts and which processes are seen here: the numbers of both namespaces."""
+    return " ".join(link_of(root / "proc/self/ns" / kind) for kind in ("mnt", "pid"))
+
+
+def may_be_out_of_sight(there: str, root: Path = Path("/")) -> bool:
+    """Whether what was mounted in the ``namespaces`` of ``there`` may be mounted unseen from here.
+
+    A container with processes of its own sees none of the machine's, nor of other containers'.
+    """
+    mnt, pid = namespaces(root).split(" ")
+    return pid not in ("", _FIRST_PIDS) and not {mnt, pid} & set(there.split(" "))
+
 
 def mounts_elsewhere(root: Path = Path("/")) -> Iterator[tuple[int, Mount]]:
     """Yield each mount of every other mount namespace, with the number of a process in it.

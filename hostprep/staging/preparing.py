@@ -45,24 +45,25 @@ def begin(
 ) -> tuple[PrivateDir, Spelling]:
     """Return the private directory, and how names are kept in it.
 
-    Before a first publication the record of it comes first, so that ``status`` and ``unstage`` know
-    of whatever a run that is killed leaves on the target, and other runs of what this one is still
-    to take there. Raises ``Refused`` where one that has begun since the plan was made needs the
-    room.
+    The record comes first: before a first publication, so that ``status`` and ``unstage`` know of
+    whatever a run that is killed leaves on the target, and always, so that other runs know of what
+    this one is still to take there. Raises ``Refused`` where one that has begun since the plan was
+    made needs the room.
     """
-    request = plan.request
+    request, previous = plan.request, plan.previous
     target_mount = None if mount is None else mount.target
-    needed_bytes, needed_inodes = taken_in_the_end(plan.files)
-    record = dataclasses.replace(
-        record_of(plan, Copied(), None, target_mount),
-        phase="copying",
-        needed_bytes=needed_bytes,
-        needed_inodes=needed_inodes,
-    )
-    if first:
+    record = previous
+    if first or previous is None:
+        blank = record_of(plan, Copied(), None, target_mount)
+        record = dataclasses.replace(blank, phase="copying")
+    assert record is not None
+    takes = first or bool(plan.files.copied.files)
+    if takes:
+        needed_bytes, needed_inodes = taken_in_the_end(plan.files, first=first)
+        record = dataclasses.replace(record, needed_bytes=needed_bytes, needed_inodes=needed_inodes)
         save_record(record, durable=not plan.in_ram)
     try:
-        if first:
+        if takes:
             _check_room_beside_others(plan, parent_fd)
         private = prepare(parent_fd, purpose_of(request))
         try:
@@ -74,7 +75,10 @@ def begin(
             private.close()
             raise
     except (HostprepError, OSError):
-        if first and plan.previous is None and not _left_something(parent_fd, request.target):
+        if takes and not first and previous is not None:
+            with suppress(OSError):
+                save_record(previous, durable=not plan.in_ram)
+        if first and previous is None and not _left_something(parent_fd, request.target):
             forget(record)
         raise
 

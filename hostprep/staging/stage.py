@@ -343,8 +343,8 @@ class _Work:
                 yield from journal
 
     def _save(self, record: Record, phase: str) -> None:
-        durable = not self.plan.in_ram
-        save_record(dataclasses.replace(record, phase=phase), durable=durable)
+        record = dataclasses.replace(record, phase=phase, needed_bytes=0, needed_inodes=0)  # taken
+        save_record(record, durable=not self.plan.in_ram)
 
     def _timed(self, name: str) -> AbstractContextManager[None]:
         return timed(self.plan.seconds, name)

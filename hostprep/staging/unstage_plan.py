@@ -24,7 +24,7 @@ from hostprep.staging.target.place import (
 )
 from hostprep.staging.target.private import is_there, private_name
 from hostprep.units import format_count
-from hostprep.volumes.facts import check_in_sight, gather
+from hostprep.volumes.facts import check_in_reach, check_in_sight, gather
 from hostprep.volumes.model import Change
 from hostprep.volumes.removal import without_line
 
@@ -221,6 +221,7 @@ def open_target_parent(record: Record) -> int | None:
     facts = None if record.volume is None else gather(record.volume)
     if facts is not None and facts.live is None:
         check_in_sight(facts)
+        check_in_reach(facts)
         return None  # not mounted: what lies under the mount point is none of our business
     try:
         return open_parent(parent)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability
+from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
@@ -207,6 +208,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
 
 def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: str) -> None:
     earlier = facts.record
+    known = earlier.namespaces if earlier is not None and facts.mount is not None else None
     record = VolumeRecord(
         path=facts.path,
         volume_id=facts.volume_id,
@@ -218,6 +220,7 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
         made_dirs=tuple(dict.fromkeys([*(earlier.made_dirs if earlier else ()), *plan.make_dirs])),
         requested_by=earlier.requested_by if earlier else requester(),
         created_unix_seconds=earlier.created_unix_seconds if earlier else time.time(),
+        namespaces=known or namespaces(),
     )
     if record != earlier:
         write_record(record, done)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.boot import boot_id
-from hostprep.host.elsewhere import mounts_elsewhere
+from hostprep.host.elsewhere import may_be_out_of_sight, mounts_elsewhere
 from hostprep.host.memory import Headroom, read_headroom
 from hostprep.host.mounts import Mount, mount_at, read_mounts
 from hostprep.host.processes import in_words
@@ -36,6 +36,8 @@ class VolumeFacts:
     that lead to the path through symlinks.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
+    ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
+    there cannot be seen.
     """
 
     path: str
@@ -56,6 +58,7 @@ class VolumeFacts:
     fstab_obstacle: Refused | None = None
     fstab_aliases: frozenset[str] = frozenset()
     seen_by: int | None = None
+    out_of_reach: bool = False
 
     @property
     def fstab_entry(self) -> FstabEntry | None:
@@ -121,6 +124,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         fstab_obstacle=_fstab_obstacle(),
         fstab_aliases=aliases(path, fstab or b""),
         seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
+        out_of_reach=_is_out_of_reach(record, boot, root),
     )
 
 
@@ -137,6 +141,33 @@ def check_in_sight(facts: VolumeFacts) -> None:
             f" {in_words(facts.seen_by)}; nothing was changed.",
             f"do it there: nsenter --mount --target {facts.seen_by} hostprep ...",
         )
+
+
+def check_in_reach(facts: VolumeFacts) -> None:
+    """Raise ``Refused`` where the volume may be mounted where nobody can look from here.
+
+    Containers may share the records. Whoever forgets it takes it from those who use it, and with
+    its directory the kernel takes away what is mounted on that there, used or not (rmdir(2)). Not
+    for mounting it anew: of a container that was started again, the volume is gone.
+    """
+    if facts.out_of_reach:
+        hint = "do it there"
+        if facts.mount is None:
+            hint += (
+                "; where it is gone for good, mount it anew and run the same command again, or give"
+                " up a data set of it by `hostprep unstage --forget`"
+            )
+        raise Refused(
+            f"the volume {facts.path} was mounted outside of this container, or in another one, and"
+            " whether it is mounted there still cannot be seen from here; nothing was changed.",
+            hint,
+        )
+
+
+def _is_out_of_reach(record: VolumeRecord | None, boot: str, root: Path) -> bool:
+    if record is None or record.boot_id != boot or record.namespaces is None:
+        return False
+    return may_be_out_of_sight(record.namespaces, root)
 
 
 def _seen_by(path: str, device: str | None, root: Path) -> int | None:

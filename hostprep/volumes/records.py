@@ -33,6 +33,8 @@ class VolumeRecord:
     ``source`` its name in /proc/mounts; both, since the kernel gives a free number to the next one.
     ``made_dirs`` are the directories that hostprep made to mount on, outermost first: they are
     removed with the volume if they are empty. ``requested_by`` is the user behind sudo, if any.
+    ``namespaces`` are those that it was mounted in (``host.elsewhere``); None in records of
+    versions that did not note them.
     """
 
     path: str
@@ -45,6 +47,7 @@ class VolumeRecord:
     made_dirs: tuple[str, ...]
     requested_by: str
     created_unix_seconds: float
+    namespaces: str | None = None
 
     def to_json(self) -> bytes:
         """Return the record as it is stored."""

@@ -19,7 +19,7 @@ from hostprep.system.mounting import unmount
 from hostprep.system.run import CommandFailed
 from hostprep.units import format_bytes
 from hostprep.volumes.apply import LOCK, FstabEdit, need_root, write_fstab
-from hostprep.volumes.facts import VolumeFacts, check_in_sight, gather
+from hostprep.volumes.facts import VolumeFacts, check_in_reach, check_in_sight, gather
 from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
@@ -223,6 +223,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
     path, mount = facts.path, facts.mount
     if mount is None:
         check_in_sight(facts)
+        check_in_reach(facts)
         return
     if is_system_dir(path):  # how to unmount it is no advice to give
         raise Refused(f"{path} belongs to the system; nothing was changed.")
@@ -232,6 +233,7 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
             " hostprep; nothing was changed.",
             f"if you are sure, unmount it yourself: umount {shlex.quote(path)}",
         )
+    check_in_reach(facts)
     if facts.mounts_below:
         raise StillUsed(
             f"{facts.mounts_below[0]} is mounted inside {path}; nothing was changed.",

@@ -101,6 +101,26 @@ def test_what_another_run_is_still_to_write_is_not_free(
     assert "still to write" not in told["message"], "it is written"
 
 
+def test_so_is_what_an_update_is_still_to_write(
+    sources: tuple[Path, Path], into: tuple[str | Path, ...], safe_dir: Path
+) -> None:
+    first, second = sources
+    (first / "large").rename(safe_dir / "large")
+    hostprep("stage", first, *into)
+    (safe_dir / "large").rename(first / "large")
+    with at_work("stage", first, *into) as process:
+        told = hostprep("stage", second, *into, expect=5)["error"]
+        assert "10.0 MiB that the run that stages 'first' is still to write" in told["message"]
+        assert published(process)
+    assert differences(first, safe_dir / "fast/first", owners=True) == []
+    (first / "large").unlink()
+    hostprep("stage", first, *into)
+    (first / "small").write_bytes(bytes(_LARGE_BYTES))
+    with at_work("stage", first, *into):
+        pass
+    hostprep("stage", second, *into)  # what a killed update was to write is free
+
+
 def test_what_a_killed_run_had_to_write_is_free(
     sources: tuple[Path, Path], into: tuple[str | Path, ...], safe_dir: Path
 ) -> None:

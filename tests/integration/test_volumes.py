@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import struct
@@ -493,6 +494,33 @@ def test_a_volume_is_not_taken_for_gone_by_who_does_not_see_it(safe_dir: Path, s
         subprocess.run(["umount", point], check=True)
         hostprep(*stage, prefix=there)
         hostprep("unstage", "data", prefix=there)
+    assert not point.exists() and read_record(str(point)) is None
+
+
+_CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "-m", "--propagation", "private")
+
+
+def test_from_within_a_container_nothing_outside_is_taken_away(safe_dir: Path, state: Path) -> None:
+    point = safe_dir / "v"
+    source = make_source(safe_dir / "data", directories=1, files=2)
+    hostprep("stage", source, "--to-tmpfs", "64M", "--at", point, "--reserve", "0")
+    # As one that was begun before the volume was mounted.
+    before = (*_CONTAINER, "sh", "-c", 'umount "$0"; "$@"', point)
+    for prefix, words in (
+        (before, ("unmount", point)),
+        (before, ("unstage", "data")),
+        (_CONTAINER, ("unmount", point)),
+    ):
+        told = hostprep(*words, prefix=prefix, expect=5)["error"]
+        assert f"the volume {point} was mounted outside of this container" in told["message"]
+    assert differences(source, point / "data", owners=True) == []
+    hostprep("unstage", "data")
+    assert not point.exists() and read_record(str(point)) is None
+    # One that was started again mounts it anew, and takes that away.
+    command = shlex.join([sys.executable, "-m", "hostprep"])
+    mount = f"{command} mount {point} --size 64M --reserve 0"
+    for script in (mount, f"{mount} && {command} unmount {point}"):
+        subprocess.run([*_CONTAINER, "sh", "-c", script], check=True, capture_output=True)
     assert not point.exists() and read_record(str(point)) is None
 
 

@@ -46,26 +46,39 @@ def stands(
     subdirectories, records of directories, the directory's own entry, the line of what stands, or
     None where that is ``lines``).
     """
+    try:
+        return _stands(directory, packed, singles, lines, part, target, verified=verified)
+    except (ValueError, LookupError, TypeError):
+        return None  # of a damaged line nothing has the kind that it should have
+
+
+def _stands(
+    directory: str,
+    packed: Iterable[bytes],
+    singles: Sequence[Plain],
+    lines: Sequence[bytes],
+    part: tuple[int, int],
+    target: DirCache,
+    *,
+    verified: bool,
+) -> tuple[Any, ...] | None:
     known: dict[str, list[Any]] = {}
     folders = []
     count = 0
     has_folders = False
     number, parts = part
-    try:
-        for line in lines:
-            for item in json.loads(line)[1]:
-                if item[1] == "d":
-                    has_folders = True
-                # All that look at parts were forked from one process: a name has one hash.
-                if parts > 1 and hash(item[0]) % parts != number:
-                    continue
-                if item[1] == "d":
-                    folders.append(item)
-                else:
-                    known[item[0]] = item
-                    count += 1
-    except (ValueError, LookupError, TypeError):
-        return None
+    for line in lines:
+        for item in json.loads(line)[1]:
+            if item[1] == "d":
+                has_folders = True
+            # All that look at parts were forked from one process: a name has one hash.
+            if parts > 1 and hash(item[0]) % parts != number:
+                continue
+            if item[1] == "d":
+                folders.append(item)
+            else:
+                known[item[0]] = item
+                count += 1
     if len(known) != count:
         return None  # recorded more than once: an update was cut short, or ended
     for entry in chain(singles, *map(marshal.loads, packed)):

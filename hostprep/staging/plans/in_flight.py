@@ -2,7 +2,8 @@
 
 Whether it fits is looked at before anything is written. Two runs that begin one after the other
 would both find the same room free, and both end half-way where it is enough for one. Known of are
-the first copies of this user and of root; who updates has most of its room already.
+the runs of this user and of root that copy anything, from before their first copy until they
+publish.
 """
 
 from __future__ import annotations
@@ -38,53 +39,54 @@ NOTHING = InFlight()
 
 def in_flight(request: StageRequest) -> InFlight:
     """Return what other runs that are at work are still to take of the target's file system."""
-    copying = _others(request)
-    mount = mount_below(request.parent) if copying else None
+    at_work = _others(request)
+    mount = mount_below(request.parent) if at_work else None
     is_mounted = request.volume_size_bytes is None or (mount and mount.target == request.parent)
     if mount is None or not is_mounted:
         return NOTHING
-    return _sum(record for record in copying if record.target_mount == mount.target)
+    return _sum(record for record in at_work if record.target_mount == mount.target)
 
 
 def in_flight_in_memory(request: StageRequest) -> InFlight:
     """Return what they are still to take of the memory, beside what is promised to volumes."""
-    if not (copying := _others(request)):
+    if not (at_work := _others(request)):
         return NOTHING
-    used = {record.target_mount for record in copying}
+    used = {record.target_mount for record in at_work}
     places = {
         mount.target
         for mount in read_mounts()
         if mount.target in used and mount.fstype in IN_MEMORY and not is_volume(mount)
     }
-    return _sum(record for record in copying if record.target_mount in places)
+    return _sum(record for record in at_work if record.target_mount in places)
 
 
 def _others(request: StageRequest) -> list[Record]:
     return [
         record
         for record in all_records()
-        if record.phase == "copying" and record.needed_inodes and record.target != request.target
+        if record.needed_inodes and record.phase != "removing" and record.target != request.target
     ]
 
 
-def _sum(copying: Iterable[Record]) -> InFlight:
+def _sum(at_work: Iterable[Record]) -> InFlight:
     found = [
         (*_left_to_take(record), record.name)
-        for record in copying
+        for record in at_work
         if is_locked(record.lock)  # what a killed run has left is no more than it has taken
     ]
     sizes, inodes, names = zip(*found, strict=True) if found else ((), (), ())
     return InFlight(sum(sizes), sum(inodes), names)
 
 
-def taken_in_the_end(files: CopyPlan) -> tuple[int, int]:
-    """Return the (bytes, inodes) that a first copy takes, with what it takes up again.
+def taken_in_the_end(files: CopyPlan, *, first: bool) -> tuple[int, int]:
+    """Return the (bytes, inodes) that the copies of a run take, with what it takes up again.
 
-    Rather too little, for a run that would succeed must not be refused: its journal is not counted,
-    which goes at its end.
+    Rather too little, for a run that would succeed must not be refused: the journal is not counted,
+    which goes at the end, nor, but for a ``first`` copy, directories, most of which are there.
     """
     size_bytes = files.content_space() + files.resumed.bytes
-    return size_bytes, files.inodes_needed() + files.resumed.files
+    inodes = files.inodes_needed() if first else files.copied.files
+    return size_bytes, inodes + files.resumed.files
 
 
 def _left_to_take(record: Record) -> tuple[int, int]:

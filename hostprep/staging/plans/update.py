@@ -319,7 +319,8 @@ def _refuse_to_open(
 def _as_staged(recorded: Recorded | None, found: Entry) -> bool:
     if recorded is None or (recorded.uid, recorded.gid) != (found.uid, found.gid):
         return False
-    return stat.S_IMODE(found.mode) in (recorded.mode, int(recorded.content or "0", 8))
+    mode = stat.S_IMODE(found.mode)
+    return mode == recorded.mode or f"{mode:o}" == (recorded.content or "0")
 
 
 def _below(path: str, directories: set[str]) -> bool:

@@ -8,12 +8,14 @@ parents' lines, the root as ``"."`` in ``""``. Journals of unfinished runs have 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from stat import S_IMODE
+from stat import S_IMODE, S_ISREG
 from typing import IO
 
 from hostprep.staging.model import Entry, Recorded
@@ -24,6 +26,8 @@ FORMAT = "hostprep.manifest/1"
 
 _PART_BYTES = 1024 * 1024
 _BETWEEN = b'],["'
+_KINDS = frozenset("fld")
+_CONTENTS = frozenset({str, type(None)})
 _quoted = json.encoder.encode_basestring_ascii  # in C
 
 
@@ -177,10 +181,30 @@ class ManifestIndex:
         for number, offset, length in self._lines.get(directory, ()):
             data = _pread(self._files[number].fileno(), length, offset)
             try:
-                for record in decode_line(data)[1]:
-                    yield offset, record
+                records = decode_line(data)[1]
+                _check_kinds(records)
             except (ValueError, TypeError):
                 self._unreadable[number, offset] = records_in(data)
+                continue
+            for record in records:
+                yield offset, record
+
+
+def _check_kinds(records: list[Recorded]) -> None:
+    """Raise ``TypeError`` where a field is of another kind, as damage can leave it within JSON.
+
+    By columns, which takes a tenth of the time of decoding them.
+    """
+    if not records:
+        return
+    names, kinds, *numbers, contents, groups = zip(*records, strict=True)
+    if not (
+        set(map(type, chain(names, groups))) == {str}
+        and set(kinds) <= _KINDS
+        and set(map(type, chain(*numbers))) == {int}
+        and set(map(type, contents)) <= _CONTENTS
+    ):
+        raise TypeError("not records of entries")
 
 
 def _lines_of(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -240,11 +264,23 @@ def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool
     write_atomically(manifest_path(record_folder), parts, durable=durable)
 
 
+def _open_to_append(path: str, flags: int) -> int:
+    """Open a manifest, or make one; raise ``OSError`` for what is none in its place.
+
+    A plain open would wait for somebody to read from a pipe, for ever.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o666)
+    if not S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+    return descriptor
+
+
 def extend_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:
     """Add encoded lines to a manifest; of two records of an entry the later one counts."""
     path = manifest_path(record_folder)
     try:
-        with open(path, "ab", buffering=1024 * 1024) as file:
+        with open(path, "ab", buffering=1024 * 1024, opener=_open_to_append) as file:
             file.write(b"\n")  # ends what a killed run may have left of a line
             for part in parts:
                 file.write(part)

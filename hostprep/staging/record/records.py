@@ -35,10 +35,10 @@ class Record:
     ``staged`` otherwise. ``left`` entries stayed of one that was removed to its end, since they
     were not as staged; None before. ``volume`` is the
     path of the tmpfs volume it lives in, None for one staged to a directory. ``submounts`` are
-    where in the source file systems were mounted. ``needed_*`` is what a run that is ``copying``
-    takes in the end, in bytes and inodes, 0 in all other phases. ``verified_at`` of
-    None: it was staged without verification. ``target_mount`` is where the file system is mounted
-    that it lies on; None in records of versions that did not note it.
+    where in the source file systems were mounted. ``needed_*`` is what the copies of a
+    run take in the end, in bytes and inodes, from before the first of them to their publication.
+    ``verified_at`` of None: it was staged without verification. ``target_mount`` is where the file
+    system is mounted that it lies on; None in records of versions that did not note it.
     """
 
     name: str

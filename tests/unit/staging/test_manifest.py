@@ -151,6 +151,47 @@ def test_foreign_lines_are_left_out(line: bytes, tmp_path: Path) -> None:
     index.close()
 
 
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("name", ["x"]),
+        ("kind", 5),
+        ("kind", "x"),
+        ("kind", ["f"]),
+        ("size", "1"),
+        ("mtime_ns", None),
+        ("mtime_ns", float("nan")),
+        ("mode", True),
+        ("uid", 0.5),
+        ("gid", {}),
+        ("content", 17),
+        ("group", 1),
+    ],
+)
+def test_a_line_of_other_kinds_of_values_is_left_out(
+    field: str, other: object, tmp_path: Path
+) -> None:
+    items = [list(one("x", 1)), list(one("y", 1))]
+    items[1][Recorded._fields.index(field)] = other
+    line = json.dumps(["b", items], separators=(",", ":")).encode() + b"\n"
+    write_manifest(tmp_path, [encode_line("a", [one("x", 1)]), line], durable=False)
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert index.records("b") == {} and index.versions("b") == {}
+    assert (len(index.records("a")), index.count()) == (1, 1), "so the manifest has lost entries"
+    index.close()
+
+
+def test_what_lies_in_the_place_of_a_manifest_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(manifest_path(tmp_path))
+    with pytest.raises(OSError) as caught:
+        extend_manifest(tmp_path, [encode_line("a", [one("x", 1)])], durable=False)
+    assert caught.value.filename == str(manifest_path(tmp_path))
+    reader = os.open(manifest_path(tmp_path), os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="Not a regular file"):
+        extend_manifest(tmp_path, [encode_line("a", [one("x", 1)])], durable=False)
+    os.close(reader)
+
+
 def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
     write_manifest(tmp_path, [encode_line("a", [one("x", 1), one("y", 1)])], durable=True)
     extend_manifest(tmp_path, [encode_line("a", [one("x", 2)])], durable=False)

@@ -1,0 +1,46 @@
+"""A quick look at a directory tells nothing of a manifest's line that is damaged within JSON."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hostprep.staging.files.standing import stands
+from hostprep.staging.model import Recorded
+from hostprep.staging.record.manifest import encode_line
+from hostprep.staging.tree import entry_of
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ("name", '["x"]'),
+        ("kind", "5"),
+        ("kind", '["f"]'),
+        ("mode", '"a"'),
+        ("mtime_ns", "null"),
+        ("content", "[7]"),
+    ],
+)
+def test_of_a_damaged_line_nothing_is_said(field: str, other: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"data")
+    found = entry_of("x", os.stat(tmp_path / "x"))
+    record = Recorded(
+        "x", "f", found.size, found.mtime_ns, found.mode & 0o7777, found.uid, found.gid, "00"
+    )
+    line = encode_line("", [record])
+    values = line[5:-4].split(b",")
+    values[Recorded._fields.index(field)] = other.encode()
+    damaged = line[:5] + b",".join(values) + line[-4:]
+    root_fd = os.open(tmp_path, DIRECTORY_FLAGS)
+    try:
+        with DirCache(root_fd) as target:
+            whole = stands("", [], [(*found,)], [line], (0, 1), target, verified=False)
+            assert whole is not None and whole[0] == 1
+            told = stands("", [], [(*found,)], [damaged], (0, 1), target, verified=False)
+            assert told is None or field == "content"
+    finally:
+        os.close(root_fd)
