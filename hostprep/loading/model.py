@@ -161,6 +161,8 @@ class Probe:
     ``relative_error`` is the standard error of the mean of its rounds. ``own_cpus``, ``main_cpus``
     and ``runnable_cpus`` are processors' worth of time used by all its processes, used by the main
     one, and used or waited for. ``discarded_batches`` came before the clock was started.
+    ``once_seconds`` is what it took until then beside making these: starting, and what is opened or
+    read only once. ``warming`` tells that it still got faster when time was over.
     ``main_memory_bytes`` is what the main process holds where it makes the samples itself,
     ``worker_memory_bytes`` what a worker holds that it does not share. ``duplicate_workers`` gave
     the same batches as another worker, ``idle_workers`` gave none, and of ``untold_workers`` their
@@ -194,6 +196,8 @@ class Probe:
     idle_workers: int = 0
     own_way: bool = False
     untold_workers: int = 0
+    once_seconds: float = 0.0
+    warming: bool = False
 
     @property
     def disturbed(self) -> bool:

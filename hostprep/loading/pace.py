@@ -77,7 +77,7 @@ class Pace:
         return max(_LEAST_PATIENCE_SECONDS, self.once_seconds() + _NEWS * batches_seconds)
 
     def once_seconds(self) -> float:
-        """Return what processes were seen to take before their first batch, beside making it.
+        """Return what processes were seen to take before their rate was steady, beside batches.
 
         Files are opened then, and connections made.
         """
@@ -87,7 +87,8 @@ class Pace:
         makers = max(1, probe.workers)
         batch_seconds = makers * self.batch_size / probe.samples_per_s
         starting = self.measurer.starting_seconds(probe.workers)
-        return max(0.0, probe.first_batch_seconds - batch_seconds - starting)
+        first = probe.first_batch_seconds - batch_seconds
+        return max(0.0, max(first, probe.once_seconds) - starting)
 
     def affordable(self) -> int:
         """Return how many workers a third of the time left suffices for, if they do not help."""

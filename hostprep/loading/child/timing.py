@@ -4,7 +4,8 @@ The batches that workers make before anybody asks are no throughput: at least ``
 them are taken before the clock is started, and it stops after whole rounds of all workers. Where
 there was time for few rounds, the rate is that at which workers make batches, not that at which
 these arrive: on a slow source all workers are done at about the same time, and how many such bursts
-a short time holds is chance.
+a short time holds is chance. A loader that still gets faster, as one does that keeps what it reads
+once, is timed again while there is time.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from hostprep.loading.rounds import (
 from hostprep.units import format_count
 
 _BLOCKS = 8
+# Of what was timed: whether it still gets faster is seen by so many parts, and by how much.
+_MOST_PARTS, _FEWEST_PARTS = 4, 3
+_MUCH_FASTER = 2.0
 # Batches that a worker may hold: the samples of one, and what its allocator has not given back.
 _IN_HAND = 2
 
@@ -58,17 +62,23 @@ def time_loader(
     if not job.workers:
         _hopeful(started.first_seconds, job.limit_seconds)
     largest = _warm_up(started, job, deadline)
-    discarded = batches.came
     clock_deadline = deadline
     if built.collate is not None:
         # What a sample takes on one thread is timed last, and wants a batch at least.
-        clock_deadline -= (time.perf_counter() - started.asked_at) / discarded
+        clock_deadline -= (time.perf_counter() - started.asked_at) / batches.came
     workers = [worker.pid for worker in delivery.workers]
-    memory_before = processes.own_memory(workers[0]) if workers else None
-    meter = None if built.collate is None else Meter(built.collate, started.own_part)
-    before, given_before = processes.usage(workers), started.given
-    marks = _clock(batches, job, clock_deadline)
-    after = processes.usage(workers)
+    while True:
+        discarded = batches.came
+        memory_before = processes.own_memory(workers[0]) if workers else None
+        meter = None if built.collate is None else Meter(built.collate, started.own_part)
+        before, given_before = processes.usage(workers), started.given
+        marks = _clock(batches, job, clock_deadline)
+        after = processes.usage(workers)
+        warming = gets_faster(marks, max(1, job.workers))
+        # Of an order without end: a stream's end would leave nothing of what was timed.
+        endless = built.order is not None or job.ready
+        if not (warming and endless and 2 * marks[-1] - marks[0] < clock_deadline):
+            break
     seconds, timed = marks[-1] - marks[0], len(marks) - 1
     # Of torch's batches: what a class of somebody's own makes of them may be fewer, or more.
     made = round(timed * (started.given - given_before) / (batches.came - discarded))
@@ -86,6 +96,10 @@ def time_loader(
         "seconds": seconds,
         "discarded_batches": discarded,
         "first_batch_seconds": started.first_seconds,
+        "once_seconds": max(
+            0.0, marks[0] - started.asked_at - (discarded + job.workers) * seconds / timed
+        ),
+        "warming": warming,
         **processes.used_between(before, after),
         "others_before_cpus": others_before,
         "main_memory_bytes": None if workers else processes.own_memory(os.getpid()),
@@ -217,22 +231,33 @@ def _clock(batches: Batches, job: ProbeJob, deadline: float) -> list[float]:
             )
 
 
+def gets_faster(marks: list[float], step: int) -> bool:
+    """Return whether batches came clearly faster towards the end, in blocks of whole rounds.
+
+    Each part is to be faster than the one before: batches that only differ hardly ever come so.
+    """
+    rates = _rates(marks, step, _MOST_PARTS)
+    rises = all(later > earlier for earlier, later in itertools.pairwise(rates))
+    return len(rates) >= _FEWEST_PARTS and rises and rates[-1] > _MUCH_FASTER * rates[0]
+
+
 def relative_error(marks: list[float], step: int) -> float:
     """Return the standard error of the mean over its mean, of blocks of whole rounds."""
-    rounds = (len(marks) - 1) // step
-    blocks = min(_BLOCKS, rounds)
-    if blocks < 2:
+    rates = _rates(marks, step, _BLOCKS)
+    if len(rates) < 2:
         return 0.1  # a single round says nothing of its spread; assume a wide one
-    edges = [marks[round(block * rounds / blocks) * step] for block in range(blocks + 1)]
-    sizes = [
-        round((block + 1) * rounds / blocks) - round(block * rounds / blocks)
-        for block in range(blocks)
+    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(len(rates))
+
+
+def _rates(marks: list[float], step: int, most: int) -> list[float]:
+    """Return the rounds a second in each of at most so many blocks of whole rounds."""
+    rounds = (len(marks) - 1) // step
+    blocks = min(most, rounds)
+    edges = [round(block * rounds / blocks) for block in range(blocks + 1)] if blocks else [0]
+    return [
+        (later - earlier) / (marks[later * step] - marks[earlier * step])
+        for earlier, later in itertools.pairwise(edges)
     ]
-    rates = [
-        size / (later - earlier)
-        for size, earlier, later in zip(sizes, edges, edges[1:], strict=False)
-    ]
-    return statistics.stdev(rates) / statistics.fmean(rates) / math.sqrt(blocks)
 
 
 def _p99_over_mean(marks: list[float]) -> float:

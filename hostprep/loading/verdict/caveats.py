@@ -64,7 +64,7 @@ def caveats_of(
     if seen_before and not in_memory:
         notes.append(
             "the data is too short, or comes in a stream: some samples were read more than once,"
-            " and may have come from the page cache"
+            " and may have come from the page cache, or from what the data set keeps"
         )
     if host.ranks > 1:
         notes.append(

@@ -19,6 +19,7 @@ from hostprep.loading.verdict import settings
 from hostprep.loading.verdict.binding import usable_cpus
 from hostprep.loading.verdict.caveats import caveats_of
 from hostprep.loading.verdict.known import Known
+from hostprep.loading.verdict.once import notes_of_once
 from hostprep.loading.verdict.pipelines import of_pipeline
 from hostprep.loading.verdict.unconfirmed import handed_over, model_error, modelled
 from hostprep.loading.verdict.undecoded import of_undecoded
@@ -110,6 +111,7 @@ def report_of(run: Run, mode: str) -> Report:
                 batch_size_given=run.wish.batch_size is not None,
                 seen_before=run.measurer.seen_before,
             ),
+            *notes_of_once(made, probes, subject, epoch),
             *_late(run),
         ),
         seconds=time.monotonic() - run.began,

@@ -174,7 +174,8 @@ def _persistent(known: Known, point: Point) -> Choice:
     epoch_seconds = known.length / (known.host.ranks * point.rate)
     if any(much_growth(known.host, probe, epoch_seconds) for probe in probes):
         return Choice(False, "workers grow: what does so in an epoch would in each")
-    if min(probe.first_batch_seconds for probe in probes) > _START_SHARE * epoch_seconds:
+    started = min(max(probe.first_batch_seconds, probe.once_seconds) for probe in probes)
+    if started > _START_SHARE * epoch_seconds:
         return Choice(True, "starting workers is more than 1 % of an epoch")
     # There is nothing against those that are set so.
     return Choice(bool(known.subject and known.subject.current_persistent), None)

@@ -1,0 +1,63 @@
+"""What to say of what a loader does once, which is in no rate: opening, reading an index; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hostprep.loading.model import Probe, Subject
+from hostprep.loading.recommendation import Recommendation
+from hostprep.units import format_count, format_number
+
+# Starting many workers takes a second or two, and so do a first read and an import.
+_LEAST_SECONDS = 3.0
+# Of an epoch at the rate that is told: less is not worth a word.
+_LEAST_SHARE = 0.05
+
+
+def notes_of_once(
+    made: Recommendation,
+    probes: Sequence[Probe],
+    subject: Subject | None,
+    epoch_seconds: float | None,
+) -> tuple[str, ...]:
+    """Return, in sentences, what comes before the rate, and where the rate was not steady yet.
+
+    ``epoch_seconds`` is what an epoch takes at that rate, None where that is not known.
+    """
+    mine = [probe for probe in probes if probe.workers == made.num_workers]
+    if not mine:
+        return ()
+    notes = []
+    once = min(probe.once_seconds for probe in mine)
+    if once >= max(_LEAST_SECONDS, _LEAST_SHARE * (epoch_seconds or 0.0)):
+        workers = made.num_workers or 0
+        count = format_count(workers, "worker")
+        who = f"with {count}" if workers else "without workers"
+        beside = f", and an epoch {epoch_seconds:.2g} s at it" if epoch_seconds is not None else ""
+        notes.append(
+            f"{who} it takes {once:.2g} s, beside what the samples take, until that rate is reached"
+            f"{beside}: starting, and what is opened or read once, is in no rate here"
+            f"{_how_often(made, subject)}"
+        )
+    warming = [probe for probe in probes if probe.warming]
+    if warming:
+        slowest = min(warming, key=lambda probe: probe.workers)
+        count = format_count(slowest.workers, "worker")
+        how = f"with {count}" if slowest.workers else "without workers"
+        notes.append(
+            f"{how} it still got faster when its time was over, at"
+            f" {format_number(slowest.samples_per_s)} samples/s: it seems to keep what it reads,"
+            " and then gives more in the long run: --seconds gives more time"
+        )
+    return tuple(notes)
+
+
+def _how_often(made: Recommendation, subject: Subject | None) -> str:
+    """Return in words when that comes again."""
+    if subject is not None and subject.kind == "stream":
+        return "; what a stream's __iter__ does comes with every epoch"
+    if not made.num_workers:
+        return ""
+    if made.persistent_workers:
+        return "; persistent_workers=True has it but once"
+    return "; it comes with every epoch, as without persistent_workers each starts them anew"
