@@ -67,6 +67,34 @@ def test_a_python_that_lacks_a_package_is_told_which(
     assert f"pip install {package}," in error["hint"]
 
 
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("yaml", "x = 1"),
+        ("typing_extensions", "print 'of Python 2'"),
+        ("typer", "from collections import Mapping"),
+    ],
+)
+def test_what_pythonpath_puts_in_the_place_of_a_module_is_named(
+    module: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text(content)
+    (tmp_path / "a.yml").write_text("{}")
+    root = Path(hostprep.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", "spec", "check", "a.yml", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert f"PYTHONPATH puts {tmp_path}/{module}.py in the place of" in error["message"]
+    assert "env -u PYTHONPATH" in error["hint"]
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
 def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...], unbuffered: str) -> None:
