@@ -260,7 +260,9 @@ def _usage(argv: list[str], command: str, error: Exception) -> int:
     """Report a mistake that the command line parser found."""
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
-    hint = f"see `{context.command_path} --help`" if context is not None else None
+    # Of an option without its value the parser does not say to which command it belongs.
+    path = context.command_path if context is not None else f"hostprep {command}"
+    hint = f"see `{path.removesuffix(' hostprep')} --help`"
     if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code

@@ -140,6 +140,27 @@ def test_an_option_that_is_misspelt_json_still_gives_a_document(
     assert "does not take a value" in document["error"]["message"]
 
 
+@pytest.mark.parametrize("words", [("stage", "--to"), ("--completion",), ("spec", "check", "--no")])
+def test_a_mistake_in_the_command_line_says_whose_help_to_see(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words]) == 2
+    path = " ".join(["hostprep", *(word for word in words if not word.startswith("-"))])
+    assert f"-> see `{path} --help`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "mistake"), [("--to-tmpfs", "1X"), ("--reserve", "1X")])
+def test_a_size_that_is_none_is_told_of_before_rights_are(
+    option: str,
+    mistake: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert run(["stage", "/srv", "--to-tmpfs", "1G", option, mistake]) == 2
+    assert "'1X' is not a size" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("kind", "coloured"), [("xterm", True), ("dumb", False)])
 def test_a_dumb_terminal_is_sent_no_escapes(kind: str, coloured: bool) -> None:
     ours, theirs = os.openpty()
