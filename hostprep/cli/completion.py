@@ -61,6 +61,7 @@ _hostprep_completion() {
         sh -c 'exec "$0"' "$program" 2>/dev/null </dev/null) && eval "$offered"
 }
 
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
 compdef _hostprep_completion hostprep
 """
 _FISH = r"""

@@ -17,7 +17,7 @@ from typing import NoReturn
 from hostprep.cli.output import begin, emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError
 from hostprep.system.interruption import as_keyboard_interrupt
-from hostprep.system.python import pip_line
+from hostprep.system.python import pip_line, taken_by_pythonpath
 
 _COLLECT_AFTER = 50_000
 # What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
@@ -145,7 +145,7 @@ def run(argv: list[str]) -> int:
             return 0
         raise
     except Exception as error:
-        if lacking := _lacking(error):  # it may be Typer itself
+        if lacking := _shadowed(error) or _lacking(error):  # it may be Typer itself
             _tell(argv, command, lacking)
             return lacking.exit_code
         import typer
@@ -170,6 +170,25 @@ def run(argv: list[str]) -> int:
         )
         _tell(argv, command, unexpected)
         return unexpected.exit_code
+
+
+def _shadowed(error: Exception) -> HostprepError | None:
+    """Return what to say where ``PYTHONPATH`` leads to another of what hostprep is built upon.
+
+    As on a cluster whose modules set it for a Python of their own.
+    """
+    if not isinstance(error, AttributeError | ImportError | SyntaxError | TypeError):
+        return None
+    if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+        return None  # it is nowhere at all
+    file = taken_by_pythonpath(error, _PACKAGES)
+    if file is None:
+        return None
+    return HostprepError(
+        f"PYTHONPATH puts {file} in the place of a module that hostprep was installed with"
+        f" ({type(error).__name__}: {error}).",
+        "run it without that variable: env -u PYTHONPATH hostprep ...",
+    )
 
 
 def _lacking(error: Exception) -> HostprepError | None:
@@ -241,7 +260,9 @@ def _usage(argv: list[str], command: str, error: Exception) -> int:
     """Report a mistake that the command line parser found."""
     context = getattr(error, "ctx", None)
     message = str(error.format_message())  # type: ignore[attr-defined]
-    hint = f"see `{context.command_path} --help`" if context is not None else None
+    # Of an option without its value the parser does not say to which command it belongs.
+    path = context.command_path if context is not None else f"hostprep {command}"
+    hint = f"see `{path.removesuffix(' hostprep')} --help`"
     if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code

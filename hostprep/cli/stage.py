@@ -124,11 +124,12 @@ def stage(
         )
     if order not in (None, *ORDERS):
         raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
+    size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
+    reserve_bytes = None if reserve is None else size_in_bytes(reserve)
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
     if gentle:
         step_behind()
-    size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
     declared = _datasets_of_spec() if source is None else ()
     if name is not None and len(declared) > 1:
         raise UsageError("--name goes with one data set; the spec file names several.")
@@ -155,7 +156,7 @@ def stage(
             fstab=fstab,
             partial=partial,
             full_check=full_check,
-            reserve_bytes=None if reserve is None else size_in_bytes(reserve),
+            reserve_bytes=reserve_bytes,
             force=force,
             readers=readers,
             order=order,

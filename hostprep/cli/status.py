@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,9 +64,10 @@ def status(
     for volume in volumes:
         _show_volume(volume)
     for dataset in datasets:
-        _show_dataset(dataset)
-        if each := back.pop(dataset.record.target, None):
-            _show_comeback(each)
+        comeback = back.pop(dataset.record.target, None)
+        _show_dataset(dataset, comeback)
+        if comeback is not None:
+            _show_comeback(comeback)
     for each in back.values():
         emit_text(printable(f"data set {each.record.name}: missing"))
         emit_text(printable(f"  {each.record.source} -> {each.record.target}"))
@@ -103,7 +105,7 @@ def _fstab_words(volume: VolumeStatus) -> str:
     return "has its line" if volume.in_fstab else "no line, gone after a reboot"
 
 
-def _show_dataset(dataset: DatasetStatus) -> None:
+def _show_dataset(dataset: DatasetStatus, comeback: Comeback | None) -> None:
     record = dataset.record
     reason = f": {dataset.reason}" if dataset.reason else ""
     # Of what is not there nobody asks whether it is fresh.
@@ -111,8 +113,8 @@ def _show_dataset(dataset: DatasetStatus) -> None:
     state = f"{dataset.state}, {dataset.freshness}" if there else dataset.state
     emit_text(printable(f"data set {record.name}: {state}{reason}"))
     emit_text(printable(f"  {record.source} -> {record.target}"))
-    if dataset.hint:
-        emit_text(printable(f"    -> {dataset.hint}"))
+    if hint := _hint(dataset, comeback):
+        emit_text(printable(f"    -> {hint}"))
     if dataset.state == "copying" or record.phase in ("copying", "removing"):
         return  # what is on record of it is not what is there
     verified = "not verified"
@@ -166,7 +168,7 @@ def _dataset_fields(dataset: DatasetStatus, comeback: Comeback | None) -> dict[s
         "state": dataset.state,
         "freshness": dataset.freshness,
         "reason": _reason(dataset, comeback),
-        "hint": dataset.hint,
+        "hint": _hint(dataset, comeback),
         "failed": [item.path for item in record.skipped if item.failed],
         "at_boot": comeback is not None,
         "boot": None if comeback is None else _boot_fields(comeback),
@@ -178,6 +180,14 @@ def _reason(dataset: DatasetStatus, comeback: Comeback | None) -> str:
     if comeback is None or dataset.state != "missing":
         return dataset.reason
     return f"{dataset.reason}: {comeback.state.reason}"
+
+
+def _hint(dataset: DatasetStatus, comeback: Comeback | None) -> str | None:
+    """Say what helps; where a service stages it at boot, what is said of that does."""
+    if dataset.hint is None and dataset.state == "missing" and comeback is None:
+        forgets = f"`hostprep unstage {shlex.quote(dataset.record.target)}` forgets it"
+        return f"the same `hostprep stage` stages it again; {forgets}"
+    return dataset.hint
 
 
 def _unknown_fields(comeback: Comeback) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Collection
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 # What hostprep is in: site-packages, or a checkout.
@@ -30,6 +32,34 @@ def own_environment() -> dict[str, str]:
         return {}
     folders = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+def taken_by_pythonpath(error: BaseException, packages: Collection[str]) -> str | None:
+    """Return the file that ``PYTHONPATH`` put in the place of one that hostprep needs, or None.
+
+    Of one of ``packages``, of Python's own modules, or where ``error`` arose. What is found in no
+    other folder is in nobody's place.
+    """
+    import traceback  # not at every start
+
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = {os.path.realpath(folder) for folder in named} - {os.path.realpath(_HOME)}
+    others = [folder for folder in sys.path if os.path.realpath(folder) not in folders]
+    loaded = [
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if name in packages or name in sys.stdlib_module_names
+    ]
+    arose = [frame.filename for frame in reversed(traceback.extract_tb(error.__traceback__))]
+    # Of what does not compile no frame is, and of what lacks a name none in the file itself.
+    named_by_it = (getattr(error, "filename", None), getattr(error, "path", None))
+    for file in filter(None, (*named_by_it, *arose, *loaded)):
+        for folder in folders:
+            inside = os.path.relpath(os.path.realpath(file), folder)
+            name = inside.partition(os.sep)[0].partition(".")[0]
+            if name and PathFinder.find_spec(name, others) is not None:
+                return str(file)
+    return None
 
 
 def pip_line(*packages: str) -> str:

@@ -67,6 +67,34 @@ def test_a_python_that_lacks_a_package_is_told_which(
     assert f"pip install {package}," in error["hint"]
 
 
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [
+        ("yaml", "x = 1"),
+        ("typing_extensions", "print 'of Python 2'"),
+        ("typer", "from collections import Mapping"),
+    ],
+)
+def test_what_pythonpath_puts_in_the_place_of_a_module_is_named(
+    module: str, content: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{module}.py").write_text(content)
+    (tmp_path / "a.yml").write_text("{}")
+    root = Path(hostprep.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", "spec", "check", "a.yml", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    error = json.loads(done.stdout)["error"]
+    assert f"PYTHONPATH puts {tmp_path}/{module}.py in the place of" in error["message"]
+    assert "env -u PYTHONPATH" in error["hint"]
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
 def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...], unbuffered: str) -> None:
@@ -110,6 +138,27 @@ def test_an_option_that_is_misspelt_json_still_gives_a_document(
     document = json.loads(capsys.readouterr().out)
     assert (document["schema"], document["ok"]) == ("hostprep.facts/1", False)
     assert "does not take a value" in document["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [("stage", "--to"), ("--completion",), ("spec", "check", "--no")])
+def test_a_mistake_in_the_command_line_says_whose_help_to_see(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words]) == 2
+    path = " ".join(["hostprep", *(word for word in words if not word.startswith("-"))])
+    assert f"-> see `{path} --help`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "mistake"), [("--to-tmpfs", "1X"), ("--reserve", "1X")])
+def test_a_size_that_is_none_is_told_of_before_rights_are(
+    option: str,
+    mistake: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert run(["stage", "/srv", "--to-tmpfs", "1G", option, mistake]) == 2
+    assert "'1X' is not a size" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("kind", "coloured"), [("xterm", True), ("dumb", False)])

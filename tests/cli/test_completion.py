@@ -168,6 +168,15 @@ def test_bash_completes_the_value_behind_an_equals_sign() -> None:
     assert "/a=b --size=1G --huge=within_size" in typed("hostprep mount /a=b --size=1G --huge=w")
 
 
+def test_zsh_needs_no_setting_up_before() -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    script = 'eval "$(hostprep --completion zsh)"; print -- $_comps[hostprep]'
+    env = {**os.environ, "HOME": os.getcwd()}
+    done = subprocess.run(["zsh", "-fc", script], capture_output=True, text=True, env=env)
+    assert (done.stdout, done.stderr) == ("_hostprep_completion\n", "")
+
+
 def test_zsh_completes_a_name() -> None:
     assert "city" in offered("zsh", "hostprep unstage ci")
 

@@ -39,7 +39,8 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
         ) from None
     except OSError as error:
         raise HostprepError(
-            f"the source {path} cannot be opened: {error.strerror}; nothing was changed."
+            f"the source {path} cannot be opened: {error.strerror}; nothing was changed.",
+            "run it as one who may read it" if isinstance(error, PermissionError) else None,
         ) from None
     try:
         _check_is_data(descriptor, path)

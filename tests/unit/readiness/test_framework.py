@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,13 +23,16 @@ from hostprep.readiness.model import (
     Finding,
     Level,
     Remedy,
+    Result,
     Severity,
     Status,
     verdict,
 )
 from hostprep.readiness.registry import collect, find, select
+from hostprep.readiness.report import CLASS_FIELDS, class_fields, document
 from hostprep.readiness.runner import run_check, run_checks
 from hostprep.readiness.side_by_side import at_once
+from hostprep.units import GIB, MIB
 
 FINE = Finding(Status.PASS, "host", "all is well.")
 
@@ -337,9 +341,59 @@ def test_the_age_of_kept_results() -> None:
 
 
 def test_remedies_reach_json_as_lists() -> None:
-    from hostprep.readiness.model import Result
-
     finding = Finding(Status.FAIL, "x", "bad.", remedy=Remedy(("mend it",), "soon"))
     fields = Result("HP001", "title", Severity.MAJOR, finding).fields()
     assert fields["remedy"] == {"commands": ["mend it"], "hint": "soon"}
     assert fields["severity"] == "major" and fields["measured"] is None
+
+
+def test_the_worst_finding_comes_first() -> None:
+    found = [
+        ("HP005", "b", Status.SKIP, Severity.CRITICAL),
+        ("HP004", "b", Status.PASS, Severity.CRITICAL),
+        ("HP003", "b", Status.PASS, Severity.MINOR),
+        ("HP002", "b", Status.FAIL, Severity.MINOR),
+        ("HP001", "b", Status.FAIL, Severity.MAJOR),
+        ("HP001", "a", Status.FAIL, Severity.MAJOR),
+        ("HP006", "b", Status.FAIL, Severity.CRITICAL),
+        ("HP001", "b", Status.WARN, Severity.CRITICAL),
+        ("HP001", "b", Status.UNKNOWN, Severity.MINOR),
+    ]
+    fields = document(
+        [Result(code, "t", how, Finding(says, of, "m.")) for code, of, says, how in found],
+        level=Level.QUICK,
+        host="node1",
+        host_class={},
+        spec=None,
+        unix_seconds=0.0,
+        seconds=1.0,
+    )
+    assert [(each["status"], each["code"], each["subject"]) for each in fields["checks"]] == [
+        ("FAIL", "HP006", "b"),
+        ("FAIL", "HP001", "a"),
+        ("FAIL", "HP001", "b"),
+        ("FAIL", "HP002", "b"),
+        ("UNKNOWN", "HP001", "b"),
+        ("WARN", "HP001", "b"),
+        ("PASS", "HP003", "b"),  # of what is well nobody asks how bad it would have been
+        ("PASS", "HP004", "b"),
+        ("SKIP", "HP005", "b"),
+    ]
+
+
+def test_a_host_is_told_from_others_by_what_it_has_and_not_by_what_it_may_use() -> None:
+    given: dict[str, Any] = {
+        "cpu": SimpleNamespace(model="EPYC", online=8, usable=2),
+        "headroom": SimpleNamespace(
+            ram_bytes=4 * GIB, machine=SimpleNamespace(ram_bytes=64 * GIB - 300 * MIB)
+        ),
+        "nvml": SimpleNamespace(gpus=(SimpleNamespace(name="H100"), SimpleNamespace(name="H100"))),
+    }
+    fields = class_fields(Context(given=given))
+    assert fields.pop("machine") == os.uname().machine
+    told = {"cpu_model": "EPYC", "cpus": 8, "ram_gib": 64, "gpus": ["H100", "H100"]}
+    assert fields == told and {"machine", *told} == set(CLASS_FIELDS)
+    given["headroom"].machine = None
+    assert class_fields(Context(given={**given, "nvml": None})) == {
+        "machine": os.uname().machine, **told, "ram_gib": 4, "gpus": None,
+    }  # fmt: skip

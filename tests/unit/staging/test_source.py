@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.errors import Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.spec.names import name_problem
 from hostprep.staging.source.opening import check_name, open_source
 from hostprep.staging.target.place import check_apart
@@ -29,6 +29,16 @@ def test_names_that_are_not(name: str) -> None:
     problem = name_problem(name)  # which a spec says too
     assert problem is not None and f": it {problem}." in caught.value.message
     assert caught.value.hint is not None and "--name" in caught.value.hint
+
+
+def test_a_source_that_is_closed_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*args: object, **more: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", closed)
+    with pytest.raises(HostprepError, match="nothing was changed") as caught, open_source("/a"):
+        pass
+    assert caught.value.hint == "run it as one who may read it"
 
 
 @pytest.mark.parametrize(
