@@ -31,6 +31,7 @@ def status(
     Of those that are staged at boot it tells whether they are ready, still coming up, or why not.
     """
     from hostprep.cli.progress import ProgressReporter
+    from hostprep.converging.boot_record import damaged_boot_records
     from hostprep.converging.boot_state import comebacks
     from hostprep.staging.record.records import damaged_records as damaged_datasets
     from hostprep.staging.status import dataset_statuses
@@ -38,8 +39,8 @@ def status(
     from hostprep.volumes.status import volume_statuses
 
     volumes = volume_statuses()
-    damaged = (*damaged_volumes().values(), *damaged_datasets().values())
-    problems = [error.message for error in damaged]
+    damaged = (damaged_volumes(), damaged_datasets(), damaged_boot_records())
+    problems = [error.message for found in damaged for error in found.values()]
     with ProgressReporter(quiet=not sys.stderr.isatty()) as reporter:
         datasets = dataset_statuses(check_source=not no_source, observer=reporter)
     back = {each.record.target: each for each in comebacks(datasets)}

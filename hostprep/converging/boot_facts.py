@@ -10,6 +10,7 @@ from hostprep.converging.boot_record import (
     BootRecord,
     all_boot_records,
     dataset_of,
+    recorded_units,
     unit_name,
     unit_pattern,
 )
@@ -124,8 +125,7 @@ def gather_boot(
     command = own_command()
     names = {path.name for path in directory.glob(unit_pattern())}
     records = all_boot_records()
-    traces = {record.unit for record in records}
-    traces |= {
+    traces = recorded_units() | {
         link.name
         for link in (directory / WANTS).glob(unit_pattern())
         if link.is_symlink() and os.readlink(link) == str(directory / link.name)

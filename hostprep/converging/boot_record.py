@@ -21,7 +21,7 @@ from hostprep.system.files import (
     replace_file,
     write_atomically,
 )
-from hostprep.system.kept import as_declared, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
 
@@ -131,6 +131,28 @@ def all_boot_records() -> tuple[BootRecord, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
+def recorded_units() -> set[str]:
+    """Return the services of all records, also of those that cannot be read."""
+    stems = (path.stem for path in _record_files())
+    named = {stem for stem in stems if escape_name(unescape_name(stem)) == stem}
+    units = {f"{_UNIT_PREFIX}{stem}{_UNIT_SUFFIX}" for stem in named}
+    return units | {record.unit for record in all_boot_records()}
+
+
+def damaged_boot_records() -> dict[str, HostprepError]:
+    """Return what is wrong with the records that cannot be read, by the names of their files."""
+    found: dict[str, HostprepError] = {}
+    for path in _record_files():
+        try:
+            _parse(read_kept(path))
+        except (OSError, ValueError, TypeError) as error:
+            found[path.stem] = HostprepError(
+                f"the record {path} of what is staged at boot cannot be read: {error}.",
+                "`hostprep apply` writes it anew, or takes it away with --prune",
+            )
+    return found
+
+
 def save_boot_record(record: BootRecord) -> None:
     """Write ``record`` durably. Raises ``HostprepError`` where that fails."""
     path = _file(state_dir() / _FOLDER, record.name)
@@ -155,7 +177,7 @@ def load_note(name: str) -> BootNote | None:
         fields: Any = parse_kept(read_kept(_file(boot_dir(), name)))
         if not isinstance(fields, dict) or fields.pop("schema") != _NOTE:
             return None
-        note = as_declared(BootNote(**fields))
+        note = made_of(BootNote, fields)
     except (OSError, ValueError, TypeError, KeyError):
         return None
     return note if note.boot_id == boot_id() else None
@@ -186,4 +208,4 @@ def _parse(content: bytes) -> BootRecord:
     if not isinstance(fields, dict) or fields.pop("schema", None) != _RECORD:
         raise ValueError(f"not a {_RECORD} document")
     paths = ("source", "parent", "volume", "source_mount", "target_mount")
-    return as_declared(BootRecord(**fields), paths=paths)
+    return made_of(BootRecord, fields, paths=paths)

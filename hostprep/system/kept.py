@@ -55,6 +55,23 @@ def parse_kept(content: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] = ()) -> Record:
+    """Return a dataclass made of what JSON has; raise ``TypeError`` as ``as_declared``.
+
+    Fields that it does not know are a later version's, from before somebody went back to this one,
+    and are passed by: a version by which the others mean something else calls its format otherwise.
+    """
+    if not isinstance(fields, dict):
+        raise TypeError("what should be an object is none")
+    known: dict[str, Any] = {each.name: each for each in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name, field in known.items():
+        defaults = (field.default, field.default_factory)
+        if name not in fields and defaults == (dataclasses.MISSING, dataclasses.MISSING):
+            raise TypeError(f"its {name} is missing")
+    made = kind(**{name: value for name, value in fields.items() if name in known})
+    return as_declared(made, paths=paths)
+
+
 def as_declared(record: Record, *, paths: Iterable[str] = ()) -> Record:
     """Return a dataclass made of JSON; raise ``TypeError`` where a field is of another kind.
 

@@ -30,6 +30,7 @@ from hostprep.volumes.settings import (
     mount_options,
     new_inodes,
     new_size,
+    read_only_warnings,
     whole_pages,
 )
 
@@ -127,10 +128,8 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         huge,
         noswap,
     )
-    changes = [
-        Change(directory, "make directory", "it does not exist")
-        for directory in facts.place.missing
-    ]
+    missing = facts.place.missing
+    changes = [Change(directory, "make directory", "it does not exist") for directory in missing]
     changes.append(
         Change(
             facts.path,
@@ -155,7 +154,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
         size_bytes=size_bytes,
         inodes=inodes,
         options=options,
-        make_dirs=facts.place.missing,
+        make_dirs=missing,
         mount=True,
         fstab_options=fstab_options,
     )
@@ -170,10 +169,8 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     more_inodes_than_asked = request.inodes is not None and request.inodes < inodes
     huge = live.huge if request.huge is None else huge_pages(request, facts)
     mode = live.mode if request.mode is None else request.mode
-    owner = (
-        live.uid if request.uid is None else request.uid,
-        live.gid if request.gid is None else request.gid,
-    )
+    uid = live.uid if request.uid is None else request.uid
+    owner = (uid, live.gid if request.gid is None else request.gid)
     noswap_wanted = not request.swap and (live.noswap or facts.support.noswap is True)
     if noswap_wanted != live.noswap:
         unchanged.append(
@@ -194,17 +191,19 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     if changes:
         kept = [option for option in live.options if option in _KEPT_AT_REMOUNT]
         limits = [f"size={size_bytes}", f"nr_inodes={inodes}"]
-        huge_option = [f"huge={huge}"] if huge is not live.huge else []
-        remount = (*dict.fromkeys([*FLAGS, *kept]), *limits, *huge_option)
+        limits += [f"huge={huge}"] if huge is not live.huge else []
+        remount = (*dict.fromkeys([*FLAGS, *kept]), *limits)
     if mode != live.mode:
         changes.append(Change(live.path, f"set mode {mode:04o}", f"it is {live.mode:04o}"))
     if owner != (live.uid, live.gid):
-        action = f"set owner {owner[0]}:{owner[1]}"
-        changes.append(Change(live.path, action, f"it is {live.uid}:{live.gid}"))
+        reason = f"it is {live.uid}:{live.gid}"
+        changes.append(Change(live.path, f"set owner {owner[0]}:{owner[1]}", reason))
     options = mount_options(size_bytes, inodes, mode, owner, huge, live.noswap)
     at_boot = mount_options(size_bytes, inodes, mode, owner, huge, noswap_wanted)
+    read_only = read_only_warnings(live, mode, owner)
     if not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
-        unchanged.append(Unchanged(live.path, "it is mounted as wanted"))
+        words = "it is mounted as wanted, but read-only" if read_only else "it is mounted as wanted"
+        unchanged.append(Unchanged(live.path, words))
     fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
     return VolumePlan(
         request=request,
@@ -214,6 +213,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_swap_warnings(request, facts, noswap=live.noswap),
             *_huge_warnings(huge),
             *budget_warnings(budget),
+            *read_only,
             *_fstab_warnings(request, facts, at_boot),
             *_size_warnings(request),
         ),

@@ -16,7 +16,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.files import write_atomically
-from hostprep.system.kept import as_declared, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
 
@@ -60,7 +60,7 @@ class VolumeRecord:
         if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
             raise ValueError(f"not a {_SCHEMA} document")
         fields["made_dirs"] = tuple(fields["made_dirs"])
-        return as_declared(cls(**fields), paths=("path",))
+        return made_of(cls, fields, paths=("path",))
 
 
 def read_record(path: str) -> VolumeRecord | None:

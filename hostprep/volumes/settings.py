@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hostprep.errors import Refused
 from hostprep.units import KIB, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts
@@ -76,6 +78,26 @@ def new_inodes(
     recorded = facts.record.inodes if facts.record is not None else 0
     grown = default_inodes(size_bytes) if size_bytes > live.size_bytes else 0
     return max(live.inodes, recorded, grown)
+
+
+def read_only_warnings(live: LiveVolume, mode: int, owner: tuple[int, int]) -> tuple[str, ...]:
+    """Return what to say where a mounted volume is read-only: somebody's doing, and left so.
+
+    Raises ``Refused`` where its mode or owner is another than the wanted one: it cannot change.
+    """
+    if "ro" not in live.options:
+        return ()
+    writable = f"mount -o remount,rw {shlex.quote(live.path)}"
+    if (mode, owner) != (live.mode, (live.uid, live.gid)):
+        raise Refused(
+            f"{live.path} is mounted read-only, so its mode and owner cannot change; nothing was"
+            " changed.",
+            f"{writable}, if it may be written to",
+        )
+    return (
+        f"{live.path} is mounted read-only, and stays so: nothing can be staged into it, or removed"
+        f" from it, before `{writable}`",
+    )
 
 
 def mount_options(

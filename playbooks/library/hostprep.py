@@ -6,6 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import signal
+import sys
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
@@ -37,6 +40,11 @@ options:
     description: Take away what hostprep made and the spec no longer names.
     type: bool
     default: false
+  unpacked:
+    description:
+      - A folder from which hostprep runs just this once, as check mode does before it is installed.
+      - It is removed at the end, also where the controller was interrupted or lost the host.
+    type: path
   arguments:
     description: More arguments of C(check).
     type: list
@@ -71,11 +79,24 @@ def main() -> None:
             "spec": {"type": "path"},
             "content": {"type": "str"},
             "prune": {"type": "bool", "default": False},
+            "unpacked": {"type": "path"},
             "arguments": {"type": "list", "elements": "str", "default": []},
         },
         required_if=[("command", "converge", ("spec",)), ("command", "validate", ("content",))],
         supports_check_mode=True,
     )
+    unpacked = module.params["unpacked"]
+    if unpacked:
+        # Without this the end of a local connection would leave the folder.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        look(module)
+    finally:
+        if unpacked:
+            shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def look(module: AnsibleModule) -> None:
     if os.path.exists(module.params["executable"]):
         act(module)
     elif module.check_mode and module.params["command"] == "converge":

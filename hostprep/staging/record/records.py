@@ -20,7 +20,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
-from hostprep.system.kept import as_declared, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
@@ -217,8 +217,9 @@ def _parse(path: Path, fields: dict[str, Any]) -> Record:
             f"the record {path} is of another version of hostprep ({fields.get('format')}).",
             "nothing was changed; unstage with that version, or move the folder away",
         )
-    known = {item.name for item in dataclasses.fields(Record)}
-    kept = {key: value for key, value in fields.items() if key in known}
-    kept["skipped"] = tuple(Skipped(**item) for item in kept.get("skipped", ()))
-    kept["submounts"] = tuple(kept.get("submounts", ()))
-    return as_declared(Record(**kept), paths=("source", "target", "volume", "target_mount"))
+    kept = {
+        **fields,
+        "skipped": tuple(made_of(Skipped, item) for item in fields.get("skipped", ())),
+        "submounts": tuple(fields.get("submounts", ())),
+    }
+    return made_of(Record, kept, paths=("source", "target", "volume", "target_mount"))

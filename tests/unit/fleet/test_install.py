@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -145,28 +146,27 @@ def test_two_runs_at_once_install_it_once(tmp_path: Path) -> None:
     assert (home / "half").exists()
 
 
-def test_what_a_run_that_was_broken_off_left_is_removed_by_a_later_one(tmp_path: Path) -> None:
-    old, new, theirs, link, wheels = (
-        tmp_path / f"ansible.{name}"
-        for name in ("a.hostprep", "b.hostprep", "c", "d.hostprep", "e")
+@pytest.mark.parametrize("variable", ["TMPDIR", "HOME"])
+def test_what_a_run_that_was_broken_off_left_is_removed_by_a_later_one(
+    tmp_path: Path, variable: str
+) -> None:
+    """Also where nothing is to be installed, and of check mode: every run begins with this."""
+    old, new, theirs, link = (
+        tmp_path / f"ansible.{name}" for name in ("a.hostprep", "b.hostprep", "c", "d.hostprep")
     )
-    for folder in (old, new, theirs, wheels):
+    for folder in (old, new, theirs):
         folder.mkdir()
         (folder / "a.whl").touch()
     link.symlink_to(theirs)
     two_days_ago = time.time() - 2 * 24 * 3600
     for path in (old, theirs, link):
         os.utime(path, (two_days_ago, two_days_ago), follow_symlinks=False)
-    home = tmp_path / "home"
-    (home / "bin").mkdir(parents=True)
-    (home / "bin/hostprep").write_text("#!/bin/sh\n")
-    (home / "bin/hostprep").chmod(0o755)
-    for sign in (".hostprep", f"build-{BUILD}"):  # it is installed already, and nothing else to do
-        (home / sign).touch()
-    done = call(home, str(wheels), "no-1-py3-none-any.whl", BUILD, "wheelhouse", "install")
-    assert done.returncode == 0, done.stderr
+    line = [sys.executable, SCRIPT.with_name("survey.py"), tmp_path / "home"]
+    surroundings = {**os.environ, variable: str(tmp_path)}
+    done = subprocess.run(line, capture_output=True, text=True, env=surroundings)
+    assert done.returncode == 0 and json.loads(done.stdout)["build"] is None, done.stderr
     assert not old.exists()
-    assert all((folder / "a.whl").exists() for folder in (new, theirs, link, wheels))
+    assert all((folder / "a.whl").exists() for folder in (new, theirs, link))
 
 
 def test_a_controller_that_hangs_up_leaves_no_wheels(tmp_path: Path) -> None:

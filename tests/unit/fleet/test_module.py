@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +85,36 @@ def test_check_mode_plans_against_the_spec_that_is_to_come(host: Host) -> None:
     assert host.spec.read_text() == "old: spec\n"
     assert not Path(host.words[1]).exists()
     assert (result["changed"], result["predicted"]) == (True, True)
+
+
+def test_what_check_mode_plans_with_goes_though_the_controller_is_gone(host: Host) -> None:
+    """As where somebody presses Ctrl-C while it plans: no later task removes the folder then."""
+    unpacked = host.folder / "ansible.x.hostprep"
+    unpacked.mkdir()
+    host.executable = unpacked / "hostprep"
+    host.says({"ok": True, "changes": [], "refusals": []})
+    host.executable.write_text(f"#!/bin/sh\ntouch {host.folder}/began\nexec sleep 20\n")
+    arguments = {
+        "executable": str(host.executable),
+        "spec": str(host.spec),
+        "content": "{}",
+        "unpacked": str(unpacked),
+        "_ansible_check_mode": True,
+    }
+    run = subprocess.Popen(
+        [sys.executable, MODULE],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert run.stdin is not None and run.stdout is not None
+    run.stdin.write(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
+    run.stdin.close()
+    while not (host.folder / "began").exists():
+        assert run.poll() is None
+        time.sleep(0.01)
+    run.stdout.close()
+    os.killpg(run.pid, signal.SIGTERM)
+    run.wait(timeout=10)
+    assert not unpacked.exists()
 
 
 @pytest.mark.parametrize("way", [{"command": "validate"}, {"check": True}])

@@ -18,7 +18,7 @@ from hostprep.staging import ceiling
 from hostprep.staging.record import records as datasets
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.system import last_results
-from hostprep.system.kept import as_declared, open_kept, parse_kept, read_kept
+from hostprep.system.kept import as_declared, made_of, open_kept, parse_kept, read_kept
 from hostprep.volumes import records as volumes
 
 VOLUME = volumes.VolumeRecord(
@@ -33,7 +33,11 @@ READERS: dict[str, Callable[[], object]] = {
     "last/verify.json": lambda: last_results.read_last("verify"),
     "volumes/x.json": lambda: (volumes.all_records(), len(volumes.damaged_records())),
     "datasets/x-1/dataset.json": lambda: (datasets.all_records(), len(datasets.damaged_records())),
-    "boot/x.json": boot_record.all_boot_records,
+    "boot/x.json": lambda: (
+        boot_record.all_boot_records(),
+        len(boot_record.damaged_boot_records()),
+        boot_record.recorded_units(),
+    ),
     "run/boot/x.json": lambda: boot_record.load_note("x"),
     "probes/x.json": lambda: (list(results.newest_first()), len(results.damaged())),
     "fleet/failed.json": lambda: last_run.failed_hosts("hosts.ini"),
@@ -45,7 +49,7 @@ NOTHING: dict[str, object] = {
     "last/verify.json": None,
     "volumes/x.json": ((), 1),
     "datasets/x-1/dataset.json": ((), 1),
-    "boot/x.json": (),
+    "boot/x.json": ((), 1, {"hostprep-stage-x.service"}),
     "run/boot/x.json": None,
     "probes/x.json": ([], 1),
     "fleet/failed.json": (),
@@ -155,6 +159,27 @@ def test_each_field_is_of_the_kind_that_was_declared(
     for name in fields:
         with pytest.raises(TypeError, match=f"its {name} is of another kind"):
             as_declared(type(record)(**{**fields, name: {}}))
+
+
+@pytest.mark.parametrize("record", [VOLUME, DATASET, BOOT])
+def test_fields_of_a_later_version_are_passed_by_and_one_that_is_missing_is_named(
+    record: volumes.VolumeRecord | datasets.Record | boot_record.BootRecord,
+) -> None:
+    fields = {name: getattr(record, name) for name in asdict(record)}
+    assert made_of(type(record), {**fields, "priority": 7}) == record
+    source = "path" if record is VOLUME else "source"
+    del fields[source]
+    with pytest.raises(TypeError, match=f"its {source} is missing"):
+        made_of(type(record), fields)
+
+
+def test_a_volume_and_its_boot_service_are_known_after_a_later_version(state: Path) -> None:
+    volumes.write_record(VOLUME)
+    boot_record.save_boot_record(BOOT)
+    for file in state.glob("*/*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "priority": 7}))
+    assert volumes.all_records() == (VOLUME,)
+    assert boot_record.all_boot_records() == (BOOT,)
 
 
 def test_what_is_there_is_read(tmp_path: Path) -> None:

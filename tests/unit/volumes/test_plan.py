@@ -196,6 +196,19 @@ def test_a_second_run_changes_nothing_and_needs_no_budget() -> None:
     assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted"]
 
 
+def test_a_volume_that_somebody_made_read_only_stays_so_and_is_told_of() -> None:
+    options = ("ro", *LIVE.options[1:])
+    closed = replace(MOUNTED, live=replace(LIVE, options=options))
+    plan = plan_volume(REQUEST, closed)
+    assert plan.refusal is None and not plan.changes
+    assert [each.reason for each in plan.unchanged] == ["it is mounted as wanted, but read-only"]
+    assert [f"`mount -o remount,rw {PATH}`" in each for each in plan.warnings] == [True]
+    grown = plan_volume(replace(REQUEST, size_bytes=9 * GIB), closed)
+    assert grown.remount_options is not None and "ro" in grown.remount_options
+    assert "cannot change" in refusal(replace(REQUEST, mode=0o700), closed)
+    assert "cannot change" in refusal(replace(REQUEST, gid=50), closed)
+
+
 def test_a_second_run_leaves_a_volume_the_few_inodes_that_it_was_given() -> None:
     few = replace(MOUNTED, live=replace(LIVE, inodes=2000), record=replace(RECORD, inodes=2000))
     assert actions(REQUEST, few) == []

@@ -12,20 +12,14 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
-import time
 
 MARKER = ".hostprep"
 STAMP = re.compile(r"build-[0-9a-f]{16}")
 REFUSED = 5
 # A virtual environment with hostprep took 66, beside the wheels that it is made of.
 LITTLE_MIB = 100
-# What Ansible calls the folders of wheels, and how old one must be for its run to have been broken
-# off: the role removes its own, but not where the controller was interrupted or lost the host.
-LEFTOVER = re.compile(r"ansible\..+\.hostprep")
-LEFTOVER_SECONDS = 24 * 3600
 
 
 def listing(home):
@@ -97,20 +91,6 @@ def there_already(home, build):
         return False
 
 
-def clear_leftovers(wheels):
-    """Remove the folders of runs that were broken off, beside this one's folder of wheels."""
-    folder = os.path.dirname(wheels)
-    for name in filter(LEFTOVER.fullmatch, listing(folder)):
-        path = os.path.join(folder, name)
-        try:
-            status = os.lstat(path)
-            old = time.time() - status.st_mtime > LEFTOVER_SECONDS
-            if old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                shutil.rmtree(path)
-        except OSError:
-            pass  # another run was at it; and it is in nobody's way
-
-
 def hung_up(*_):
     """The controller was interrupted: nobody is left to remove the folder of wheels.
 
@@ -132,7 +112,6 @@ def room(home):
 
 def install(home, wheels, wheel, build, source):
     judge(home)
-    clear_leftovers(wheels)
     os.umask(0o022)
     os.makedirs(home, exist_ok=True)
     held = hold(home)

@@ -1,12 +1,25 @@
-"""Print what installing hostprep depends on, as JSON: ``survey.py VENV``."""
+"""Print what installing hostprep depends on, as JSON: ``survey.py VENV``.
+
+Removes what runs that were broken off have left, on the way: this is what every run begins with.
+"""
 
 import importlib.util
 import json
 import os
 import platform
 import re
+import shutil
+import stat
 import subprocess
 import sys
+import tempfile
+import time
+
+FOLDERS = ("/tmp", "/var/tmp")
+# What Ansible calls the folders of wheels, and how old one must be for its run to have been broken
+# off: the role removes its own, but not where the controller was interrupted or lost the host.
+LEFTOVER = re.compile(r"ansible\..+\.hostprep")
+LEFTOVER_SECONDS = 24 * 3600
 
 
 def build(home):
@@ -29,7 +42,7 @@ def listing(home):
 
 def temporary():
     """Return a folder for temporary files from which programs may be run."""
-    for folder in ("/tmp", "/var/tmp"):
+    for folder in FOLDERS:
         try:
             if not os.statvfs(folder).f_flag & os.ST_NOEXEC:
                 return folder
@@ -38,6 +51,21 @@ def temporary():
     return os.path.expanduser("~")
 
 
+def clear_leftovers():
+    """Remove the folders of runs that were broken off, wherever they are made."""
+    for folder in (*FOLDERS, os.path.expanduser("~"), tempfile.gettempdir()):
+        for name in filter(LEFTOVER.fullmatch, listing(folder)):
+            path = os.path.join(folder, name)
+            try:
+                status = os.lstat(path)
+                old = time.time() - status.st_mtime > LEFTOVER_SECONDS
+                if old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                    shutil.rmtree(path)
+            except OSError:
+                pass  # another run was at it; and it is in nobody's way
+
+
+clear_leftovers()
 version = "{}.{}".format(*sys.version_info)
 fits = sys.version_info >= (3, 11)
 answer = {
