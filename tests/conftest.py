@@ -54,7 +54,7 @@ def keeps_time(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def parameters_read_once() -> Iterator[None]:
-    """Have the parameters of a command be read from its function once, not each time it is run here.
+    """Have a command's parameters be read from its function once, not each time it is run here.
 
     That takes longer than many a command does, and nothing of it changes from run to run.
     """
