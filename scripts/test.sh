@@ -12,6 +12,13 @@ cd "$(dirname "$0")/.."
 # Most time goes to those on real mounts: some of them run with those that boot hosts.
 moved=(tests/integration/test_{probe,provision,recommend_limits,stage_faults,stage_kills,stage_slow_sources,stage_whole}.py)
 
+# Torch takes a gigabyte in them, of which each fork of a later test in the same process copies the
+# page tables: in a run of their own it is theirs alone.
+torchs=(tests/unit/{cuda,loading})
+
+# Only these have to be read for those that hold a measured time.
+mapfile -t holding_time < <(grep -rlE 'mark\.timed' tests --include='test_*.py' | sort)
+
 said=$(mktemp -d)
 beside=()
 trap 'kill -INT "${beside[@]}" 2>/dev/null; wait; rm -rf "$said"' EXIT
@@ -21,8 +28,12 @@ trap 'exit 130' INT TERM
 run() { .venv/bin/python -m pytest -o cache_dir="$said/$1.cache" "${@:2}"; }
 mounts() { run mounts -m "not timed" tests/integration "${moved[@]/#/--ignore=}" "$@"; }
 hosts() { run hosts -m "not timed" tests/fleet "${moved[@]}" "$@"; }
-others() { run others -m "not timed" --ignore tests/integration --ignore tests/fleet "$@"; }
-timed() { run timed -m timed "$@"; }
+others() {
+    run others -m "not timed" --ignore tests/integration --ignore tests/fleet \
+        "${torchs[@]/#/--ignore=}" "$@"
+}
+torchs() { run torchs -m "not timed" "${torchs[@]}" "$@"; }
+timed() { run timed -m timed "${holding_time[@]}" "$@"; }
 
 declare -A ended
 mounts >"$said/mounts" 2>&1 &
@@ -31,6 +42,8 @@ hosts >"$said/hosts" 2>&1 &
 beside+=($!)
 others
 ended[others]=$?
+torchs
+ended[torchs]=$?
 echo "waiting for tests/integration and tests/fleet, which run beside these"
 wait "${beside[0]}"
 ended[mounts]=$?
@@ -44,7 +57,7 @@ ended[timed]=$?
 # wait in vain for a disk that all the others write to: what failed is asked once more, later and
 # with nothing beside it. What is wrong with hostprep stays so.
 status=0
-for each in others mounts hosts timed; do
+for each in others torchs mounts hosts timed; do
     if [ "${ended[$each]}" = 1 ]; then # tests failed; all else means that some were not run
         [ "$each" != timed ] || sleep 120
         echo "once more, alone: what failed of the $each"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
 
 from hostprep.host.block import IN_MEMORY, locate
 from tests.kit.stolen import why_no_time_is_kept
@@ -32,10 +34,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=15))
 
 
-def pytest_collection_finish() -> None:
-    """Take what all tests share out of what is searched for garbage, which stays to the end anyway.
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage() -> None:
+    """Take what is there before a module's tests out of what is searched for garbage: it stays.
 
-    Many tests look for what is left open, and have all garbage collected for that: 60 ms each time.
+    Many tests look for what is left open, and have all garbage collected for that: with all that
+    tests import it takes 60 ms each time, and more the longer they run.
     """
     gc.collect()
     gc.freeze()
@@ -46,6 +50,18 @@ def keeps_time(request: pytest.FixtureRequest) -> None:
     """Hold no time against another one where the machine has lost its processors to others."""
     if request.node.get_closest_marker("timed") and (reason := why_no_time_is_kept()):
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parameters_read_once() -> Iterator[None]:
+    """Have a command's parameters be read from its function once, not each time it is run here.
+
+    That takes longer than many a command does, and nothing of it changes from run to run.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        read = functools.cache(typer.main.get_params_from_function)
+        patch.setattr(typer.main, "get_params_from_function", read)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

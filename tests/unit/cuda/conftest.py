@@ -15,7 +15,7 @@ from tests.unit.cuda.virtual_cuda import VirtualCuda
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Have torch's kernels run here: its threads would wait for each other, spinning, for so little.
+    """Have torch compute here: its threads would wait for each other, spinning, for so little.
 
     On few processors, which other tests use meanwhile, that takes several times the time.
     """

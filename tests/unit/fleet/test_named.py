@@ -16,6 +16,8 @@ NAMED = """\
   vars:
     ansible_connection: local
     ansible_python_interpreter: "{{ ansible_playbook_python }}"
+    hostprep_install_link: "{{ folder }}/{{ inventory_hostname }}/hostprep"
+    hostprep_install_dir: "{{ folder }}/{{ inventory_hostname }}/opt/hostprep"
   tasks:
     - name: Look
       ansible.builtin.include_role: {name: hostprep_install, tasks_from: named}
@@ -62,37 +64,46 @@ def on_a_share_that_is_away(link: Path, opt: Path) -> None:
     link.symlink_to("/nowhere/bin/hostprep")
 
 
+CASES: dict[str, tuple[Callable[[Path, Path], None], str | None]] = {
+    "nothing": (nothing, None),
+    "ours": (ours, None),
+    "former": (former, None),
+    "a_file": (a_file, "is no link"),
+    "a_link": (a_link, "leads to {}/their tool"),
+    "another_venv": (another_venv, "leads to {}/opt/theirs/bin/hostprep"),
+    "beside_a_marker": (beside_a_marker, "leads to {}/opt/former/bin/another"),
+    "on_a_share_that_is_away": (on_a_share_that_is_away, "leads to /nowhere/bin/hostprep"),
+}
+
+
+def there(link: Path) -> str | None:
+    if not os.path.lexists(link):
+        return None
+    return os.readlink(link) if link.is_symlink() else link.read_text()
+
+
 @pytest.mark.parametrize("check", [False, True])
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (nothing, None),
-        (ours, None),
-        (former, None),
-        (a_file, "is no link"),
-        (a_link, "leads to {}/their tool"),
-        (another_venv, "leads to {}/opt/theirs/bin/hostprep"),
-        (beside_a_marker, "leads to {}/opt/former/bin/another"),
-        (on_a_share_that_is_away, "leads to /nowhere/bin/hostprep"),
-    ],
-)
 def test_only_a_link_of_hostpreps_own_may_be_replaced(
-    playbooks: Path,
-    tmp_path: Path,
-    make: Callable[[Path, Path], None],
-    said: str | None,
-    check: bool,
+    playbooks: Path, tmp_path: Path, check: bool
 ) -> None:
+    """Each case is a host of one run, with a folder of its own."""
     (playbooks / "named.yml").write_text(NAMED)
-    link, opt = tmp_path / "hostprep", tmp_path / "opt"
-    make(link, opt)
-    before = os.path.lexists(link) and (os.readlink(link) if link.is_symlink() else "")
-    variables = {"hostprep_install_link": str(link), "hostprep_install_dir": f"{opt}/hostprep"}
-    (here,) = run_playbook("named", "here,", variables, check=check).hosts
-    assert here.failed == (said is not None) and not here.changed
-    if said is not None:
-        assert here.message == (
-            f"{link} is there and {said.format(tmp_path)}, so `hostprep provision` did not make it;"
-            " nothing was changed. -> move it away, or give another name: hostprep_install_link"
-        )
-    assert before == (os.path.lexists(link) and (os.readlink(link) if link.is_symlink() else ""))
+    before = {}
+    for name, (make, _) in CASES.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        make(folder / "hostprep", folder / "opt")
+        before[name] = there(folder / "hostprep")
+    hosts = run_playbook("named", ",".join(CASES), {"folder": str(tmp_path)}, check=check).hosts
+    assert {host.host for host in hosts} == set(CASES)
+    for host in hosts:
+        folder, said = tmp_path / host.host, CASES[host.host][1]
+        link = folder / "hostprep"
+        assert (host.host, host.failed, host.changed) == (host.host, said is not None, False)
+        if said is not None:
+            assert host.message == (
+                f"{link} is there and {said.format(folder)}, so `hostprep provision` did not make"
+                " it; nothing was changed. -> move it away, or give another name:"
+                " hostprep_install_link"
+            )
+        assert there(link) == before[host.host]
