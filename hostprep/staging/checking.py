@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from hostprep.staging.batches import pack_batches
-from hostprep.staging.model import Differing, Recorded, Skipped, Totals
+from hostprep.staging.model import Differing, Recorded, Skipped, Totals, space_on_target
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.job import Job
@@ -74,6 +74,7 @@ def check_written(
         return
     _withdraw(wrong, private, copied)
     again = CopyPlan()
+    holes: dict[str, int] = {}
     with DirCache(source_fd) as source:
         for path in wrong:
             parent, _, name = path.rpartition("/")
@@ -84,11 +85,15 @@ def check_written(
                 copied.problems.append(Skipped(path, reason, failed=True))
                 continue
             again.batches.extend(pack_batches(parent, [entry]))
-            again.copied += Totals(1, entry.size, 0, 1)
+            again.copied += Totals(1, entry.size, space_on_target(entry), 1)
+            holes[path] = entry.size - entry.blocks * 512 if entry.is_sparse else 0
+    # Of both copies, as their bytes were: what differs twice has none left.
+    copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.values()))
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)
     copied.add(copy_again(again))
     still = dict(_check_private(private, processes, observer, gentle=gentle, only=wrong))
     _withdraw(still, private, copied)
+    copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.get(path, 0) for path in still))
     for path, reason in still.items():
         copied.problems.append(Skipped(path, f"read back, it {reason}, twice", failed=True))
 

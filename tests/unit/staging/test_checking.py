@@ -76,3 +76,32 @@ def test_what_was_written(read: list[str], tmp_path: Path) -> None:
     private.close()
     os.close(parent_fd)
     assert len(read) in (2, 3) and told == [("verify", 9, 9)]
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_holes_of_what_is_copied_again_count_once(
+    twice: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "source").mkdir()
+    with open(tmp_path / "source/sparse", "wb") as sparse:
+        sparse.truncate(1 << 20)
+    source_fd, parent_fd = (os.open(path, os.O_RDONLY) for path in (tmp_path / "source", tmp_path))
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    line = encode_line("", [Recorded("sparse", "f", 1 << 20, 1, 0o644, 0, 0, "00")])
+    found = iter([[("sparse", "differs")], [("sparse", "differs")] if twice else []])
+    monkeypatch.setattr(checking, "_check_private", lambda *_, **__: next(found))
+
+    def copy(plan: CopyPlan) -> Copied:
+        assert plan.copied.data_bytes == 0
+        private.replace_journals([line])
+        os.close(os.open("sparse", os.O_CREAT | os.O_RDWR, dir_fd=private.tree_fd))
+        return Copied(1, 1 << 20, 1 << 20)
+
+    first = Copied(2, (1 << 20) + 5, (1 << 20) + 3)  # beside another file
+    copy(CopyPlan())
+    check_written(source_fd, private, first, 1, Silent(), copy, gentle=False)
+    for descriptor in (source_fd, parent_fd):
+        os.close(descriptor)
+    private.close()
+    left = (1, 5, 3) if twice else (2, (1 << 20) + 5, (1 << 20) + 3)
+    assert (first.files, first.bytes, first.hole_bytes) == left
