@@ -46,7 +46,7 @@ def timed(of: Opened, workers: int, **changed: Any) -> tuple[dict[str, Any], lis
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing"])
+@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing", "Around"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int) -> None:
     found, events = timed(opened(name), workers)
@@ -94,6 +94,12 @@ def test_a_sampler_that_is_repeated_without_end_is_the_one_it_repeats() -> None:
     found = describe(of, thoroughly=False)
     assert found.shuffled and found.kept == ("shuffle=True",)
     assert (found.own_class, found.own_iteration) == ("Repeating", True)
+
+
+def test_the_workers_that_are_set_are_those_of_the_loader_that_it_goes_over() -> None:
+    found = describe(opened("Around"), thoroughly=False)
+    assert (found.current_workers, found.current_persistent) == (2, True)
+    assert describe(opened("Augmenting"), thoroughly=False).current_workers == 0
 
 
 def known(**changed: Any) -> Known:
