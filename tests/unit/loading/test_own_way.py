@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hostprep.loading.child.building import ProbeJob
+from hostprep.loading.child import processes
+from hostprep.loading.child.alone import Meter
+from hostprep.loading.child.building import ProbeJob, TimedCollate
+from hostprep.loading.child.delivery import Delivery
 from hostprep.loading.child.opening import Opened, describe, open_source
 from hostprep.loading.child.timing import time_loader
 from hostprep.loading.curve import Ceiling, curve_of
@@ -59,6 +63,27 @@ def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int
         assert spent.main_seconds == pytest.approx(MAIN_SECONDS / BATCH, rel=0.25)
         assert spent.worker_seconds < 0.2 * spent.main_seconds  # what workers would take over
         assert spent.batch_size == BATCH
+
+
+def test_what_is_looked_at_after_the_clock_is_nothing_that_the_class_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As of a process with thousands of mappings, or beside others.
+    monkeypatch.setattr(processes, "own_memory", lambda pid: time.sleep(0.5))
+    found, _ = timed(opened("Around"), 0)
+    assert SampleCost(**found["cost"]).main_seconds < 2 * MAIN_SECONDS / BATCH
+
+
+def test_what_others_kept_it_from_is_nothing_that_the_class_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delivery = Delivery(timed=True)
+    delays = iter([0.0, 0.1, 0.3, 2.0])  # as the meter begins, around the one batch, as it ends
+    monkeypatch.setattr(processes, "thread_delay_seconds", lambda: next(delays))
+    meter = Meter(TimedCollate(list), delivery)
+    delivery.take(iter([torch.zeros(BATCH)]))
+    time.sleep(MAIN_SECONDS)
+    assert meter.each(1)["main_seconds"] == 0.0
 
 
 def test_what_a_thread_takes_is_nothing_that_the_main_process_does() -> None:
