@@ -33,6 +33,11 @@ _NO_PROCESS = re.compile(
     r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
 )
 _ENDED = "exited unexpectedly"
+_CHILDREN = "daemonic processes are not allowed to have children"
+_NO_CHILDREN = (
+    "a DataLoader's workers may start no processes: num_workers=0 for the inner loader or pool, or"
+    " for this one; --loader can name the inner one"
+)
 _KILLED = re.compile(r"is killed by signal")
 _LAST_WORDS = 16_000
 _ARGUMENTS = re.compile(r"missing \d+ required (positional|keyword-only) argument")
@@ -191,6 +196,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
     hint = _SEE_WHERE if _KILLED.search(said) else _where(event["trace"])
+    if workers and _CHILDREN in text:
+        hint = f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
     beside = f" with {format_count(workers, 'worker')}" if workers else ""

@@ -215,8 +215,8 @@ class Pipeline:
     """An iterable that is no DataLoader, timed as it is.
 
     ``counted`` says why an item counts as ``rows`` samples. ``maker`` is whose pipeline it is,
-    where that is known: tf.data, DALI. ``own_cpus`` are the processors that all its threads and
-    processes kept busy, ``others_cpus`` those that other programs did.
+    where that is known: tf.data, DALI; ``goes_over`` names what of it is a DataLoader. ``own_cpus``
+    are the processors that it kept busy in all, ``others_cpus`` those that other programs did.
     """
 
     samples_per_s: float
@@ -226,6 +226,7 @@ class Pipeline:
     maker: str | None
     own_cpus: float
     others_cpus: float
+    goes_over: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ class Meter:
         self._collate = collate
         self._delivery = delivery
         if delivery is not None:
-            delivery.seconds = delivery.cpu_seconds = 0.0
+            delivery.seconds = delivery.cpu_seconds = delivery.delay_seconds = 0.0
         self._thread = time.thread_time()
         self._delay = processes.thread_delay_seconds()
         self._before = processes.usage(())
@@ -37,6 +37,9 @@ class Meter:
         main_seconds = main_cpu_seconds = 0.0
         if self._delivery is not None:
             main_seconds = max(0.0, seconds - self._delivery.seconds / samples)
+            # What other programs kept it from is nothing that the class does.
+            kept = max(0.0, delay - self._delivery.delay_seconds) / samples
+            main_seconds = max(0.0, main_seconds - kept)
             thread = time.thread_time() - self._thread - self._delivery.cpu_seconds
             # Some take batches in a thread, whose processor time this one has not.
             main_cpu_seconds = min(cpu_seconds, max(0.0, thread / samples))

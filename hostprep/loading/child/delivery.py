@@ -58,7 +58,7 @@ class Delivery:
     each, where ``size_of`` counts them. ``made`` has, by worker, when each of its batches was made.
     ``workers`` are those of the last iterator, started at ``started_at``, of ``iterators`` so far.
     Where it is ``timed``, ``seconds`` and ``cpu_seconds`` are what making batches, or waiting for
-    them, took the thread that asked.
+    them, took the thread that asked, and ``delay_seconds`` how long it waited for a processor then.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Delivery:
         self.last: Any = None
         self.sizes: list[int] = []
         self.made: dict[int, list[float]] = {}
-        self.seconds = self.cpu_seconds = 0.0
+        self.seconds = self.cpu_seconds = self.delay_seconds = 0.0
         self.workers: list[Any] = []
         self.started_at = 0.0
         self.iterators = 0
@@ -107,7 +107,10 @@ class Delivery:
         """
         if self._wary and self.came > self._most:
             raise NotThisWay(f"it wants more than {format_count(self.came, 'batch')} to make one")
-        wall, cpu = (time.perf_counter(), time.thread_time()) if self._timed else (0.0, 0.0)
+        wall = cpu = delay = 0.0
+        if self._timed:
+            wall, cpu = time.perf_counter(), time.thread_time()
+            delay = processes.thread_delay_seconds()
         try:
             batch = next(iterator)
         except RuntimeError:
@@ -115,6 +118,7 @@ class Delivery:
             processes.look_for_killed(getattr(iterator, "_workers", ()))
             raise
         if self._timed:
+            self.delay_seconds += processes.thread_delay_seconds() - delay
             self.seconds += time.perf_counter() - wall
             self.cpu_seconds += time.thread_time() - cpu
         self.came += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -84,6 +85,7 @@ def time_iterable(
         maker=maker,
         own_cpus=used["own_cpus"],
         others_cpus=used["others_cpus"],
+        goes_over=_goes_over(opened.iterable),
     )
     return asdict(found)
 
@@ -123,6 +125,16 @@ def _maker(iterable: Any, item: Any) -> str | None:
             if type(thing).__module__.startswith(package):
                 return maker
     return None
+
+
+def _goes_over(iterable: Any) -> str | None:
+    """Return the attribute that is a DataLoader, as of timm's PrefetchLoader; None without one."""
+    if "torch" not in sys.modules:
+        return None
+    from torch.utils.data import DataLoader
+
+    attributes = getattr(iterable, "__dict__", {})
+    return next((name for name, value in attributes.items() if isinstance(value, DataLoader)), None)
 
 
 def _parts(item: Any) -> Iterator[Any]:

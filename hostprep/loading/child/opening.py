@@ -26,7 +26,7 @@ from hostprep.loading.child.given import (
     own_class,
     plain_kind,
 )
-from hostprep.loading.child.own_way import has_own_way
+from hostprep.loading.child.own_way import has_own_way, innermost
 from hostprep.loading.child.pickling import pickled
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
@@ -277,7 +277,7 @@ def describe(opened: Opened, *, thoroughly: bool) -> Subject:
         length=length,
         batch_size=None if opened.dataset is None else opened.batch_size,
         shuffled=is_shuffled(loader),
-        **current_settings(loader),
+        **current_settings(innermost(loader)),
         start_method=_start_method(loader),
         pickle_errors=errors,
         pickle_bytes=size,

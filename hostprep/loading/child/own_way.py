@@ -13,6 +13,9 @@ from typing import Any
 
 from hostprep.loading.child.delivery import Delivery, NotThisWay
 
+# More loaders around each other are no wish, but a circle.
+_DEEP = 16
+
 
 def has_own_way(loader: Any) -> bool:
     """Return whether a DataLoader's class, or a chain, changes how its batches are gone through."""
@@ -27,6 +30,28 @@ def has_own_way(loader: Any) -> bool:
         kind.__iter__ is not DataLoader.__iter__
         or kind._get_iterator is not DataLoader._get_iterator
     )
+
+
+def innermost(loader: Any) -> Any:
+    """Return the DataLoader that makes the batches: of one that goes over another, that other one.
+
+    Its workers are set there, as Accelerate's are; with several inside nobody knows.
+    """
+    from torch.utils.data import DataLoader
+
+    seen: list[Any] = []
+    while isinstance(loader, DataLoader) and has_own_way(loader) and loader not in seen:
+        seen.append(loader)
+        inside = {id(value): value for value in vars(loader).values() if _is_loader(value)}
+        if len(inside) == 1:
+            (loader,) = inside.values()
+    return loader
+
+
+def _is_loader(value: Any) -> bool:
+    from torch.utils.data import DataLoader
+
+    return isinstance(value, DataLoader)
 
 
 def check_own_way(loader: Any) -> None:
@@ -51,22 +76,31 @@ class InItsOwnWay:
         from torch.utils.data import DataLoader
 
         self._delivery = delivery
-        self._twin = twin = object.__new__(type(theirs))
-        # Accelerate's goes over the one that it was made of.
-        inside = {
-            name: loader for name, value in vars(theirs).items() if isinstance(value, DataLoader)
-        }
-        # DataLoader lets nobody set most of these.
-        twin.__dict__.update({**vars(theirs), **inside, **vars(loader)})
+        self._twins: list[Any] = []
+        self._twin = self._twin_of(theirs, loader)
         as_torch_does = DataLoader._get_iterator
 
         def get_iterator(of: Any) -> Any:
             made = as_torch_does(of)
-            return delivery.of(made) if of is twin or of is loader else made
+            ours = of is loader or any(of is twin for twin in self._twins)
+            return delivery.of(made) if ours else made
 
         # An override calls it by super(): there is no place nearer than torch's class. This process
         # does nothing else, and ends with its one measurement.
         DataLoader._get_iterator = get_iterator  # type: ignore[method-assign, assignment]
+
+    def _twin_of(self, theirs: Any, loader: Any) -> Any:
+        twin = object.__new__(type(theirs))
+        self._twins.append(twin)
+        inside = {}
+        for name, value in vars(theirs).items():
+            if _is_loader(value):
+                # Accelerate's goes over the one that it was made of, which may have its own way.
+                nested = value is not theirs and has_own_way(value) and len(self._twins) < _DEEP
+                inside[name] = self._twin_of(value, loader) if nested else loader
+        # DataLoader lets nobody set most of these.
+        twin.__dict__.update({**vars(theirs), **inside, **vars(loader)})
+        return twin
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._twin:

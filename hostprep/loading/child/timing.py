@@ -83,6 +83,8 @@ def time_loader(
     # Of torch's batches: what a class of somebody's own makes of them may be fewer, or more.
     made = round(timed * (started.given - given_before) / (batches.came - discarded))
     samples = built.samples(given_before, given_before + made, delivery.sizes)
+    # Before anything else is looked at: a process's memory takes as long as many a batch.
+    spent = {} if meter is None else meter.each(samples)
     rate = samples / seconds
     rounds = made // max(1, job.workers)
     if rounds < LEAST_ROUNDS and job.workers:
@@ -113,8 +115,7 @@ def time_loader(
         "seen_before": not job.ready and (built.order is None or built.order.seen_before),
     }
     found: dict[str, Any] = {"probe": probe, "own_way_problem": started.problem}
-    if meter is not None and built.collate is not None:
-        spent = meter.each(samples)
+    if built.collate is not None:
         if time.perf_counter() + seconds / timed <= deadline:
             spent |= on_one_thread(started, built.collate, job, deadline)
         batch_size = max(1, round(samples / made))

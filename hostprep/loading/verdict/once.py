@@ -24,11 +24,8 @@ def notes_of_once(
 
     ``epoch_seconds`` is what an epoch takes at that rate, None where that is not known.
     """
-    mine = [probe for probe in probes if probe.workers == made.num_workers]
-    if not mine:
-        return ()
     notes = []
-    once = min(probe.once_seconds for probe in mine)
+    once = min((p.once_seconds for p in probes if p.workers == made.num_workers), default=0.0)
     if once >= max(_LEAST_SECONDS, _LEAST_SHARE * (epoch_seconds or 0.0)):
         workers = made.num_workers or 0
         count = format_count(workers, "worker")
@@ -39,7 +36,8 @@ def notes_of_once(
             f"{beside}: starting, and what is opened or read once, is in no rate here"
             f"{_how_often(made, subject)}"
         )
-    warming = [probe for probe in probes if probe.warming]
+    # Where others had their part in it, that they left may be all.
+    warming = [probe for probe in probes if probe.warming and not probe.disturbed]
     if warming:
         slowest = min(warming, key=lambda probe: probe.workers)
         count = format_count(slowest.workers, "worker")

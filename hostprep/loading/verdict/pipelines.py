@@ -55,11 +55,22 @@ def of_pipeline(found: Pipeline, gpu_rate: float | None, cpus: float) -> Recomme
             f"{found.maker or 'it'} is no DataLoader and has no num_workers: it was timed as it is",
             f"an item counts {found.counted}",
             _processors(found, cpus),
+            *_inside(found),
         ),
         memory_bytes=None,
         shm_bytes=None,
         code="",
     )
+
+
+def _inside(found: Pipeline) -> list[str]:
+    """Return a sentence on the DataLoader that it goes over, of which more can be told."""
+    if found.goes_over is None:
+        return []
+    return [
+        f"its .{found.goes_over} is a DataLoader, which has num_workers: how many it wants is told"
+        " of a function of your own that returns that"
+    ]
 
 
 def _processors(found: Pipeline, cpus: float) -> str:

@@ -129,6 +129,20 @@ class Preparing(_Own):
             yield batch
 
 
+class Around(_Own):
+    """Goes over a loader that goes over another, whose workers live on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prepared = Preparing()
+        self.prepared.base_dataloader = DataLoader(
+            Numbers(), batch_size=BATCH, num_workers=2, persistent_workers=True
+        )
+
+    def __iter__(self) -> Any:
+        return iter(self.prepared)
+
+
 class Threaded(_Own):
     """As MONAI's ThreadDataLoader: a thread takes batches, one ahead."""
 

@@ -326,3 +326,13 @@ def test_a_place_in_the_framework_is_no_place_in_the_users_code() -> None:
     assert raised(event, "mine:data", 0).hint is None
     event["trace"] = trace + '  File "/home/u/train.py", line 12, in load\n'
     assert raised(event, "mine:data", 0).hint == "see /home/u/train.py:12"
+
+
+def test_workers_that_want_workers_of_their_own_are_told_that_there_are_none() -> None:
+    error = failure(
+        "Caught AssertionError in DataLoader worker process 0.\nOriginal Traceback"
+        "\nAssertionError: daemonic processes are not allowed to have children"
+    )
+    assert isinstance(error, LoaderFailed)
+    assert "num_workers=0 for the inner loader or pool" in (error.hint or "")
+    assert "/home/u/train.py:12" in (error.hint or "")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from hostprep.errors import Inconclusive
 from hostprep.loading.child.batches import count_samples
@@ -178,3 +179,16 @@ def test_whose_pipeline_it_is_shows_by_its_class_or_what_it_gives(
     items = itertools.repeat({"image": (given,)})
     by_item = Opened(None, None, items, None, 1, "iterable", "mine")
     assert time_iterable(by_item, None, 0.02, 5.0)["maker"] == maker
+
+
+def test_a_dataloader_that_it_goes_over_is_named() -> None:
+    class Prefetching:
+        def __init__(self) -> None:
+            self.loader = DataLoader(list(range(4000)), batch_size=8)  # type: ignore[arg-type]
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(self.loader)
+
+    of = Opened(None, None, Prefetching(), None, None, "iterable", "mine")
+    assert time_iterable(of, None, 0.02, 5.0)["goes_over"] == "loader"
+    assert time_iterable(opened(torch.zeros(2)), None, 0.02, 5.0)["goes_over"] is None

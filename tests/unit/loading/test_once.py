@@ -85,3 +85,4 @@ def test_a_rate_that_still_rose_is_told() -> None:
     made = judged([making.probe(0, 500), making.probe(4, 2000)])
     (note,) = notes(50.0, made, warming=True)
     assert "with 4 workers it still got faster when its time was over, at 2,000 samples/s" in note
+    assert not notes(50.0, made, warming=True, undisturbed_samples_per_s=3000.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hostprep.loading.child.building import ProbeJob
+from hostprep.loading.child import processes
+from hostprep.loading.child.alone import Meter
+from hostprep.loading.child.building import ProbeJob, TimedCollate
+from hostprep.loading.child.delivery import Delivery
 from hostprep.loading.child.opening import Opened, describe, open_source
 from hostprep.loading.child.timing import time_loader
 from hostprep.loading.curve import Ceiling, curve_of
@@ -46,7 +50,7 @@ def timed(of: Opened, workers: int, **changed: Any) -> tuple[dict[str, Any], lis
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing"])
+@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing", "Around"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int) -> None:
     found, events = timed(opened(name), workers)
@@ -59,6 +63,27 @@ def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int
         assert spent.main_seconds == pytest.approx(MAIN_SECONDS / BATCH, rel=0.25)
         assert spent.worker_seconds < 0.2 * spent.main_seconds  # what workers would take over
         assert spent.batch_size == BATCH
+
+
+def test_what_is_looked_at_after_the_clock_is_nothing_that_the_class_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As of a process with thousands of mappings, or beside others.
+    monkeypatch.setattr(processes, "own_memory", lambda pid: time.sleep(0.5))
+    found, _ = timed(opened("Around"), 0)
+    assert SampleCost(**found["cost"]).main_seconds < 2 * MAIN_SECONDS / BATCH
+
+
+def test_what_others_kept_it_from_is_nothing_that_the_class_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delivery = Delivery(timed=True)
+    delays = iter([0.0, 0.1, 0.3, 2.0])  # as the meter begins, around the one batch, as it ends
+    monkeypatch.setattr(processes, "thread_delay_seconds", lambda: next(delays))
+    meter = Meter(TimedCollate(list), delivery)
+    delivery.take(iter([torch.zeros(BATCH)]))
+    time.sleep(MAIN_SECONDS)
+    assert meter.each(1)["main_seconds"] == 0.0
 
 
 def test_what_a_thread_takes_is_nothing_that_the_main_process_does() -> None:
@@ -94,6 +119,12 @@ def test_a_sampler_that_is_repeated_without_end_is_the_one_it_repeats() -> None:
     found = describe(of, thoroughly=False)
     assert found.shuffled and found.kept == ("shuffle=True",)
     assert (found.own_class, found.own_iteration) == ("Repeating", True)
+
+
+def test_the_workers_that_are_set_are_those_of_the_loader_that_it_goes_over() -> None:
+    found = describe(opened("Around"), thoroughly=False)
+    assert (found.current_workers, found.current_persistent) == (2, True)
+    assert describe(opened("Augmenting"), thoroughly=False).current_workers == 0
 
 
 def known(**changed: Any) -> Known:

@@ -53,3 +53,11 @@ def test_what_feeds_the_gpu_needs_nothing() -> None:
     short = of_pipeline(pipeline(), 1700.0, 8.0)
     assert (short.binding, short.change_needed) == (Binding.PIPELINE, None)
     assert "the GPU takes 1,700" in short.verdict
+
+
+def test_of_one_that_goes_over_a_dataloader_it_is_told_how_to_learn_more() -> None:
+    made = of_pipeline(pipeline(goes_over="loader"), None, 8.0)
+    assert any(reason.startswith("its .loader is a DataLoader") for reason in made.reasons)
+    assert not any(
+        "is a DataLoader" in reason for reason in of_pipeline(pipeline(), None, 8.0).reasons
+    )
