@@ -247,13 +247,6 @@ def test_values_without_a_direction_are_not_compared() -> None:
     assert outliers(reports) == []
 
 
-def test_of_what_only_two_hosts_measured_none_is_unlike_the_others() -> None:
-    reports = measured(a=100, b=40, c=100)
-    assert [each["host"] for each in outliers(reports)] == ["b"]
-    reports[2]["checks"] = []
-    assert outliers(reports) == []
-
-
 def test_where_no_class_has_most_of_the_hosts_none_is_unlike_the_others() -> None:
     reports = measured(a=1, b=1, c=1, d=1)
     for each, ram in zip(reports, (256, 256, 512, 512), strict=True):

@@ -115,9 +115,10 @@ def test_the_loader_is_shown_by_workers_and_not_in_the_order_of_measuring() -> N
 
 
 def test_an_epoch_is_that_of_the_newest_probe_that_is_valid() -> None:
-    results.keep(made() | {"path": "/older", "time": "20200101T000000Z"})
-    results.keep(made() | {"path": "/newer", "valid": False})
-    assert measurements(Context())["epoch"]["path"] == "/older"
+    probes = [made() | {"path": path, "time": "20231114T221320Z"} for path in ("/new", "/old")]
+    assert measurements(Context(given={"probes": probes}))["epoch"]["path"] == "/new"
+    probes[0]["valid"] = False
+    assert measurements(Context(given={"probes": probes}))["epoch"]["path"] == "/old"
 
 
 def test_what_is_kept_in_a_form_not_understood_hides_nothing_else() -> None:
