@@ -87,8 +87,8 @@ def check(
 ) -> int:
     """Judge whether this host is ready to train, and what cures it.
 
-    Changes nothing. Exit status: 0 ready (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or
-    nothing was checked.
+    Changes nothing, but that --full writes test files and removes them. Exit status: 0 ready
+    (PASS or WARN), 3 FAIL, 4 UNKNOWN without FAIL, or nothing was checked.
     """
     from hostprep.cli.check_fleet import check_fleet, nagios_is_of_one_host
     from hostprep.readiness import baseline as baselines

@@ -98,6 +98,8 @@ def _check_writers(directory: Path) -> None:
         who, cure = f"belongs to uid {status.st_uid}", "or run it as that user"
     elif status.st_mode & stat.S_IWOTH:
         who = "is writable by everybody"
+        if status.st_mode & stat.S_ISVTX:  # as /tmp is, which must stay so
+            cure = f"one below it will do: {place.rstrip('/')}/hostprep"
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and status.st_gid != 0:
         # Of an ordinary user it is the user's own group, where the umask is 002.
         who = f"is writable by the group {status.st_gid}"

@@ -10,6 +10,17 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.errors import (
+    HostprepError,
+    Inconclusive,
+    Interrupted,
+    MissingTool,
+    Refused,
+    UsageError,
+)
+from hostprep.spec.model import SpecError
+from hostprep.system.files import ChangedMeanwhile
+from hostprep.system.locks import Locked
 
 PAGE = (Path(__file__).parents[2] / "docs/json.md").read_text()
 _FIELD = re.compile(r"`([a-z0-9_]+)(\[\])?(?:\{([^`]*)\})?`")
@@ -73,3 +84,15 @@ def test_what_is_documented_is_printed(
         if not inside or not found:
             continue
         assert (found[0] if many else found).keys() >= set(inside), name
+
+
+def test_the_codes_of_errors_are_those_that_are_raised() -> None:
+    named = re.search(r"Codes are (.*?); others", PAGE, re.DOTALL)
+    assert named is not None
+    known = {SpecError.code, ChangedMeanwhile.code, Locked.code, MissingTool.code}
+    known |= {each.code for each in (HostprepError, UsageError, Inconclusive, Refused, Interrupted)}
+    set_on_one = {"incomplete", "left_behind", "timeout"}
+    words = set(re.findall(r"`([a-z_]+)`", named[1])) - {"stage", "unstage", "wait"}
+    assert words == known | set_on_one
+    exits = (SpecError.exit_code, ChangedMeanwhile.exit_code, Locked.exit_code)
+    assert exits == (UsageError.exit_code, Refused.exit_code, HostprepError.exit_code)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from hostprep.cli.full_check import MOST_LISTED
 from hostprep.cli.stage_text import conclude
-from hostprep.staging.model import StageResult, Verify
+from hostprep.errors import HostprepError
+from hostprep.staging.model import Skipped, StageResult, Verify
 
 
 def ended(readers: int | None, planned_readers: int | None) -> StageResult:
@@ -64,3 +67,99 @@ def test_the_number_that_was_planned_is_not(
 ) -> None:
     conclude(ended(readers, readers), None, None, as_json=False)
     assert "planned" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "not verified"),
+        ({"digest": "d"}, "verified (read back and compared), digest d"),
+        (
+            {"digest": "d", "kept_files": 1},
+            "verified (read back and compared; what was kept, when it was copied), digest d",
+        ),
+        (
+            {"digest": "d", "kept_files": 1, "full_check": True},
+            "verified (read back and compared; what was kept, read again here and in the source),"
+            " digest d",
+        ),
+        (
+            {"digest": "d", "kept_files": 1, "verify": Verify.INFLIGHT},
+            "read back and compared; what was kept, only hashed in flight when it was copied;"
+            " digest d",
+        ),
+        (
+            {"digest": "d", "verify": Verify.INFLIGHT, "copied_verify": Verify.INFLIGHT},
+            "hashed in flight, not read back; digest d",
+        ),
+        ({"digest": "d", "copied_files": 0}, "verified (when it was copied), digest d"),
+        (
+            {"digest": "d", "copied_files": 0, "full_check": True},
+            "verified (when it was copied and again now), digest d",
+        ),
+        (
+            {"digest": "d", "copied_files": 0, "verify": Verify.INFLIGHT},
+            "hashed in flight (when it was copied), not read back; digest d",
+        ),
+    ],
+)
+def test_no_more_is_called_verified_than_was(
+    changes: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read_back = {"verify": Verify.READBACK, "copied_verify": Verify.READBACK}
+    conclude(replace(ended(1, 1), **(read_back | changes)), None, None, as_json=False)
+    assert capsys.readouterr().out.splitlines()[-1] == f"  {words}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "not verified"),
+        ({"digest": "d", "verify": Verify.READBACK}, "digest d"),
+        (
+            {"digest": "d", "verify": Verify.INFLIGHT},
+            "hashed in flight, not read back (--full-check does that); digest d",
+        ),
+    ],
+)
+def test_where_nothing_was_to_do_one_line_says_so(
+    changes: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conclude(replace(ended(1, 1), changed=False, **changes), None, None, as_json=False)
+    assert capsys.readouterr().out == f"nothing to do: /target/set is whole and fresh; {words}\n"
+
+
+def test_what_is_not_there_is_named_on_stderr_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed = tuple(Skipped(f"closed-{number}", "why", failed=True) for number in range(MOST_LISTED))
+    result = replace(
+        ended(1, 1),
+        kept_files=3,
+        resumed_files=2,
+        deleted_files=1,
+        skipped=(
+            *failed,
+            Skipped("one more", "why", failed=True),
+            Skipped("pipe", "a fifo", False),
+        ),
+        left=("mine",),
+        lost_attributes=2,
+        outward_links=4,
+        outward_named=("a", "b", "c", "d"),
+    )
+    conclude(result, None, HostprepError("not all.", "mend it"), as_json=False)
+    out, err = capsys.readouterr()
+    assert "  2 taken up from an interrupted run, 3 kept, 1 deleted\n" in out
+    assert "  left out: 1 entry (a fifo)\n" in out
+    assert "cannot hold ACLs or user attributes; without theirs: 2 entries\n" in err
+    assert "leading out of the data set: 4 symlinks (a, b, c, ...);" in err
+    assert "left alone, not staged by hostprep: mine\n" in err
+    assert "not staged: closed-0: why\n" in err and "one more" not in err
+    assert "hostprep: ... and 1 more (--json has all)\n" in err
+    assert err.endswith("hostprep: not all.\n  -> mend it\n")
+
+
+def test_nothing_is_told_of_what_was_not_published(capsys: pytest.CaptureFixture[str]) -> None:
+    conclude(replace(ended(1, 1), published=False), None, None, as_json=False)
+    assert capsys.readouterr() == ("", "")

@@ -6,11 +6,16 @@ import pytest
 
 from hostprep.errors import UsageError
 from hostprep.units import (
+    MIB,
     MOST_BYTES,
+    PAGE_BYTES,
+    SIZE_FORMS,
     format_bytes,
     format_count,
     format_number,
     format_rate,
+    format_seconds,
+    lost_unit,
     parse_size,
 )
 
@@ -23,6 +28,69 @@ def test_a_size_that_the_kernel_would_take_for_less_is_none() -> None:
             parse_size(text)
     with pytest.raises(UsageError, match="more than Linux can count"):
         parse_size("9" * 5000 + "%", ram_bytes=1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("0", 0),
+        ("1048576", 1048576),
+        ("30G", 30 << 30),
+        ("30g", 30 << 30),
+        ("30GiB", 30 << 30),
+        ("30gib", 30 << 30),
+        ("30GB", 30 * 10**9),
+        ("5K", 5 << 10),
+        ("5kB", 5000),
+        ("7M", 7 << 20),
+        ("7MB", 7 * 10**6),
+        ("2T", 2 << 40),
+        ("2TB", 2 * 10**12),
+        (" 1G ", 1 << 30),
+        ("50%", 3 * PAGE_BYTES),  # of seven pages, in whole ones
+        ("100%", 7 * PAGE_BYTES),
+    ],
+)
+def test_a_size_is_what_it_is_to_mount_and_b_is_decimal(text: str, size_bytes: int) -> None:
+    assert parse_size(text, ram_bytes=7 * PAGE_BYTES) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "G", "1.5G", "-1G", "1 G", "1X", "1B", "1iB", "1GBB", "1G%"])
+def test_what_is_no_size_says_which_forms_are(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a size") as caught:
+        parse_size(text, ram_bytes=1)
+    assert caught.value.hint == f"accepted: {SIZE_FORMS}"
+
+
+def test_a_percentage_of_nothing_that_is_known_is_no_size() -> None:
+    with pytest.raises(UsageError, match="is a percentage"):
+        parse_size("50%")
+
+
+def test_next_to_nothing_is_likely_a_unit_that_was_forgotten() -> None:
+    assert "30 B is next to nothing" in (lost_unit(30) or "")
+    assert lost_unit(MIB - 1) is not None and lost_unit(MIB) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 ms"),
+        (0.045, "45 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3599.6, "1 h 00 min"),
+        (4200, "1 h 10 min"),
+        (100 * 3600, "100 h 00 min"),
+    ],
+)
+def test_durations_go_over_into_the_next_unit_as_they_are_rounded(
+    seconds: float, words: str
+) -> None:
+    assert format_seconds(seconds) == words
 
 
 @pytest.mark.parametrize(

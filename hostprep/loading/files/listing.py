@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -104,14 +105,18 @@ def _names_below(directory: str) -> tuple[list[str], bool, list[str]]:
     looks, which can be left behind.
     """
 
-    def look() -> tuple[list[str], bool, list[str]] | None:
-        return _walk(directory) if os.path.isdir(directory) else None
+    def look() -> tuple[list[str], bool, list[str]] | str:
+        try:
+            is_folder = stat.S_ISDIR(os.stat(directory).st_mode)
+        except FileNotFoundError:
+            return "does not exist"
+        except OSError as error:
+            return f"cannot be looked at: {error.strerror}"
+        return _walk(directory) if is_folder else "is not a directory"
 
     found = _answer(directory, look, _LISTING_SECONDS)
-    if found is None:
-        raise UsageError(
-            f"{directory} is not a directory.", "--dataset DIR: the one with the files"
-        )
+    if isinstance(found, str):
+        raise UsageError(f"{directory} {found}.", "--dataset DIR: the directory with the files")
     names, whole, closed = found
     return names, whole, closed
 

@@ -42,3 +42,21 @@ def test_ticks_that_are_not_told_are_none(tmp_path: Path) -> None:
     numbers = "".join(f"cpu{number}\n \n" for number in os.sched_getaffinity(0))
     (tmp_path / "proc/stat").write_text(numbers)
     assert cpu_ticks(tmp_path) == CpuTicks(0, 0)
+
+
+def test_of_the_processors_that_may_be_used_idle_and_waiting_time_is_not_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 2})
+    (tmp_path / "proc").mkdir()
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    (tmp_path / "proc/stat").write_text(
+        "cpu  9999 0 0 9999 0 0 0 0 0 0\n"
+        "cpu0 10 2 30 400 50 6 7 8 9 1\n"
+        "cpu1 9999 0 0 0 0 0 0 0 0 0\n"
+        "cpu2 1 0 0 100 0\n"
+        "intr 5 5 5 5 5 5\n"
+    )
+    ticks = cpu_ticks(tmp_path)
+    assert ticks == CpuTicks(busy=63 + 1, total=513 + 101)
+    assert CpuTicks(70, 634).busy_share_since(ticks) == pytest.approx(6 / 20)

@@ -63,3 +63,13 @@ def test_the_search_ends_at_its_limit(tmp_path: Path) -> None:
 def test_one_s_own_open_file_counts(tmp_path: Path) -> None:
     with (tmp_path / "x").open("w"):
         assert [user.pid for user in users_of(str(tmp_path))] == [os.getpid()]
+
+
+def test_a_process_of_another_mount_namespace_does_not_count(tmp_path: Path) -> None:
+    for name, namespace in (("self", "mnt:[1]"), ("7", "mnt:[1]"), ("8", "mnt:[2]")):
+        (tmp_path / "proc" / name / "ns").mkdir(parents=True)
+        (tmp_path / "proc" / name / "ns/mnt").symlink_to(namespace)
+        (tmp_path / "proc" / name / "cwd").symlink_to("/mnt/ram/data")
+    (tmp_path / "proc/9").mkdir()  # into which this user may not look
+    users = users_of("/mnt/ram", root=tmp_path)
+    assert [(user.pid, user.how) for user in users] == [(7, "works in /mnt/ram/data")]

@@ -51,8 +51,14 @@ def test_images_of_many_kinds_are_decoded_and_what_else_there_is_is_counted(
 
 
 def test_odd_directories(tmp_path: Path) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="absent does not exist"):
         list_samples(str(tmp_path / "absent"))
+    with pytest.raises(UsageError, match=r"\.py is not a directory"):
+        list_samples(__file__)
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(UsageError, match="circle cannot be looked at: Too many"):
+        list_samples(str(tmp_path / "circle"))
+    (tmp_path / "circle").unlink()
     with pytest.raises(Inconclusive, match="no files"):
         list_samples(str(tmp_path))
     with open(tmp_path / "shard.tar", "wb") as file:

@@ -247,6 +247,15 @@ def test_values_without_a_direction_are_not_compared() -> None:
     assert outliers(reports) == []
 
 
+def test_where_no_class_has_most_of_the_hosts_none_is_unlike_the_others() -> None:
+    reports = measured(a=1, b=1, c=1, d=1)
+    for each, ram in zip(reports, (256, 256, 512, 512), strict=True):
+        each["host_class"] = {**each["host_class"], "ram_gib": ram}
+    assert outliers(reports) == []
+    reports[1]["host_class"]["ram_gib"] = 512
+    assert [(each["host"], each["subject"]) for each in outliers(reports)] == [("a", "ram_gib")]
+
+
 def test_a_host_of_another_class_is_named() -> None:
     (outlier,) = lab()["outliers"]
     assert (outlier["host"], outlier["subject"], outlier["text"]) == ("lab-small", "ram_gib", "256")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,17 @@ import pytest
 from hostprep.cuda.judge import judge
 from hostprep.cuda.results import verdict
 from hostprep.cuda.session import Report, report_fields
+from hostprep.loading import report as loading
+from hostprep.loading.recommend import from_host
+from hostprep.loading.report import Wish
+from hostprep.loading.search import Point
 from hostprep.probing import results
 from hostprep.readiness.context import Context
 from hostprep.readiness.formats.plots import plots
 from hostprep.readiness.measurements import measurements
 from hostprep.system.last_results import keep_last, read_last
 from tests.unit.cuda.made import trace
+from tests.unit.loading.making import share
 from tests.unit.probing.test_results import made
 
 
@@ -80,6 +86,39 @@ def test_overlap_is_of_what_overlaps_and_not_of_the_controls() -> None:
         assert (in_turn - row["both_seconds"]) / shorter == pytest.approx(row["phi"], abs=0.001)
     svg = plots({"overlap": found})[3].svg
     assert svg and "97% hidden" in svg
+
+
+def recommend_document(*points: Point) -> dict[str, Any]:
+    said = from_host(share(), Wish(None, None, 5.0, 64, measure=True, compare=False), gpus=1)
+    fields = loading.report_fields(replace(said, points=points, gpu_rate=900.0))
+    document: dict[str, Any] = json.loads(json.dumps(fields))
+    return document
+
+
+def test_the_loader_is_shown_by_workers_and_not_in_the_order_of_measuring() -> None:
+    kept = recommend_document(Point(8, 800.0, 0.1, 2), Point(2, 300.0, 0.2, 1))
+    keep_last("recommend", kept)
+    found = measurements(Context())["loader"]
+    assert 0 <= found.pop("age_seconds") < 60
+    assert found == {
+        "num_workers": kept["num_workers"],
+        "binding": None,
+        "gpu_rate_samples_per_s": 900.0,
+        "points": [
+            {"workers": 2, "samples_per_s": 300.0, "relative_error": 0.2},
+            {"workers": 8, "samples_per_s": 800.0, "relative_error": 0.1},
+        ],
+    }
+    assert plots({"loader": found | {"age_seconds": 1.0}})[2].svg
+    keep_last("recommend", recommend_document())
+    assert measurements(Context())["loader"] is None
+
+
+def test_an_epoch_is_that_of_the_newest_probe_that_is_valid() -> None:
+    probes = [made() | {"path": path, "time": "20231114T221320Z"} for path in ("/new", "/old")]
+    assert measurements(Context(given={"probes": probes}))["epoch"]["path"] == "/new"
+    probes[0]["valid"] = False
+    assert measurements(Context(given={"probes": probes}))["epoch"]["path"] == "/old"
 
 
 def test_what_is_kept_in_a_form_not_understood_hides_nothing_else() -> None:

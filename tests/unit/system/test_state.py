@@ -17,6 +17,7 @@ from hostprep.system.locks import lock
 from hostprep.system.state import (
     SYSTEM_STATE_DIR,
     boot_dir,
+    check_own_records,
     readable_state_dirs,
     run_dir,
     state_dir,
@@ -165,6 +166,19 @@ def test_a_directory_that_is_not_there_yet_is_made_where_it_is_needed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOSTPREP_STATE_DIR", "a/b/")
     assert state_dir() == tmp_path / "a/b"
+
+
+@pytest.mark.parametrize(
+    ("mode", "cure"), [(0o757, "chmod go-w {}"), (0o1777, "one below it will do: {}/hostprep")]
+)
+def test_a_directory_that_is_meant_for_all_is_not_to_be_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, cure: str
+) -> None:
+    tmp_path.chmod(mode)
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path))
+    with pytest.raises(Refused) as caught:
+        check_own_records()
+    assert (caught.value.hint or "").endswith(cure.format(tmp_path))
 
 
 @pytest.mark.parametrize(
