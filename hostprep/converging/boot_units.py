@@ -298,8 +298,9 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
             _enable(path, link)
     except OSError as error:
         where = error.filename or path
+        what = "may still be staged at boot" if step.remove else "does not come back at boot"
         raise HostprepError(
-            f"{step.subject} does not come back at boot: {where}: {error.strerror}.",
+            f"{step.subject} {what}: {where}: {error.strerror}.",
             "run it as root" if isinstance(error, PermissionError) else None,
         ) from None
 

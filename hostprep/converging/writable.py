@@ -1,4 +1,4 @@
-"""Whether records and locks can be written where hostprep has them: asked before the first change.
+"""Whether records, locks and services can be written where they lie: asked before the first change.
 
 Nothing is tried, since a plan changes nothing.
 """
@@ -17,6 +17,7 @@ from hostprep.host.block import MADE_UP
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.state import readable_state_dirs, remembered, run_dir, state_dir
+from hostprep.system.systemd import unit_dir
 
 # Where each kind is remembered, below the state directory; a package is the system's to remember.
 _FOLDERS = {
@@ -48,7 +49,7 @@ def check_readable() -> None:
 
 
 def unkept_kinds() -> dict[Kind, HostprepError]:
-    """Return of which kinds nothing could be done here, for want of a place for records or locks.
+    """Return of which kinds nothing could be done here, for want of a place for what is written.
 
     For who would carry the plan out: any user may look at a plan that is root's to carry out.
     """
@@ -64,6 +65,12 @@ def unkept_kinds() -> dict[Kind, HostprepError]:
             found[kind] = Refused(
                 f"hostprep could not lock what it works on in {run}: {why}; nothing was changed.",
                 "mend that, or name another directory for its locks: HOSTPREP_RUN_DIR=DIR",
+            )
+        elif kind is Kind.BOOT and (why := unwritable(unit_dir())):
+            found[kind] = Refused(
+                f"hostprep could not change its services in {unit_dir()}: {why}; nothing was"
+                " changed.",
+                "mend that",
             )
     return found
 

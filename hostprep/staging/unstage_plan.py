@@ -21,6 +21,7 @@ from hostprep.staging.target.place import (
     check_spares_source,
     moved_refusal,
     open_parent,
+    read_only_refusal,
 )
 from hostprep.staging.target.private import is_there, private_name
 from hostprep.units import format_count
@@ -119,8 +120,9 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
-    in the way, the path leads elsewhere, or the private directory is somebody else's; and where the
-    volume's line in fstab is to go (``fstab``) and that cannot be edited. Raises ``HostprepError``
+    in the way, the path leads elsewhere, or the private directory is somebody else's; where the
+    file system is read-only; and where the volume's line in fstab is to go (``fstab``) and that
+    cannot be edited. Raises ``HostprepError``
     where the data set is on the machine's record, and not on this user's own.
     """
     check_own(record)
@@ -135,6 +137,8 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         check_spares_source(record)
         private = is_there(parent_fd, record.target)
         found = _look(parent_fd, record)
+        if (found.ours or found.hidden or private) and os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY:
+            raise read_only_refusal(os.path.dirname(record.target))
         unmount = False
         if record.volume is not None and not found.foreign:
             going = {private_name(record.name), *([record.name] if found.ours else [])}

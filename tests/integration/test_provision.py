@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from hostprep.fleet import run_playbook
+from hostprep.fleet.last_run import remember
+from hostprep.fleet.model import FleetRun, HostOutcome
 from tests.kit.stagecraft import hostprep
 
 pytestmark = pytest.mark.slow
@@ -75,12 +77,31 @@ def mounted(host: Path) -> str:
     return subprocess.run(words, capture_output=True, text=True).stdout
 
 
+def make_bare(host: Path) -> None:
+    """Take away what a test before may have brought there."""
+    subprocess.run(["umount", host / "volume"], check=False, capture_output=True)
+    for name in set(os.listdir(host)) - {"fstab", "hosts.yml"}:
+        path = host / name
+        path.unlink() if path.is_symlink() or path.is_file() else shutil.rmtree(path)
+    (host / "fstab").write_text("")
+
+
+@pytest.fixture
+def installed(host: Path, lab: Path) -> str:
+    """Have hostprep, a spec and a volume on the host; return how that is mounted."""
+    if not (host / "etc" / "hostprep.yml").exists():
+        write_spec(host, "16M")
+        provision("--limit", "here")
+    return mounted(host)
+
+
 def unpacked() -> set[Path]:
     """Return the folders from which check mode plans."""
     return set(Path(os.environ["TMPDIR"]).glob("*.hostprep"))
 
 
 def test_a_bare_host_is_converged_as_predicted_though_another_is_down(host: Path) -> None:
+    make_bare(host)
     write_spec(host, "16M")
     before = unpacked()
     predicted = here_of(provision("--check", "--diff", "--limit", "here"))
@@ -112,18 +133,20 @@ def test_a_bare_host_is_converged_as_predicted_though_another_is_down(host: Path
     assert here_of(provision("--limit", "here"))["changes"] == []
 
 
-def test_only_the_host_that_failed_is_tried_again(host: Path) -> None:
+def test_only_the_host_that_failed_is_tried_again(lab: Path) -> None:
+    outcome = HostOutcome("down", failed=True, unreachable=True)
+    remember(str(lab), FleetRun((outcome,), 1.0), whole=True)
     document = provision("--retry-failed", expect=1)
     assert [each["host"] for each in document["hosts"]] == ["down"]
 
 
-def test_the_prediction_for_a_new_spec_is_what_then_happens(host: Path) -> None:
+def test_the_prediction_for_a_new_spec_is_what_then_happens(host: Path, installed: str) -> None:
     write_spec(host, "24M")
     spec = (host / "etc" / "hostprep.yml").read_text()
     predicted = here_of(provision("--check", "--diff", "--limit", "here"))
     assert predicted["predicted"]
     assert (host / "etc" / "hostprep.yml").read_text() == spec
-    assert "size=16384k" in mounted(host)
+    assert "size=24576k" not in installed == mounted(host)
     done = here_of(provision("--diff", "--limit", "here"))
     assert done["changes"] == predicted["changes"] != []
     assert done["diffs"] == predicted["diffs"]
@@ -131,19 +154,22 @@ def test_the_prediction_for_a_new_spec_is_what_then_happens(host: Path) -> None:
     assert "size=24576k" in mounted(host)
 
 
+@pytest.mark.usefixtures("installed")
 def test_the_inventory_says_what_differs_on_a_host(host: Path, lab: Path) -> None:
     inventory = json.loads(lab.read_text())
     inventory["all"]["hosts"]["here"]["hostprep_volumes"] = [
-        {"path": str(host / "volume"), "size": "32M", "mode": "0750"}
+        {"path": str(host / "volume"), "size": "33M", "mode": "0750"}
     ]
     lab.write_text(json.dumps(inventory))
     found = here_of(provision("--limit", "here"))
     assert found["changed"]
-    assert "size=32768k,nr_inodes" in mounted(host)
+    assert "size=33792k,nr_inodes" in mounted(host)
     assert (host / "volume").stat().st_mode & 0o7777 == 0o750
 
 
-def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, lab: Path) -> None:
+def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(
+    host: Path, lab: Path, installed: str
+) -> None:
     inventory = json.loads(lab.read_text())
     inventory["all"]["hosts"]["here"]["hostprep_volumes"] = [
         {"path": str(host / "volume"), "size": "900T"}
@@ -156,7 +182,7 @@ def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, l
         assert said["failed"]
         assert "RAM" in said["message"] or "memory" in said["message"]
     assert predicted["changes"] == found["changes"] != []
-    assert "size=32768k" in mounted(host)
+    assert installed == mounted(host)
 
 
 @pytest.mark.parametrize(
@@ -167,19 +193,21 @@ def test_what_the_host_refuses_is_said_and_fails_in_check_mode_too(host: Path, l
     ],
 )
 def test_an_inventory_that_cannot_mean_what_it_says_fails_before_the_spec_is_written(
-    host: Path, lab: Path, says: dict[str, Any], sentence: str
+    host: Path, lab: Path, installed: str, says: dict[str, Any], sentence: str
 ) -> None:
     inventory = json.loads(lab.read_text())
     inventory["all"]["hosts"]["here"].update(says)
+    write_spec(host, "16M")
     lab.write_text(json.dumps(inventory))
     spec = (host / "etc" / "hostprep.yml").read_text()
     for words in (["--check"], []):
         found = here_of(provision("--limit", "here", *words, expect=1))
         assert found["failed"] and sentence in found["message"]
     assert (host / "etc" / "hostprep.yml").read_text() == spec
-    assert "size=32768k" in mounted(host)
+    assert installed == mounted(host)
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_host_that_is_given_no_waves_stages_in_one(lab: Path) -> None:
     inventory = json.loads(lab.read_text())
     inventory["all"]["hosts"]["here"]["hostprep_waves"] = 0
@@ -191,7 +219,7 @@ def test_a_host_that_is_given_no_waves_stages_in_one(lab: Path) -> None:
 def test_the_text_of_a_spec_is_a_path_and_no_template(host: Path) -> None:
     ran = host / "ran"
     source = host / f"{{{{ lookup('pipe', 'touch {ran}') }}}}"
-    source.mkdir(parents=True)
+    source.mkdir(parents=True, exist_ok=True)
     (source / "file").write_text("data\n")
     dataset = {"name": "odd", "source": str(source), "to": str(host / "disk")}
     (host / "hostprep.yml").write_text(json.dumps({"datasets": [dataset]}))
@@ -202,8 +230,10 @@ def test_the_text_of_a_spec_is_a_path_and_no_template(host: Path) -> None:
 
 def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: Path) -> None:
     theirs = host / "theirs"
+    shutil.rmtree(theirs, ignore_errors=True)
     theirs.mkdir()
     (theirs / "build-notes").write_text("years of work\n")
+    write_spec(host, "16M")
     inventory = json.loads(lab.read_text())
     inventory["all"]["hosts"]["here"]["hostprep_install_dir"] = str(theirs)
     lab.write_text(json.dumps(inventory))
@@ -218,6 +248,8 @@ def test_hostprep_is_not_installed_into_what_is_somebody_elses(host: Path, lab: 
 def test_a_command_of_somebody_elses_is_not_replaced_and_check_mode_says_so(
     host: Path, lab: Path, kind: str
 ) -> None:
+    write_spec(host, "16M")
+    (host / "theirs").mkdir(exist_ok=True)
     theirs, tool = host / "theirs" / kind, host / "theirs" / "tool"
     (tool if kind == "link" else theirs).write_text("#!/bin/sh\n")
     if kind == "link":
@@ -236,6 +268,7 @@ def test_a_command_of_somebody_elses_is_not_replaced_and_check_mode_says_so(
     assert not (host / "opt" / "new").exists()
 
 
+@pytest.mark.usefixtures("installed")
 def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
     run = run_playbook("readiness", str(lab), {})
     here, down = run.hosts
@@ -244,6 +277,7 @@ def test_reports_of_readiness_are_collected(host: Path, lab: Path) -> None:
     assert down.unreachable
 
 
+@pytest.mark.usefixtures("installed")
 def test_a_broken_installation_is_mended_as_predicted_by_the_new_one(host: Path) -> None:
     write_spec(host, "48M")
     (host / "opt" / "hostprep" / "bin" / "hostprep").write_text("#!/bin/false\n")

@@ -53,6 +53,31 @@ def test_nothing_goes_unless_asked_for(spec: Path, safe_dir: Path) -> None:
     assert snapshot(safe_dir / "state") == before
 
 
+def test_what_lies_where_nothing_can_be_removed_is_refused_before_anything_goes(
+    safe_dir: Path,
+) -> None:
+    """A volume that somebody made read-only, as so that nobody changes the data in a long run."""
+    make_source(safe_dir / "one", directories=1, files=3)
+    volumes = [{"path": safe_dir / name, "size": "64M"} for name in ("a", "b")]
+    spec = safe_dir / "hostprep.yml"
+    datasets = [{"source": "one", "volume": safe_dir / "a"}]
+    apply(write_spec(spec, volumes=volumes, datasets=datasets))
+    subprocess.run(["mount", "-o", "remount,ro", safe_dir / "a"], check=True)
+    before = snapshot(safe_dir / "state")
+    spec.write_text("{}")
+    for words in (
+        ("apply", spec, "--prune", "--yes", *QUIET),
+        ("unstage", "one", "--dry-run"),
+        ("unstage", "one"),
+    ):
+        found = hostprep(*words, expect=5)
+        assert "is mounted read-only; nothing was changed" in str(found)
+    assert snapshot(safe_dir / "state") == before
+    assert os.path.ismount(safe_dir / "b")
+    subprocess.run(["mount", "-o", "remount,rw", safe_dir / "a"], check=True)
+    assert apply(spec, "--prune")["changed"]
+
+
 @pytest.mark.parametrize("text", ["", "# cut short\n", "volumes:\ndatasets:\n"])
 def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> None:
     spec.write_text(text)

@@ -19,6 +19,8 @@ from hostprep.converging.boot_record import (
 )
 from hostprep.converging.boot_template import render
 from hostprep.converging.boot_units import BootPlan, apply_boot, plan_boot
+from hostprep.converging.model import Kind
+from hostprep.converging.writable import unkept_kinds
 from hostprep.errors import HostprepError
 from hostprep.spec.model import DatasetSpec
 
@@ -111,6 +113,25 @@ def test_a_unit_that_others_can_write_is_made_anew(dataset: DatasetSpec, units: 
         kept_open.write(b"ExecStart=/home/mallory/it\n")
     assert unit.stat().st_mode & 0o777 == 0o644
     assert planned(dataset).changes == ()
+
+
+def test_what_cannot_be_taken_away_is_not_said_to_stay_away(
+    dataset: DatasetSpec, units: Path
+) -> None:
+    apply_boot(planned(dataset))
+    link = units / "multi-user.target.wants" / UNIT
+    link.unlink()
+    link.mkdir()
+    with pytest.raises(HostprepError, match="data may still be staged at boot: "):
+        apply_boot(planned(prune=True))
+    assert (units / UNIT).exists()
+
+
+def test_without_a_place_for_services_none_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert unkept_kinds() == {}
+    monkeypatch.setenv("HOSTPREP_UNIT_DIR", "/proc/none")  # as where /etc is read-only
+    (kind,) = found = unkept_kinds()
+    assert kind is Kind.BOOT and "could not change its services in /proc/none" in str(found[kind])
 
 
 def test_a_service_that_failed_in_this_boot_is_started_again(
