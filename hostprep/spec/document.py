@@ -111,6 +111,13 @@ def _line(text: str, index: int) -> int:
     return text.count("\n", 0, index) + 1
 
 
+def _joined(text: str) -> str:
+    """Return text with JSON's two escapes of one character, which YAML reads as two, joined."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
 def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
     problem = error.problem or "cannot be parsed"
     if "'\\t'" in problem:
@@ -173,7 +180,7 @@ class _Walk:
         if tag == "bool":
             known: dict[str, bool] = yaml.SafeLoader.bool_values
             return known.get(node.value.lower(), str(node.value))
-        return str(node.value)
+        return _joined(node.value)
 
     def _mapping(self, node: yaml.Node, where: KeyPath) -> dict[str, Value]:
         import yaml
@@ -187,7 +194,7 @@ class _Walk:
                     Problem(line, key_path(where), "a key must be text, not a list or a mapping")
                 )
                 continue
-            key = key_node.value
+            key = _joined(key_node.value)
             below = (*where, key)
             if key_node.tag == _TAG + "merge":
                 text = "merging is not supported; write the keys out"

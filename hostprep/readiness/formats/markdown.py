@@ -92,4 +92,4 @@ def _text(text: str, *, cell: bool = False) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([\\|*_<>\[\]#])", r"\\\1", text)
+    return re.sub(r"([\\|*_<>\[\]#&])", r"\\\1", text)

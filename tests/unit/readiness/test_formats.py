@@ -219,6 +219,12 @@ def test_a_code_is_text_in_markdown_too() -> None:
     assert "<a" not in page and "<b>" not in page
 
 
+def test_a_name_like_an_entity_stays_as_it_is_in_markdown() -> None:
+    found = [result("HP041", Status.FAIL, "/a&lt;b", "/a&lt;b is full.")]
+    page = MarkdownIt("commonmark").enable("table").render(render(Format.MARKDOWN, report(found)))
+    assert page.count("/a&amp;lt;b") >= 2 and "/a&lt;b" not in page
+
+
 @pytest.mark.parametrize("form", [Format.HTML, Format.MARKDOWN, Format.NAGIOS, Format.JUNIT])
 def test_what_is_worse_since_a_baseline(form: Format) -> None:
     before = report([result("HP041", Status.PASS, "/", "fine.", **free(50, 10))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,14 @@ def test_a_source_may_be_the_copy_of_another_data_set() -> None:
         "datasets:\n- {source: /nvme/x/part, volume: /m, at_boot: true}\n- {source: /x, to: /nvme}"
     )
     assert [dataset.source for dataset in spec.datasets] == ["/nvme/x/part", "/x"]
+
+
+def test_names_are_read_as_json_writes_them() -> None:
+    """``json.dumps`` and Ansible's ``to_json`` write one character beyond U+FFFF as two escapes."""
+    name = "katzen-\N{CAT FACE}"
+    spec = parse(json.dumps({"datasets": [{"name": name, "source": "/a", "to": "/n"}]}))
+    assert [each.name for each in spec.datasets] == [name]
+    assert problems('datasets: [{name: "\\ud83d", source: /a, to: /n}]')
 
 
 def test_an_anchor_saves_writing() -> None:
