@@ -52,10 +52,11 @@ def safe_dir(private_namespace: Path) -> Iterator[Path]:
     """Return a fresh root-owned directory whose parents others cannot write.
 
     It lies on a tmpfs without a size of its own: mount something below it for large data. What a
-    test leaves mounted below it is unmounted, and its files are removed.
+    test leaves mounted below it is unmounted, and its files are removed. Its name is this run's
+    alone: the loop devices of runs beside it are seen here too, by the names of their files.
     """
     index = 0
-    while (path := private_namespace / f"test-{index}").exists():
+    while (path := private_namespace / f"test-{os.getpid()}-{index}").exists():
         index += 1
     path.mkdir(mode=0o755)
     yield path
