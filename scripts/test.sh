@@ -9,8 +9,10 @@ cd "$(dirname "$0")/.."
 # compile hostprep anew.
 .venv/bin/python -m compileall -q hostprep tests/kit
 
-# Most time goes to those on real mounts: some of them run with those that boot hosts.
-moved=(tests/integration/test_{probe,provision,recommend_limits,stage_faults,stage_kills,stage_slow_sources,stage_whole}.py)
+# So that the three take about as long: those that boot hosts have some of those on real mounts
+# beside them, and those on real mounts one that would fit with the others.
+moved=(tests/integration/test_{probe,provision,recommend_limits,stage_kills,stage_slow_sources}.py)
+lent=tests/cli/test_recommend_compared.py
 
 # Torch takes a gigabyte in them, of which each fork of a later test in the same process copies the
 # page tables: in a run of their own it is theirs alone.
@@ -26,10 +28,12 @@ trap 'exit 130' INT TERM
 
 # Each run keeps for itself what failed in it.
 run() { .venv/bin/python -m pytest -o cache_dir="$said/$1.cache" "${@:2}"; }
-mounts() { run mounts -m "not timed" tests/integration "${moved[@]/#/--ignore=}" "$@"; }
+mounts() {
+    run mounts -m "not timed" "$lent" tests/integration "${moved[@]/#/--ignore=}" "$@"
+}
 hosts() { run hosts -m "not timed" tests/fleet "${moved[@]}" "$@"; }
 others() {
-    run others -m "not timed" --ignore tests/integration --ignore tests/fleet \
+    run others -m "not timed" --ignore tests/integration --ignore tests/fleet --ignore "$lent" \
         "${torchs[@]/#/--ignore=}" "$@"
 }
 torchs() { run torchs -m "not timed" "${torchs[@]}" "$@"; }

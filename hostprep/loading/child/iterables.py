@@ -129,12 +129,12 @@ def _maker(iterable: Any, item: Any) -> str | None:
 
 def _goes_over(iterable: Any) -> str | None:
     """Return the attribute that is a DataLoader, as of timm's PrefetchLoader; None without one."""
-    if "torch" not in sys.modules:
+    data = sys.modules.get("torch.utils.data")
+    if data is None:  # then nobody has made one
         return None
-    from torch.utils.data import DataLoader
-
     attributes = getattr(iterable, "__dict__", {})
-    return next((name for name, value in attributes.items() if isinstance(value, DataLoader)), None)
+    loaders = (name for name, value in attributes.items() if isinstance(value, data.DataLoader))
+    return next(loaders, None)
 
 
 def _parts(item: Any) -> Iterator[Any]:

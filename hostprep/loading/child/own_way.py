@@ -37,6 +37,8 @@ def innermost(loader: Any) -> Any:
 
     Its workers are set there, as Accelerate's are; with several inside nobody knows.
     """
+    if loader is None:  # as where there is no torch
+        return None
     from torch.utils.data import DataLoader
 
     seen: list[Any] = []
