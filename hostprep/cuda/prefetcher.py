@@ -92,8 +92,9 @@ class CudaPrefetcher(Generic[Batch]):
     batches before it. Leaving the loop early waits for the copies under way, at most ``depth + 2``
     batches, and so for the steps that these wait for.
 
-    Raises ``UsageError`` for a depth below 1, and for a CUDA device that cannot be used: that is
-    not there though asked for by name, or lets nobody in. That memory ran out comes as torch's own.
+    Raises ``UsageError`` for a depth below 1, for ``dtypes`` of anything but torch's, and for a CUDA
+    device that cannot be used: that is not there though asked for by name, or lets nobody in. That
+    memory ran out comes as torch's own.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class CudaPrefetcher(Generic[Batch]):
         if backend is None:
             from hostprep.cuda.torch_backend import open_backend
 
-            opened = open_backend(device, dict(dtypes or {}), channels_last)
+            opened = open_backend(device, {} if dtypes is None else dtypes, channels_last)
             backend, self._convert, self._warning = opened
         self._backend = backend
         self._copies = None if backend is None else backend.new_stream()
@@ -132,26 +133,29 @@ class CudaPrefetcher(Generic[Batch]):
         return len(self.loader)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the loader once more, from its beginning."""
+        """Iterate over the loader once more, from its beginning.
+
+        The loader's own iterator is made at once, as the loop over it would make it: a DataLoader
+        starts its workers, and Lightning's CombinedLoader knows its length from then on.
+        """
         if self._backend is None:
             if self._warning is not None:
                 _say_once(f"CudaPrefetcher passes batches through on the CPU: {self._warning}")
-            return self._passed()
+            return self._passed(iter(self.loader))
         if attribute_of(self.loader, "end_of_dataloader") is not None:
             _say_once(_AHEAD_OF_ACCELERATE)
-        return self._prefetched(self._backend)
+        return self._prefetched(self._backend, iter(self.loader))
 
-    def _passed(self) -> Iterator[Batch]:
-        for batch in self.loader:
+    def _passed(self, source: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in source:
             yield batch if self._convert is None else replaced(batch, _once(self._convert))
 
-    def _prefetched(self, backend: Backend) -> Iterator[Batch]:
+    def _prefetched(self, backend: Backend, source: Iterator[Batch] | None) -> Iterator[Batch]:
         ready: deque[Transfer] = deque()
         behind: deque[Transfer] = deque()
         failure: Exception | None = None
         ahead = 0  # how many copies are to be under way behind the batch that is handed out
         try:
-            source: Iterator[Batch] | None = iter(self.loader)
             while True:
                 while source is not None and len(ready) <= ahead:
                     self._retire(backend, behind, keep=_BEHIND)

@@ -32,8 +32,10 @@ def open_backend(
     """Return the backend for ``device``; or None, how to convert leaves on the CPU, and a warning.
 
     The warning says why there is no CUDA, where nobody asked for the CPU. Raises ``UsageError``
-    where a CUDA device was asked for by name and cannot be had, or is there and does not start.
+    where a CUDA device was asked for by name and cannot be had, or is there and does not start; and
+    where ``dtypes`` are not torch's: by another's names nothing would be found to convert.
     """
+    _refuse_others(dtypes)
     asked = None if device is None else f"cuda:{device}" if isinstance(device, int) else str(device)
     if asked == "cpu":
         return None, _conversion(dtypes, channels_last), None
@@ -57,6 +59,20 @@ def open_backend(
             f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices."
         )
     return TorchCudaBackend(index, dtypes, channels_last), None, None
+
+
+def _refuse_others(dtypes: Any) -> None:
+    """Raise ``UsageError`` for what is not a mapping of torch's dtypes; an empty one needs none."""
+    hint = "accepted: such as {torch.uint8: torch.float16}"
+    if not isinstance(dtypes, Mapping):
+        raise UsageError(f"dtypes={dtypes!r} is no mapping.", hint)
+    if not dtypes:
+        return
+    import torch
+
+    for each in (*dtypes, *dtypes.values()):
+        if not isinstance(each, torch.dtype):
+            raise UsageError(f"{each!r} in dtypes is no torch.dtype.", hint)
 
 
 def _usable(name: str, call: Callable[[], Any]) -> Any:

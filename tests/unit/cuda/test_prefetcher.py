@@ -165,6 +165,14 @@ def test_conversions_happen_on_the_cpu_too_and_spare_labels() -> None:
         assert batch["y"].dtype == torch.int64
 
 
+@pytest.mark.parametrize(
+    "dtypes", [{"uint8": torch.float16}, {torch.uint8: "float16"}, torch.float16, [torch.float16]]
+)
+def test_what_is_no_dtype_is_refused_before_a_loop_goes_on_without_it(dtypes: Any) -> None:
+    with pytest.raises(UsageError, match="no torch.dtype|no mapping"):
+        CudaPrefetcher([], "cpu", dtypes=dtypes)
+
+
 def test_a_tensor_that_is_there_twice_is_converted_once() -> None:
     pixels = torch.ones(2, dtype=torch.uint8)
     dtypes = {torch.uint8: torch.float32}
@@ -224,6 +232,31 @@ def test_empty_loaders_and_loaders_without_a_length(on: str) -> None:
     with pytest.raises(TypeError):
         len(endless)
     assert list(endless) == [1, "two", None]
+
+
+class KnownOnceBegun:
+    """As Lightning's CombinedLoader, which has a length from the moment somebody iterates over it.
+
+    ``list`` asks for that between ``iter`` and the first batch.
+    """
+
+    begun = False
+
+    def __iter__(self) -> Iterator[int]:
+        self.begun = True
+        return iter(range(3))
+
+    def __len__(self) -> int:
+        if not self.begun:
+            raise RuntimeError("Please call `iter(combined_loader)` first.")
+        return 3
+
+
+@pytest.mark.parametrize("on", ["cpu", "device"])
+def test_a_loader_is_begun_when_the_loop_is_as_without_a_prefetcher(on: str) -> None:
+    backend = Device() if on == "device" else None
+    wrapped = CudaPrefetcher(KnownOnceBegun(), None if backend else "cpu", backend=backend)
+    assert list(wrapped) == [0, 1, 2]
 
 
 def test_ctrl_c_in_the_loader_comes_at_once() -> None:
