@@ -42,12 +42,29 @@ class OwnFolder:
     """An open folder of ours.
 
     ``path`` is for people; only ``fd`` certainly leads into it. Once it is left, ``moved`` tells
-    whether somebody has moved it meanwhile: then it may still be there, but for what was in it.
+    whether somebody has moved it meanwhile: then it may still be there, but for what was in it; and
+    ``stays`` that it could not be removed, perhaps with all that is in it.
     """
 
     path: Path
     fd: int
     moved: bool = False
+    stays: bool = False
+
+    def note(self) -> str | None:
+        """Say that it stays, or was moved; None where it is gone as it should be."""
+        if self.stays:
+            return (
+                f"{self.path}, which held the test files, could not be removed: the next probe here"
+                " tries again"
+            )
+        if not self.moved:
+            return None
+        return (
+            f"somebody moved {self.path}, which held the test files, while it was in use: the"
+            " figures are of these files all the same, they were removed where they were, and what"
+            " has the folder's name now was left alone"
+        )
 
     @contextmanager
     def inner(self, name: str) -> Iterator[int]:
@@ -89,6 +106,7 @@ def own_folder(parent: Path) -> Iterator[OwnFolder]:
             unchanged = made is not None and _mtime_ns(parent_fd) == made
             try:
                 folder.moved = not _remove(parent_fd, name, descriptor, lock)
+                folder.stays = _is_called(parent_fd, name, descriptor)
             finally:
                 os.close(descriptor)
             if unchanged:
@@ -264,6 +282,15 @@ def _remove(parent_fd: int, name: str, descriptor: int, lock: int | None) -> boo
         return False
     except OSError:
         return True  # as far as one can tell; the next run finds what is left
+
+
+def _is_called(parent_fd: int, name: str, descriptor: int) -> bool:
+    """Return whether what is open still has this name in the parent, if that can be told."""
+    try:
+        there = os.stat(name, dir_fd=parent_fd, follow_symlinks=False)
+        return os.path.samestat(there, os.fstat(descriptor))
+    except OSError:
+        return False
 
 
 def _clear(descriptor: int) -> bool:

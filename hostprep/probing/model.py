@@ -190,8 +190,8 @@ class Measured:
     """Everything that was read and measured; the verdict is drawn from it by pure code.
 
     ``file_source`` is made, or existing where no test file could be made; ``file_note`` says why.
-    ``folder_note`` says that somebody moved the folder with the files that were made, None where
-    nobody did.
+    ``folder_note`` says that the folder with the files that were made could not be removed, or that
+    somebody moved it; None where neither is so.
     ``file_cached_share`` is the share of the file that stayed in memory, None where nobody asked.
     ``fio_note`` says that a pass did not end, None where all did; ``fio_fewer`` which passes were
     made in part or not at all. ``dataset_note`` says why the data set itself could not be read,

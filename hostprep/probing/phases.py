@@ -141,7 +141,7 @@ class Phases:
             file_source=source,
             file_bytes=file.size_bytes if file else 0,
             file_note=note,
-            folder_note=_moved(folder) if folder is not None and folder.moved else None,
+            folder_note=None if folder is None else folder.note(),
             layout_holes=file is not None and file.holes,
             file_cached_share=file_share,
             fio=read.runs,
@@ -301,15 +301,6 @@ class Phases:
             link = nvme_link(disk.name) if disk.transport is Transport.NVME else None
             if link and (self.link is None or link.bytes_per_s > self.link.bytes_per_s):
                 self.link = link
-
-
-def _moved(folder: OwnFolder) -> str:
-    """Say that somebody moved the folder of ours, whose files were read wherever it was."""
-    return (
-        f"somebody moved {folder.path}, which held the test files, while it was in use: the figures"
-        " are of these files all the same, they were removed where they were, and what has the"
-        " folder's name now was left alone"
-    )
 
 
 def room(storage: PathStorage, settings: Settings, share: float = 1) -> int:

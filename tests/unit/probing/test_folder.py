@@ -83,8 +83,11 @@ def test_what_could_not_be_removed_is_removed_by_the_next_run(
             (folder.path / "data").write_bytes(b"x")
     assert (folder.path / "small" / "1").exists()  # the test itself: it was left
     assert not (folder.path / "data").exists() and not folder.moved
-    with own_folder(tmp_path):
-        assert not (folder.path / "small").exists()
+    said = folder.note()
+    assert said is not None and f"{folder.path}, which held the test files, could not" in said
+    with own_folder(tmp_path) as again:
+        assert not (again.path / "small").exists()
+    assert again.note() is None
     assert leftovers(tmp_path) == []
 
 
