@@ -69,6 +69,12 @@ _TRAINS_AT_ONCE = (
     "what trains when it is imported, as an exported notebook does, goes below"
     " `if __name__ == '__main__':`; else --seconds gives it more time"
 )
+_STARTS_WORKERS = (
+    "workers that do not start by fork import the module anew: what makes batches when it is"
+    " imported goes below `if __name__ == '__main__':`"
+)
+_MAGIC = re.compile(r"\bname 'get_ipython' is not defined")
+_OUT_OF_A_NOTEBOOK = "Python has no magics: take get_ipython() out of the exported notebook"
 _SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
 _NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
@@ -279,6 +285,10 @@ def _opening_cure(kind: str, said: str) -> str | None:
         return _WITHOUT_GROUP
     if _RELATIVE.search(said):
         return _IN_PACKAGE
+    if _MAGIC.search(said):
+        return _OUT_OF_A_NOTEBOOK
+    if said.endswith(_ENDED):
+        return _STARTS_WORKERS
     return _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
 
 

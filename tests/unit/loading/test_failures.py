@@ -261,6 +261,17 @@ def test_a_module_of_a_package_is_to_be_named_in_whole(where: str) -> None:
     assert "in the folder above" in (raised(event, "loaders:make", 0).hint or "")
 
 
+def test_a_script_whose_workers_import_it_anew_is_told_what_it_lacks() -> None:
+    # All that torch says where the worker, which runs the script once more, may start none.
+    error = failure("DataLoader worker (pid(s) 28797) exited unexpectedly", where="open")
+    assert error.hint is not None and "`if __name__ == '__main__':`" in error.hint
+
+
+def test_of_an_exported_notebook_its_magics_are_named() -> None:
+    error = failure("name 'get_ipython' is not defined", where="open", kind="NameError")
+    assert error.hint is not None and "exported notebook" in error.hint
+
+
 def test_what_wants_arguments_is_to_be_wrapped() -> None:
     event = {"where": "open", "type": "TypeError", "causes": [], "trace": ""}
     event["message"] = "make() missing 1 required positional argument: 'root'"
