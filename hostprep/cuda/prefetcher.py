@@ -92,7 +92,7 @@ class CudaPrefetcher(Generic[Batch]):
     batches before it. Leaving the loop early waits for the copies under way, at most ``depth + 2``
     batches, and so for the steps that these wait for.
 
-    Raises ``UsageError`` for a depth below 1, for ``dtypes`` of anything but torch's, and for a CUDA
+    Raises ``UsageError`` for a depth below 1, for ``dtypes`` that are not torch's, and for a CUDA
     device that cannot be used: that is not there though asked for by name, or lets nobody in. That
     memory ran out comes as torch's own.
     """
