@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hostprep.cli.output import printable
 from hostprep.host.block import PathStorage
 from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Verdict
-from hostprep.probing.model import FioRun, Latency, Measured, SmallFiles, SmallRun
+from hostprep.probing.model import DataSet, FioRun, Latency, Measured, SmallFiles, SmallRun
 from hostprep.probing.rates import DISK_BUSY
 from hostprep.probing.results import Difference
 from hostprep.units import format_bytes, format_count, format_number, format_rate, format_seconds
@@ -54,6 +54,7 @@ def render(
         _small(measured, judgement),
         _fewer(measured, judgement),
         _epoch(judgement),
+        _left_out(measured.dataset),
         printable(measured.folder_note or ""),
         _verdict(judgement, need),
         _changes(changes, earlier_valid=earlier_valid),
@@ -219,6 +220,17 @@ def _epoch(judgement: Judgement) -> str:
         )
     lines.append(_cache_words(epoch))
     return "\n".join(lines)
+
+
+def _left_out(dataset: DataSet) -> str:
+    """Say which folders are in no figure: who takes them for counted reckons with too few files."""
+    kinds = (
+        (dataset.mounts, "in which something else is mounted"),
+        (dataset.closed, "that could not be listed"),
+    )
+    return "\n".join(
+        f"not counted: {format_count(count, 'folder')} {words}" for count, words in kinds if count
+    )
 
 
 def _cache_words(epoch: Epoch) -> str:

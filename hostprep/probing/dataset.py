@@ -6,7 +6,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 
 from hostprep.dataclass import dataclass
 from hostprep.probing.model import DataSet
@@ -19,13 +18,16 @@ _TELL_SECONDS = 1.0
 class Found:
     """``sample`` are paths drawn evenly from all ``files`` that were counted, in random order.
 
-    ``links`` are the symbolic ones that were left out.
+    ``links`` are the symbolic ones that were left out, ``mounts`` the folders in which something
+    else is mounted, ``closed`` those that could not be listed.
     """
 
     files: int
     complete: bool
     sample: tuple[str, ...]
     links: int = 0
+    mounts: int = 0
+    closed: int = 0
 
 
 def scan(
@@ -47,13 +49,13 @@ def scan(
     count = 0
     told = time.monotonic()
     deadline = told + seconds
-    links = _Links()
-    for name in _walk(path, frozenset(mount_points), links):
+    left = _LeftOut()
+    for name in _walk(path, frozenset(mount_points), left):
         if name is None:
             now = time.monotonic()
             if now > deadline:
                 chance.shuffle(sample)
-                return Found(count, False, tuple(sample), links.count)
+                return Found(count, False, tuple(sample), left.links, left.mounts, left.closed)
             if now >= told + _TELL_SECONDS:
                 told = now
                 tell(count)
@@ -64,26 +66,31 @@ def scan(
         elif (place := chance.randrange(count)) < _SAMPLE_FILES:
             sample[place] = name
     chance.shuffle(sample)
-    return Found(count, True, tuple(sample), links.count)
+    return Found(count, True, tuple(sample), left.links, left.mounts, left.closed)
 
 
 @dataclass(slots=True)
-class _Links:
-    count: int = 0
+class _LeftOut:
+    links: int = 0
+    mounts: int = 0
+    closed: int = 0
 
 
-def _walk(top: str, mount_points: frozenset[str], links: _Links) -> Iterator[str | None]:
+def _walk(top: str, mount_points: frozenset[str], left: _LeftOut) -> Iterator[str | None]:
     """Yield the files, and None now and then so that the caller may look at the clock."""
     folders = [top]
     steps = 0
     while folders:
         try:
             entries = os.scandir(folders.pop())
+        except FileNotFoundError:
+            continue  # gone meanwhile
         except OSError:
-            continue  # gone, or not ours to read
+            left.closed += 1  # not ours to read
+            continue
         yield None
         with entries:
-            for entry in _readable(entries):
+            for entry in _readable(entries, left):
                 steps += 1
                 # Few: where a listing does not tell the kind of an entry, each is a question.
                 if steps % 32 == 0:
@@ -91,23 +98,28 @@ def _walk(top: str, mount_points: frozenset[str], links: _Links) -> Iterator[str
                 if entry.name.startswith("."):
                     continue
                 if entry.is_dir(follow_symlinks=False):
-                    if entry.path not in mount_points:
+                    if entry.path in mount_points:
+                        left.mounts += 1
+                    else:
                         folders.append(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
                 elif entry.is_symlink():
-                    links.count += 1
+                    left.links += 1
 
 
-def _readable(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+def _readable(entries: Iterator[os.DirEntry[str]], left: _LeftOut) -> Iterator[os.DirEntry[str]]:
     """Yield what can be listed: a folder may open and then refuse to be read, as some of /proc."""
-    with suppress(OSError):
+    try:
         yield from entries
+    except OSError:
+        left.closed += 1
 
 
 def measure_size(found: Found, seconds: float) -> DataSet:
     """Return the data set with its size, where all sizes could be read within ``seconds``."""
-    unknown = DataSet(found.files, found.complete, None, found.links)
+    left_out = found.links, found.mounts, found.closed
+    unknown = DataSet(found.files, found.complete, None, *left_out)
     if not found.complete or found.files > len(found.sample):
         return unknown
     deadline = time.monotonic() + seconds
@@ -120,7 +132,7 @@ def measure_size(found: Found, seconds: float) -> DataSet:
             total += os.stat(path, follow_symlinks=False).st_size
         except OSError:
             continue
-    return DataSet(found.files, True, total, found.links)
+    return DataSet(found.files, True, total, *left_out)
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:

@@ -169,13 +169,16 @@ class DataSet:
     """The files under the path: ``complete`` where all were counted within the budget.
 
     ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
-    Symbolic ``links`` were not followed.
+    Symbolic ``links`` were not followed; folders in which something else is mounted (``mounts``),
+    and those that could not be listed (``closed``), were not looked into.
     """
 
     files: int
     complete: bool
     size_bytes: int | None
     links: int = 0
+    mounts: int = 0
+    closed: int = 0
 
     @property
     def large_files(self) -> bool:

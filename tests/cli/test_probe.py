@@ -99,6 +99,8 @@ def test_a_data_set_is_measured_and_not_touched(tmp_path: Path) -> None:
         "complete": True,
         "size_bytes": sum(map(len, content.values())),
         "links": 0,
+        "mounts": 0,
+        "closed": 0,
     }
     assert fields["epoch"]["files"] == 120
     assert fields["device"]["class"]

@@ -172,6 +172,13 @@ def test_files_that_are_no_part_of_the_figures_are_counted() -> None:
     assert "left out, as nothing is read of them: 1,200 empty files" in said
 
 
+def test_folders_that_were_not_looked_into_are_counted() -> None:
+    said = text(measured(dataset=DataSet(60, True, 3_000_000, mounts=1, closed=2)))
+    assert "not counted: 1 folder in which something else is mounted\n" in said
+    assert "not counted: 2 folders that could not be listed\n" in said
+    assert "not counted" not in text(measured())
+
+
 def test_names_of_strangers_cannot_rewrite_the_terminal() -> None:
     one = measured(storage=storage(disks=(disk(model="Evil\x1b[2J"),)))
     assert "\x1b" not in text(one)

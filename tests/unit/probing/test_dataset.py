@@ -36,7 +36,7 @@ def test_the_data_set_is_counted_without_what_is_not_its_own(tmp_path: Path) -> 
     assert list(found.sample) != sorted(found.sample)
     size = measure_size(found, 10)
     assert size.size_bytes == sum(file.stat().st_size for file in files)
-    assert size.links == 1
+    assert (size.links, size.mounts, size.closed) == (1, 1, 0)
 
 
 def test_a_folder_that_opens_and_cannot_be_listed_is_left_out() -> None:
@@ -46,7 +46,9 @@ def test_a_folder_that_opens_and_cannot_be_listed_is_left_out() -> None:
             time.sleep(0.01)
         with pytest.raises(OSError):
             os.listdir(process / "net")  # so it is with one that has ended
-        assert scan(str(process), 10).files > 0
+        found = scan(str(process), 10)
+        assert found.files > 0 and found.closed > 0
+        assert measure_size(found, 10).closed == found.closed
 
 
 def test_a_count_out_of_time_says_so(tmp_path: Path) -> None:
