@@ -43,6 +43,7 @@ def _see(path: str) -> dict[str, object]:
         if is_folder:
             with os.scandir(path) as entries:
                 next(entries, None)
+            os.stat(os.path.join(path, "."))  # who may list it need not be let into it
             os.statvfs(path)
     except OSError as error:
         return {"errno": error.errno, "words": error.strerror}

@@ -555,22 +555,23 @@ def test_an_empty_read_only_mount_is_invalid_and_says_why(data: Path) -> None:
     assert "Read-only" in words["no_file"]
 
 
-def test_an_unreadable_folder_is_a_sentence(safe_dir: Path) -> None:
+@pytest.mark.parametrize(("mode", "inner"), [(0o700, "inner"), (0o744, ".")])
+def test_an_unreadable_folder_is_a_sentence(mode: int, inner: str, safe_dir: Path) -> None:
     folder = safe_dir / "closed"
-    folder.mkdir(mode=0o700)
+    folder.mkdir(mode=mode)
     (folder / "inner").mkdir()
     script = (
         "import os, sys\n"
         "import typer, hostprep.cli.probe_text, hostprep.probing.probe, hostprep.probing.judge\n"
         "from hostprep.cli.main import run\n"
         "os.setgid(65534); os.setuid(65534)  # who may not even be able to read the library\n"
-        f"sys.exit(run(['probe', {str(folder / 'inner')!r}]))"
+        f"sys.exit(run(['probe', {str(folder / inner)!r}]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "may not be read" in done.stderr
+    assert "may not be read; nothing was measured" in done.stderr
 
 
 @pytest.mark.parametrize("operation", ["getattr", "readdir", "statfs"])
