@@ -46,7 +46,7 @@ def time_iterable(
     def count(item: Any) -> tuple[int, str]:
         if batch_size is not None:
             return batch_size, f"as {format_count(batch_size, 'sample')}, as --batch-size says"
-        rows, words = count_samples(item)
+        rows, words = count_samples(_batch_in(opened.iterable, item))
         return rows, f"{words}; where that is wrong, say --batch-size"
 
     begin = time.perf_counter()
@@ -125,6 +125,18 @@ def _maker(iterable: Any, item: Any) -> str | None:
             if type(thing).__module__.startswith(package):
                 return maker
     return None
+
+
+def _batch_in(iterable: Any, item: Any) -> Any:
+    """Return an item without what Lightning's CombinedLoader puts beside its batch.
+
+    That is the batch's number and its loader's: as numbers they would make it a single sample.
+    """
+    combined = any(
+        kind.__name__ == "CombinedLoader" and "lightning" in kind.__module__.partition(".")[0]
+        for kind in type(iterable).__mro__
+    )
+    return item[0] if combined and isinstance(item, tuple) and len(item) == 3 else item
 
 
 def _goes_over(iterable: Any) -> str | None:

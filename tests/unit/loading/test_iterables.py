@@ -181,6 +181,24 @@ def test_whose_pipeline_it_is_shows_by_its_class_or_what_it_gives(
     assert time_iterable(by_item, None, 0.02, 5.0)["maker"] == maker
 
 
+@pytest.mark.parametrize(
+    ("module", "rows"), [("lightning.pytorch.utilities.combined_loader", 16), ("mine", 1)]
+)
+def test_the_numbers_beside_a_batch_of_lightnings_make_it_no_single_sample(
+    module: str, rows: int
+) -> None:
+    kind = type(
+        "CombinedLoader",
+        (Unending,),
+        {
+            "__module__": module,
+            "__iter__": lambda _: itertools.repeat(({"a": torch.zeros(16, 8)}, 0, 0)),
+        },
+    )
+    theirs = Opened(None, None, kind(), None, 1, "iterable", "mine")
+    assert time_iterable(theirs, None, 0.02, 1)["rows"] == rows
+
+
 def test_a_dataloader_that_it_goes_over_is_named() -> None:
     class Prefetching:
         def __init__(self) -> None:
