@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostprep.cli.completion import reading_orders, ways_to_verify
-from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
+from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes, volume_bytes
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def stage(
         )
     if order not in (None, *ORDERS):
         raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
-    size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
+    size_bytes = None if to_tmpfs is None else volume_bytes(to_tmpfs)
     reserve_bytes = None if reserve is None else size_in_bytes(reserve)
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()

@@ -55,7 +55,9 @@ def _complain(path: str, seen: dict[str, object]) -> None:
     if "folder" in seen:
         raise UsageError(f"{path} is not a folder; nothing was measured.", "name its folder")
     if seen["errno"] == errno.ENOENT:
-        raise UsageError(f"{path} does not exist; nothing was measured.")
+        raise UsageError(
+            f"{path} does not exist; nothing was measured.", "name a folder that is there"
+        )
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
     if seen["errno"] in GONE:

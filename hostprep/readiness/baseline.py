@@ -78,13 +78,17 @@ def load_baseline(path: Path) -> dict[str, Any]:
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
     """Write the report; raise ``HostprepError`` where that cannot be."""
+    from hostprep.system.files import writing_hint
     from hostprep.system.named_files import write_named
 
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=2) + "\n"
     try:
         write_named(path, text.encode(), durable=True)
     except OSError as error:
-        raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
+        raise HostprepError(
+            f"{path} cannot be written: {error.strerror}; no baseline was saved.",
+            writing_hint(error) or "name another file",
+        ) from None
 
 
 def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
