@@ -87,6 +87,10 @@ def mount(
     )
     plan = plan_volume(request, gather(request.path))
     if plan.refusal is not None:
+        from hostprep.staging.failures import unstage_first
+        from hostprep.staging.record.records import staged_in
+
+        unstage_first(plan.refusal, staged_in(request.path))
         raise plan.refusal
     live = plan.live
     if not dry_run:
