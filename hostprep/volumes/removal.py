@@ -125,7 +125,7 @@ def plan_unmount(
     if forget and not changes:
         changes.append(Change(path, "forget the volume", "it is not mounted any more"))
     unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
-    warnings = []
+    warnings = list(facts.link_warnings(changes))
     if line_stays:
         entry = facts.fstab_entry
         assert entry is not None
