@@ -52,7 +52,9 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
         base = 1000 if (match["suffix"] or "").lower() == "b" else 1024
         size_bytes = int(number * base ** _POWER[(match["unit"] or "").lower()])
     if size_bytes > MOST_BYTES:
-        raise UsageError(f"{text!r} is more than Linux can count (2^63 bytes).")
+        raise UsageError(
+            f"{text!r} is more than Linux can count (2^63 bytes).", "give a smaller size"
+        )
     return size_bytes
 
 

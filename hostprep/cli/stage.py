@@ -132,7 +132,10 @@ def stage(
         step_behind()
     declared = _datasets_of_spec() if source is None else ()
     if name is not None and len(declared) > 1:
-        raise UsageError("--name goes with one data set; the spec file names several.")
+        raise UsageError(
+            "--name goes with one data set; the spec file names several.",
+            "name its SOURCE too, or leave --name out",
+        )
     found: list[tuple[str, str | None]] = [(each.source, each.name) for each in declared]
     if not found:
         found = [(os.getcwd() if source is None else source, None)]

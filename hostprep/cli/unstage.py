@@ -56,7 +56,10 @@ def unstage(
     from hostprep.system.locks import lock
 
     if forget and fstab:
-        raise UsageError("--forget touches nothing but the record; --fstab does.")
+        raise UsageError(
+            "--forget touches nothing but the record; --fstab does.",
+            "leave --fstab out; `hostprep unmount PATH --fstab` removes a volume's line",
+        )
     record = find_record(dataset)
     if fstab and record.volume is None:
         raise UsageError(

@@ -32,7 +32,10 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
             "Nothing was measured."
         ) from None
     except ChildProcessError:
-        raise HostprepError(f"{path} could not be looked at; nothing was measured.") from None
+        raise HostprepError(
+            f"{path} could not be looked at; nothing was measured.",
+            "run the same command again; dmesg may say what ended the look",
+        ) from None
     _complain(path, seen)
 
 
@@ -62,4 +65,7 @@ def _complain(path: str, seen: dict[str, object]) -> None:
         raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
     if seen["errno"] in GONE:
         raise NoAnswer(f"{path} answers with an error: {seen['words']}. Nothing was measured.")
-    raise HostprepError(f"{path} could not be read: {seen['words']}; nothing was measured.")
+    raise HostprepError(
+        f"{path} could not be read: {seen['words']}; nothing was measured.",
+        "mend that (dmesg may say more), and run the same command again",
+    )

@@ -56,13 +56,19 @@ def load_baseline(path: Path) -> dict[str, Any]:
     try:
         content = read_named(path, _MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"the baseline {path} cannot be read: {error.strerror}.",
+            "name a saved report: hostprep check --save-baseline FILE writes one",
+        ) from None
     if len(content) > _MOST_BYTES:
         raise UsageError(f"{path} is too large for a saved report.", "is it the right file?")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise UsageError(f"the baseline {path} is no JSON document.") from None
+        raise UsageError(
+            f"the baseline {path} is no JSON document.",
+            "name a saved report: hostprep check --save-baseline FILE writes one",
+        ) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         said = document.get("schema") if isinstance(document, dict) else None
         raise Refused(

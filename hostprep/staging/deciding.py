@@ -6,7 +6,7 @@ import os
 import shlex
 from contextlib import ExitStack
 
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
@@ -170,7 +170,8 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         ) from None
     except OSError as error:
         raise HostprepError(
-            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
+            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed.",
+            reading_hint(error),
         ) from None
     stack.callback(os.close, descriptor)
     if volume is not None:

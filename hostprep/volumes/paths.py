@@ -7,7 +7,7 @@ import stat
 from enum import StrEnum
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.capabilities import unknown_uid
 from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
@@ -140,7 +140,9 @@ def look(path: str) -> Place:
                 PointKind.MISSING, tuple(parents), missing=tuple(missing), read_only=read_only
             )
         except OSError as error:
-            raise HostprepError(f"{current} cannot be looked at: {error.strerror}.") from None
+            raise HostprepError(
+                f"{current} cannot be looked at: {error.strerror}.", reading_hint(error)
+            ) from None
         if stat.S_ISLNK(status.st_mode):
             return Place(PointKind.OTHER, tuple(parents), symlink=current)
         if not stat.S_ISDIR(status.st_mode):
@@ -232,7 +234,9 @@ def make_dirs(paths: tuple[str, ...]) -> None:
             finally:
                 os.close(made)
         except OSError as error:
-            raise HostprepError(f"{path} could not be made: {error.strerror}.") from None
+            raise HostprepError(
+                f"{path} could not be made: {error.strerror}.", reading_hint(error)
+            ) from None
         finally:
             os.close(descriptor)
 

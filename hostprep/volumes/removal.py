@@ -226,7 +226,10 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         check_in_reach(facts)
         return
     if is_system_dir(path):  # how to unmount it is no advice to give
-        raise Refused(f"{path} belongs to the system; nothing was changed.")
+        raise Refused(
+            f"{path} belongs to the system; nothing was changed.",
+            "`hostprep status` shows which volumes there are",
+        )
     if not facts.is_ours:
         raise Refused(
             f"what is mounted on {path} ({mount.fstype}, {mount.source}) was not mounted by"

@@ -256,7 +256,9 @@ RATES = f"accepted: {RATE_FORMS}"
         ("volumes: [{path: /v, size: 0%}]", [f"1: volumes[0].size: '0%' is nothing; {SIZES}"]),
         (
             "volumes: [{path: /v, size: 9999999999T}]",
-            ["1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes)"],
+            [
+                "1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes); give a smaller size"
+            ],
         ),
         ("volumes: [{path: /v, size: [1G]}]", ["1: volumes[0].size: must be text, not a list"]),
         ("volumes: [{path: {}, size: 1G}]", ["1: volumes[0].path: must be text, not a mapping"]),
