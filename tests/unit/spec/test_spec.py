@@ -257,7 +257,8 @@ RATES = f"accepted: {RATE_FORMS}"
         (
             "volumes: [{path: /v, size: 9999999999T}]",
             [
-                "1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes); give a smaller size"
+                "1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes); give"
+                " a smaller size"
             ],
         ),
         ("volumes: [{path: /v, size: [1G]}]", ["1: volumes[0].size: must be text, not a list"]),
