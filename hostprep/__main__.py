@@ -5,10 +5,48 @@ Imports as little as can be, so that nearly all of the start lies where Ctrl-C i
 
 from __future__ import annotations
 
-import signal
-from typing import NoReturn
+import os
+import sys
 
-from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt
+
+def _shadowed(error: Exception) -> str | None:
+    """Return the file of ``PYTHONPATH`` that has kept this from being loaded, if that is why.
+
+    Imports nothing, for what is imported may be what is shadowed. Once the command line is there,
+    ``cli.main`` tells of such modules, and more exactly.
+    """
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = {os.path.abspath(folder) for folder in named if folder} - {home}
+    files = [getattr(error, "filename", None), getattr(error, "path", None)]
+    frame = error.__traceback__
+    while frame is not None:
+        files.append(frame.tb_frame.f_code.co_filename)
+        frame = frame.tb_next
+    modules = [sys.modules.get(name) for name in sorted(sys.stdlib_module_names)]
+    files += [getattr(module, "__file__", None) for module in modules]
+    theirs = tuple(f"{folder}{os.sep}" for folder in folders)
+    return next((file for file in files if file and os.path.abspath(file).startswith(theirs)), None)
+
+
+def _give_up(error: Exception) -> None:
+    """End with a sentence where another module has the place of one of Python's; else return."""
+    if (file := _shadowed(error)) is not None and not os.environ.get("HOSTPREP_DEBUG"):
+        sys.exit(
+            f"hostprep: PYTHONPATH puts {file} in the place of a module that hostprep needs"
+            f" ({type(error).__name__}: {error}).\n"
+            "  -> run it without that variable: env -u PYTHONPATH hostprep ..."
+        )
+
+
+try:
+    import signal
+    from typing import NoReturn
+
+    from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt
+except Exception as error:
+    _give_up(error)
+    raise
 
 
 def main() -> NoReturn:
@@ -24,6 +62,9 @@ def main() -> NoReturn:
         from hostprep.cli.main import interrupted
 
         interrupted()
+    except Exception as error:
+        _give_up(error)
+        raise
 
 
 if __name__ == "__main__":

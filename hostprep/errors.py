@@ -5,6 +5,8 @@ Raised where the cause is known, printed in one place (``hostprep.cli.output``).
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 
@@ -32,6 +34,19 @@ class HostprepError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Between processes a subclass travels without its constructor, whatever that takes.
         return type(self).__new__, (type(self), *self.args), self.__dict__
+
+
+# What a share answers whose server is not there, or has forgotten it.
+_OF_A_SERVER = {errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT}
+
+
+def reading_hint(error: OSError) -> str:
+    """Return what to do where the system did not let us look at something."""
+    if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
+        return "run it with sudo, or have it opened to you"
+    if error.errno in _OF_A_SERVER:
+        return "mount it anew, once its server is there, and run the same command again"
+    return "mend that (dmesg may say more), and run the same command again"
 
 
 def one_line(text: str) -> str:

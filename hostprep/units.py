@@ -24,6 +24,10 @@ SIZE_FORMS = (
     "30G, 30GiB or 30g (x 2^30), 30GB (x 10^9), 512M, 1048576 (bytes), 50% (of the RAM);"
     " whole numbers, so 1536M for 1.5G"
 )
+RATE_FORMS = (
+    "400M or 400MiB (x 2^20), 400MB (x 10^6), 2G, 1048576 (bytes), each also with /s;"
+    " whole numbers, so 1536M for 1.5G"
+)
 
 
 def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
@@ -48,7 +52,9 @@ def parse_size(text: str, *, ram_bytes: int | None = None) -> int:
         base = 1000 if (match["suffix"] or "").lower() == "b" else 1024
         size_bytes = int(number * base ** _POWER[(match["unit"] or "").lower()])
     if size_bytes > MOST_BYTES:
-        raise UsageError(f"{text!r} is more than Linux can count (2^63 bytes).")
+        raise UsageError(
+            f"{text!r} is more than Linux can count (2^63 bytes).", "give a smaller size"
+        )
     return size_bytes
 
 

@@ -180,7 +180,10 @@ def _refuse_unwritable(file: str) -> None:
         reason = f"this user may not write to {folder}"
     else:
         return
-    raise HostprepError(f"the report cannot be written to {file}: {reason}; nothing was checked.")
+    raise HostprepError(
+        f"the report cannot be written to {file}: {reason}; nothing was checked.",
+        "name another file, in a folder that is there and that you may write to",
+    )
 
 
 def _show(report: dict[str, Any], form: Format, *, as_json: bool, output: str | None) -> None:
@@ -229,13 +232,17 @@ def _show_fleet(fleet: dict[str, Any], form: Format, *, as_json: bool, output: s
 
 def _write(path: Path, text: str, verdict: str) -> None:
     """Write the report so that whoever reads the file finds the old one or the new one."""
+    from hostprep.system.files import writing_hint
     from hostprep.system.named_files import write_named
 
     try:
         # A name that is no UTF-8 appears with its bytes as escapes.
         write_named(path, text.encode(errors="backslashreplace"), durable=False)
     except OSError as error:
-        raise HostprepError(f"the report cannot be written to {path}: {error.strerror}.") from None
+        raise HostprepError(
+            f"the report cannot be written to {path}: {error.strerror}; the verdict is {verdict}.",
+            writing_hint(error) or "name another file",
+        ) from None
     say(printable(f"the verdict is {verdict}; the report is in {path}"))
 
 

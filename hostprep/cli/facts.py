@@ -86,7 +86,9 @@ def _located(path: str) -> PathStorage:
         try:
             os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(f"{path} does not exist.") from None
+            raise UsageError(
+                f"{path} does not exist.", "name what is there; a folder above it may do"
+            ) from None
         except OSError:
             pass  # what is there and fails, is told by its own words
         return locate(path)

@@ -14,6 +14,7 @@ from hostprep.cli.options import (
     absolute,
     mode_of,
     size_in_bytes,
+    volume_bytes,
 )
 from hostprep.cli.output import emit_json, emit_text, tell_of_waiting
 from hostprep.cli.plans import plan_fields, show_plan, volume_fields, volume_line
@@ -73,7 +74,7 @@ def mount(
     uid, gid = owner_of(owner) if owner is not None else (None, None)
     request = VolumeRequest(
         path=absolute(path),
-        size_bytes=size_in_bytes(size),
+        size_bytes=volume_bytes(size),
         mode=None if mode is None else mode_of(mode),
         uid=uid,
         gid=gid,
@@ -86,6 +87,10 @@ def mount(
     )
     plan = plan_volume(request, gather(request.path))
     if plan.refusal is not None:
+        from hostprep.staging.failures import unstage_first
+        from hostprep.staging.record.records import staged_in
+
+        unstage_first(plan.refusal, staged_in(request.path))
         raise plan.refusal
     live = plan.live
     if not dry_run:

@@ -29,6 +29,18 @@ def size_in_bytes(text: str) -> int:
     return parse_size(text, ram_bytes=ram_for_percent())
 
 
+def volume_bytes(text: str) -> int:
+    """Read a volume's size, which is more than nothing: to a tmpfs 0 means without any limit."""
+    size_bytes = size_in_bytes(text)
+    if not size_bytes:
+        raise UsageError(
+            f"{text!r} is nothing: a volume of size 0 would have no limit at all; nothing was"
+            " changed.",
+            "give it a size, such as 30G",
+        )
+    return size_bytes
+
+
 def absolute(path: str) -> str:
     """Return a mount point as it is known later; ``..`` and links in it are left, and refused."""
     return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)

@@ -81,7 +81,10 @@ def provision(
     only = limits(limit)
     if retry_failed:
         if limit is not None:
-            raise UsageError("--retry-failed chooses the hosts; it goes without --limit.")
+            raise UsageError(
+                "--retry-failed chooses the hosts; it goes without --limit.",
+                "leave one of them out",
+            )
         only = failed_hosts(where)
         if not only:
             if as_json:

@@ -84,15 +84,20 @@ def recommend(
     from hostprep.loading.report import Wish, report_fields
 
     if dataset is not None and loader is not None:
-        raise UsageError("--dataset and --loader are two ways; say one of them.")
+        raise UsageError("--dataset and --loader are two ways to measure.", "leave one of them out")
     if loader is not None and not measure:
         raise UsageError(
             "--loader without measuring says nothing.", "leave out --loader, or --no-measure"
         )
     if not math.isfinite(seconds):
-        raise UsageError(f"--seconds {seconds:g} is no time to measure for.")
+        raise UsageError(
+            f"--seconds {seconds:g} is no time to measure for.", "give it seconds, such as 50"
+        )
     if gpu_rate is not None and not 0 < gpu_rate < math.inf:
-        raise UsageError(f"--gpu-rate {gpu_rate:g}: that is no rate of samples a second.")
+        raise UsageError(
+            f"--gpu-rate {gpu_rate:g}: that is no rate of samples a second.",
+            "give it a number above 0, such as 1800",
+        )
     nvml = ask_nvml()
     count, count_from = (ranks, "--ranks") if ranks is not None else ranks_here(len(nvml.gpus))
     host = read_share(count, count_from)

@@ -106,7 +106,10 @@ def init(
     given = named if file is None else file
     output = "hostprep.yml" if given is None else given
     if output == "-" and as_json:
-        raise UsageError("FILE - prints the file itself, which goes not with --json.")
+        raise UsageError(
+            "FILE - prints the file itself, which goes not with --json.",
+            "leave --json out, or name a file",
+        )
     draft = draft_spec()
     if output != "-":
         write_draft(draft, Path(output))

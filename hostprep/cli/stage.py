@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostprep.cli.completion import reading_orders, ways_to_verify
-from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes
+from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes, volume_bytes
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def stage(
         )
     if order not in (None, *ORDERS):
         raise UsageError(f"{order!r} is no order.", f"accepted: {', '.join(ORDERS)}")
-    size_bytes = None if to_tmpfs is None else size_in_bytes(to_tmpfs)
+    size_bytes = None if to_tmpfs is None else volume_bytes(to_tmpfs)
     reserve_bytes = None if reserve is None else size_in_bytes(reserve)
     if to_tmpfs is not None and not dry_run:
         need_root_for_tmpfs()
@@ -132,7 +132,10 @@ def stage(
         step_behind()
     declared = _datasets_of_spec() if source is None else ()
     if name is not None and len(declared) > 1:
-        raise UsageError("--name goes with one data set; the spec file names several.")
+        raise UsageError(
+            "--name goes with one data set; the spec file names several.",
+            "name its SOURCE too, or leave --name out",
+        )
     found: list[tuple[str, str | None]] = [(each.source, each.name) for each in declared]
     if not found:
         found = [(os.getcwd() if source is None else source, None)]

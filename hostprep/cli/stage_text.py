@@ -188,6 +188,9 @@ def _summary(result: StageResult) -> list[str]:
         if result.digest is not None and result.verify.value == "inflight":
             digest = f"hashed in flight, not read back (--full-check does that); {digest}"
         read = READ_AGAIN if result.full_check else ""
+        if failed := sum(item.failed for item in result.skipped):
+            missing = f"{format_count(failed, 'entry')} could not be staged this time either"
+            return [f"nothing changed: {result.target} stays as it is; {missing}; {digest}"]
         return [f"nothing to do: {result.target} is whole and fresh{read}; {digest}"]
     lines = [
         f"{result.target}: {format_count(result.files, 'file')}, {format_bytes(result.bytes)}",

@@ -56,8 +56,17 @@ def unstage(
     from hostprep.system.locks import lock
 
     if forget and fstab:
-        raise UsageError("--forget touches nothing but the record; --fstab does.")
+        raise UsageError(
+            "--forget touches nothing but the record; --fstab does.",
+            "leave --fstab out; `hostprep unmount PATH --fstab` removes a volume's line",
+        )
     record = find_record(dataset)
+    if fstab and record.volume is None:
+        raise UsageError(
+            f"--fstab is about the volume of a data set, and {record.target} lies in a directory"
+            " (it was staged with --to); nothing was changed.",
+            "leave it out; `hostprep unmount PATH --fstab` takes away a volume and its line",
+        )
     if not forget:
         wait_for_answers([record.target], tell_of_waiting)
     if dry_run:

@@ -16,7 +16,7 @@ from hostprep.converging.model import (
 )
 from hostprep.converging.writable import check_kept
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Interrupted, Refused
+from hostprep.errors import HostprepError, Interrupted, Refused, reading_hint
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root
 
@@ -138,7 +138,9 @@ def _in_words(error: HostprepError | OSError) -> HostprepError:
     if isinstance(error, HostprepError):
         return error
     where = f" ({error.filename})" if error.filename else ""
-    return HostprepError(f"the system refused: {error.strerror or error}{where}.")
+    return HostprepError(
+        f"the system refused: {error.strerror or error}{where}.", reading_hint(error)
+    )
 
 
 def _cut_short(

@@ -20,6 +20,7 @@ from hostprep.system.files import (
     remove_stale_temps,
     replace_file,
     write_atomically,
+    writing_hint,
 )
 from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
@@ -159,7 +160,9 @@ def save_boot_record(record: BootRecord) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise HostprepError(f"{path.parent} cannot be made: {error.strerror}.") from None
+        raise HostprepError(
+            f"{path.parent} cannot be made: {error.strerror}.", writing_hint(error)
+        ) from None
     remove_stale_temps(path)
     content = json.dumps({"schema": _RECORD, **asdict(record)}, indent=2).encode() + b"\n"
     replace_file(path, content, expected=read_snapshot(path))
@@ -191,7 +194,9 @@ def save_note(name: str, note: BootNote) -> None:
         content = json.dumps({"schema": _NOTE, **asdict(note)}, indent=2).encode() + b"\n"
         write_atomically(path, [content], durable=False)
     except OSError as error:
-        raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
+        raise HostprepError(
+            f"{path} cannot be written: {error.strerror}.", writing_hint(error)
+        ) from None
 
 
 def _record_files() -> Iterator[Path]:

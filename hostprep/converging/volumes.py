@@ -12,7 +12,9 @@ from hostprep.converging.volume_changes import explained_change
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec import VolumeSpec
+from hostprep.staging.failures import unstage_first
 from hostprep.staging.observer import Observer
+from hostprep.staging.record.records import staged_in
 from hostprep.system.accounts import owner_of
 from hostprep.system.systemd import own_mount_unit
 from hostprep.units import GIB, MIB, PAGE_BYTES, format_bytes
@@ -36,6 +38,7 @@ class VolumeLook:
 
     ``size_bytes`` is the wanted size, a percentage worked out; ``owner`` the looked-up ids;
     ``unit`` the file of somebody's mount unit for the same path; ``barred`` why root cannot mount.
+    ``staged`` are data sets that lie there, in a plain directory.
     """
 
     spec: VolumeSpec
@@ -45,6 +48,7 @@ class VolumeLook:
     problem: HostprepError | None = None
     unit: Path | None = None
     barred: HostprepError | None = None
+    staged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ def look_at_volume(spec: VolumeSpec, ram_bytes: int) -> VolumeLook:
         facts, unit = gather(spec.path), own_mount_unit(spec.path)
         # Others than root look at what is root's to carry out.
         barred = mounting_problem(facts.path) if os.geteuid() == 0 else None
-        return VolumeLook(spec, size_bytes, owner, facts, unit=unit, barred=barred)
+        staged = staged_in(spec.path) if facts.place.entries and facts.mount is None else ()
+        return VolumeLook(spec, size_bytes, owner, facts, None, unit, barred, staged)
     except HostprepError as problem:
         return VolumeLook(spec, size_bytes, problem=problem)
 
@@ -136,6 +141,7 @@ def plan_volumes(
             place=_place_then(look.facts.place, roots),
         )
         plan = plan_volume(_request(look, facts, wanted, reserve_bytes), facts)
+        unstage_first(plan.refusal, look.staged)
         refused = plan.refusal or _too_small(plan, wanted) or _barred(plan, look)
         if refused is None:
             promised_bytes += _more_promised(plan)

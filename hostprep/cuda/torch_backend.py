@@ -56,7 +56,8 @@ def open_backend(
         index = _usable(asked or "CUDA", torch.cuda.current_device)
     if index >= torch.cuda.device_count():
         raise UsageError(
-            f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices."
+            f"there is no cuda:{index}; torch sees {torch.cuda.device_count()} devices.",
+            "name one of those; cuda:0 is the first",
         )
     return TorchCudaBackend(index, dtypes, channels_last), None, None
 

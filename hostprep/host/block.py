@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, reading_hint
 from hostprep.host.block_device import (
     Device,
     Transport,
@@ -115,7 +115,9 @@ def _real(path: str, mounts: Iterable[Mount]) -> tuple[str, Mount | None]:
         # The dot makes an automounter mount; a plain O_PATH open would stop at its empty folder.
         descriptor = os.open(os.path.join(real, ".") if os.path.isdir(real) else real, os.O_PATH)
     except OSError as error:
-        raise HostprepError(f"{path} cannot be looked at: {error.strerror}.") from None
+        raise HostprepError(
+            f"{path} cannot be looked at: {error.strerror}.", reading_hint(error)
+        ) from None
     mounts = tuple(mounts)
     try:
         # The second look is for what the automounter has mounted just now.

@@ -38,6 +38,18 @@ def users_are_mapped(root: Path = Path("/")) -> bool:
     return users is not None and users.split() != _ALL_AS_THEY_ARE
 
 
+def unknown_uid(root: Path = Path("/")) -> int | None:
+    """Return as which uid the files of all users show that are unknown here, None where none are.
+
+    A user namespace knows those that it was given numbers for: in a container without root, files
+    of the host's root are nobody's.
+    """
+    if not users_are_mapped(root):
+        return None
+    told = read_text(root / "proc/sys/kernel/overflowuid")
+    return 65534 if told is None else int(told)
+
+
 def knows_other_users(root: Path = Path("/")) -> bool:
     """Whether files can be somebody else's here: not where one user alone has a number.
 

@@ -32,7 +32,10 @@ def look(path: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
             "Nothing was measured."
         ) from None
     except ChildProcessError:
-        raise HostprepError(f"{path} could not be looked at; nothing was measured.") from None
+        raise HostprepError(
+            f"{path} could not be looked at; nothing was measured.",
+            "run the same command again; dmesg may say what ended the look",
+        ) from None
     _complain(path, seen)
 
 
@@ -56,9 +59,14 @@ def _complain(path: str, seen: dict[str, object]) -> None:
     if "folder" in seen:
         raise UsageError(f"{path} is not a folder; nothing was measured.", "name its folder")
     if seen["errno"] == errno.ENOENT:
-        raise UsageError(f"{path} does not exist; nothing was measured.")
+        raise UsageError(
+            f"{path} does not exist; nothing was measured.", "name a folder that is there"
+        )
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
     if seen["errno"] in GONE:
         raise NoAnswer(f"{path} answers with an error: {seen['words']}. Nothing was measured.")
-    raise HostprepError(f"{path} could not be read: {seen['words']}; nothing was measured.")
+    raise HostprepError(
+        f"{path} could not be read: {seen['words']}; nothing was measured.",
+        "mend that (dmesg may say more), and run the same command again",
+    )

@@ -59,13 +59,18 @@ def target(path: str, seconds: float | None = None) -> Target:
 def refuse_odd(settings: Settings) -> None:
     """Raise ``UsageError`` where nobody can measure for so long."""
     if not math.isfinite(settings.seconds):
-        raise UsageError(f"--seconds {settings.seconds:g} is no time to measure for.")
+        raise UsageError(
+            f"--seconds {settings.seconds:g} is no time to measure for.",
+            "give it seconds, such as 30",
+        )
     if settings.seconds < LEAST_SECONDS:
         raise UsageError(
-            f"--seconds {settings.seconds:g} is too short; {LEAST_SECONDS:g} at least."
+            f"--seconds {settings.seconds:g} is too short.", f"give it {LEAST_SECONDS:g} at least"
         )
     if settings.seconds > MOST_SECONDS:
-        raise UsageError(f"--seconds {settings.seconds:g} is too long; {MOST_SECONDS:g} at most.")
+        raise UsageError(
+            f"--seconds {settings.seconds:g} is too long.", f"give it {MOST_SECONDS:g} at most"
+        )
 
 
 def probe(to: Target, settings: Settings, observer: Observer) -> Measured:

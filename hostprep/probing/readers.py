@@ -113,7 +113,8 @@ def read_whole_files(
             if time.monotonic() > begin + patience:
                 raise HostprepError(
                     f"a file was not read within {patience:.0f} s; "
-                    "the storage hangs. Nothing was changed."
+                    "the storage hangs. Nothing was changed.",
+                    "dmesg may say which disk or server does not answer",
                 )
             for pipe in wait_for(list(pending), timeout=0.25):
                 assert isinstance(pipe, Connection)

@@ -56,13 +56,19 @@ def load_baseline(path: Path) -> dict[str, Any]:
     try:
         content = read_named(path, _MOST_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"the baseline {path} cannot be read: {error.strerror}.") from None
+        raise UsageError(
+            f"the baseline {path} cannot be read: {error.strerror}.",
+            "name a saved report: hostprep check --save-baseline FILE writes one",
+        ) from None
     if len(content) > _MOST_BYTES:
         raise UsageError(f"{path} is too large for a saved report.", "is it the right file?")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise UsageError(f"the baseline {path} is no JSON document.") from None
+        raise UsageError(
+            f"the baseline {path} is no JSON document.",
+            "name a saved report: hostprep check --save-baseline FILE writes one",
+        ) from None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         said = document.get("schema") if isinstance(document, dict) else None
         raise Refused(
@@ -78,13 +84,17 @@ def load_baseline(path: Path) -> dict[str, Any]:
 
 def save_baseline(path: Path, fields: dict[str, Any]) -> None:
     """Write the report; raise ``HostprepError`` where that cannot be."""
+    from hostprep.system.files import writing_hint
     from hostprep.system.named_files import write_named
 
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=2) + "\n"
     try:
         write_named(path, text.encode(), durable=True)
     except OSError as error:
-        raise HostprepError(f"{path} cannot be written: {error.strerror}.") from None
+        raise HostprepError(
+            f"{path} cannot be written: {error.strerror}; no baseline was saved.",
+            writing_hint(error) or "name another file",
+        ) from None
 
 
 def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:

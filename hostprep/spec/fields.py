@@ -11,7 +11,7 @@ import re
 from hostprep.errors import UsageError
 from hostprep.spec.document import shown
 from hostprep.spec.names import name_problem
-from hostprep.units import SIZE_FORMS, parse_size
+from hostprep.units import RATE_FORMS, SIZE_FORMS, parse_size
 
 SIZE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?|%)?$"
 RATE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?)?(/s)?$"
@@ -48,24 +48,29 @@ def size(value: object) -> str:
     """Return a volume's size as written."""
     written = text(value)
     # A percentage means bytes on the host only; any RAM does to see whether it is one at all.
-    _bytes(written, ram_bytes=2**40)
+    if not _bytes(written, ram_bytes=2**40):
+        raise ValueError(f"{shown(written)} is nothing; accepted: {SIZE_FORMS}")
     return written
 
 
 def rate_bytes(value: object) -> int:
     """Return a rate in bytes a second: ``400M``, ``400MB/s``."""
-    return _bytes(text(value).removesuffix("/s"), ram_bytes=None)
+    written = text(value)
+    bare = written.removesuffix("/s")
+    if "/" in bare or not re.fullmatch(RATE_PATTERN, bare.strip()):
+        raise ValueError(f"{shown(written)} is not a rate; accepted: {RATE_FORMS}")
+    found = _bytes(bare, ram_bytes=None)
+    if not found:
+        raise ValueError(f"{shown(written)} is nothing; accepted: {RATE_FORMS}")
+    return found
 
 
 def _bytes(written: str, *, ram_bytes: int | None) -> int:
     try:
-        found = parse_size(written, ram_bytes=ram_bytes)
+        return parse_size(written, ram_bytes=ram_bytes)
     except UsageError as error:
         said = (error.message.rstrip("."), error.hint)
         raise ValueError("; ".join(filter(None, said))) from None
-    if found <= 0:
-        raise ValueError(f"{shown(written)} is nothing; accepted: {SIZE_FORMS}")
-    return found
 
 
 def samples(value: object) -> float:

@@ -7,7 +7,7 @@ import shlex
 import stat
 from pathlib import Path
 
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.system.accounts import trusted_users
 
 LOCAL_SPEC = Path("hostprep.yml")
@@ -101,5 +101,6 @@ def _refusal(path: Path, reason: str, remedy: str) -> Refused:
 
 def _unreadable(path: Path, error: OSError) -> HostprepError:
     return HostprepError(
-        f"the spec file {path} cannot be read: {error.strerror}; nothing was changed."
+        f"the spec file {path} cannot be read: {error.strerror}; nothing was changed.",
+        reading_hint(error),
     )

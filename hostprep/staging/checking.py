@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,9 @@ from hostprep.staging.tree import entry_of
 from hostprep.system.trees import DirCache, join
 
 _TASK_FILES = 64
+# Of smaller files holes are worth no look.
+_MAY_HAVE_HOLES_BYTES = 1024 * 1024
+_OPEN_AT_ONCE = 4
 
 
 def check_kept(
@@ -116,18 +120,36 @@ def _check_private(
             found = journal.records(path).items()
             yield path, [known for name, known in found if wanted is None or name in wanted[path]]
 
-    try:
+    with closing(journal), DirCache(private.tree_fd, limit=_OPEN_AT_ONCE) as tree:
+        to_read = partial(_data_bytes, tree)
         # From the journals, which have what an interrupted run copied and did not read back too.
         files = size_bytes = 0
-        for _, records in lines():
+        for directory, records in lines():
             for record in filter(_is_hashed, records):
                 files += 1
-                size_bytes += record.size
+                size_bytes += to_read(directory, record)
         observer.phase("verify", files=files, size_bytes=size_bytes)
         job = Job(private.tree_fd, private.tree_fd, gentle=gentle, looks_only=True)
-        return [(e.path, e.reason) for e in _check(job, lines(), ("target",), processes, observer)]
-    finally:
-        journal.close()
+        wrong = _check(job, lines(), ("target",), processes, observer, to_read=to_read)
+        return [(each.path, each.reason) for each in wrong]
+
+
+def _data_bytes(tree: DirCache, directory: str, record: Recorded) -> int:
+    """Return the bytes that the disk gives for a file: none for holes, which only large ones have.
+
+    Told of as if they were read, they would make a rate that no disk has.
+    """
+    if record.size < _MAY_HAVE_HOLES_BYTES:
+        return record.size
+    try:
+        there = os.stat(record.name, dir_fd=tree.fd(directory), follow_symlinks=False)
+    except OSError:
+        return record.size  # which the reading tells of
+    return min(record.size, there.st_blocks * 512)
+
+
+def _whole(directory: str, record: Recorded) -> int:
+    return record.size
 
 
 def _is_hashed(record: Recorded) -> bool:
@@ -175,6 +197,7 @@ def _check(
     observer: Observer,
     *,
     links: bool = False,
+    to_read: Callable[[str, Recorded], int] = _whole,
 ) -> list[Differing]:
     wrong: list[Differing] = []
     files = size_bytes = 0
@@ -189,7 +212,7 @@ def _check(
             for start in range(0, len(known), _TASK_FILES):
                 some = known[start : start + _TASK_FILES]
                 payload = [(each.kind, each.name, each.size, each.content) for each in some]
-                total = sum(record.size for record in some)
+                total = sum(to_read(directory, record) for record in some)
 
                 def done(
                     result: Any,

@@ -6,11 +6,12 @@ import os
 import shlex
 from contextlib import ExitStack
 
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError, reading_hint
 from hostprep.host.block import IN_MEMORY, PathStorage, StorageClass, locate
 from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_containing, read_mounts
 from hostprep.staging.checking import check_kept
+from hostprep.staging.failures import unstage_first
 from hostprep.staging.model import StageRequest, Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.planning import StagePlan, cores, purpose_of, target_lookers
@@ -31,7 +32,7 @@ from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
-from hostprep.staging.record.records import Record, folder_of, load_record
+from hostprep.staging.record.records import Record, folder_of, load_record, staged_in
 from hostprep.staging.source.reading import choose_reading
 from hostprep.staging.source.sampling import Sample, take_sample
 from hostprep.staging.source.scan import Scan
@@ -116,7 +117,8 @@ def decide(
         volume = plan_volume(volume_request(request, files, facts.live), facts)
         space = volume_space(request, files, volume)
         budget = volume.budget
-        refusal = refusal or volume.refusal
+        there = () if volume.refusal is None else staged_in(request.parent)
+        refusal = refusal or unstage_first(volume.refusal, there)
     else:
         space = directory_space(request, files)
     # Where a volume is mounted or grown, its own budget has all that is written to it.
@@ -168,7 +170,8 @@ def _open_parent(request: StageRequest, stack: ExitStack) -> int | None:
         ) from None
     except OSError as error:
         raise HostprepError(
-            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed."
+            f"the target {request.parent} cannot be opened: {error.strerror}; nothing was changed.",
+            reading_hint(error),
         ) from None
     stack.callback(os.close, descriptor)
     if volume is not None:

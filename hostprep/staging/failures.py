@@ -5,10 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+from collections.abc import Iterable
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import StageRequest
 from hostprep.system.state import state_dir
+from hostprep.volumes.paths import NotEmpty
+
+
+def unstage_first(refusal: Refused | None, targets: Iterable[str]) -> Refused | None:
+    """Have a refusal to mount over what lies there say what is to be done about our data sets."""
+    lines = " and ".join(f"`hostprep unstage {shlex.quote(target)}`" for target in targets)
+    if isinstance(refusal, NotEmpty) and lines:
+        moved = f"hostprep staged that: {lines} first, and stage it again into the volume; or"
+        refusal.spec_hint = f"{moved} {refusal.spec_hint}"
+        refusal.hint = f"{moved} {refusal.hint}"
+    return refusal
 
 
 def failed(error: OSError, request: StageRequest) -> HostprepError:

@@ -159,7 +159,8 @@ def plan_stage(request: StageRequest, observer: Observer) -> Iterator[StagePlan]
         if "" in scan.unreadable:
             raise HostprepError(
                 f"the source {request.source} cannot be read: {scan.skipped[0].reason}; "
-                "nothing was changed."
+                "nothing was changed.",
+                "mend the source, or run it as a user who may read it",
             )
         observer.progress(scan.totals.entries, scan.totals.bytes)
         seconds["scan"] = time.monotonic() - started

@@ -17,7 +17,7 @@ from hostprep.staging.keeping import keep_failed
 from hostprep.staging.model import StageResult, Verify
 from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
-from hostprep.staging.outcome import concluded, record_of, result_of, still_there
+from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.ordering import order_files
@@ -48,9 +48,10 @@ from hostprep.staging.record.manifest import (
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
 from hostprep.staging.target.place import check_in_volume, mount_below
-from hostprep.staging.target.private import PrivateDir, moved_away, sweep
+from hostprep.staging.target.private import PrivateDir, moved_away
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
+from hostprep.staging.untouched import came_to_nothing, left_as_it_is
 from hostprep.system.files import remove_unwritten
 from hostprep.volumes.model import LiveVolume
 
@@ -76,7 +77,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
             made = make_volume(plan, plan.volume, observer)
         live, volume_changed = made.live, bool(made.plan.changes)
     if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
-        return _left_as_it_is(plan, live)
+        return left_as_it_is(plan, live)
     try:
         return concluded(plan, _carry_out(plan, live, observer))
     except Refused as refusal:
@@ -85,24 +86,6 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
         raise refused_late(refusal, request.parent) from None
     except OSError as error:
         raise failed(error, request) from error
-
-
-def _left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
-    request = plan.request
-    parent_fd = open_target(plan)
-    try:
-        published_fd = open_published(parent_fd, request.name)
-        if published_fd is None:
-            raise gone(request)
-        os.close(published_fd)
-        # All is whole where its file system is read-only too: then a later run sweeps.
-        with suppress(OSError):
-            sweep(parent_fd, request.target)
-    finally:
-        os.close(parent_fd)
-    record = still_there(plan)
-    there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
-    return concluded(plan, there)
 
 
 def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
@@ -183,9 +166,14 @@ class _Work:
             failed = [item for item in (*files.skipped, *copied.problems) if item.failed]
             if failed and not request.partial:
                 return result_of(plan, copied, None, [], live, changed=True, published=False)
+            record, before = self._record(copied, partial=bool(failed)), plan.previous
+            if before is not None and came_to_nothing(plan, copied, record, before):
+                self._save(before, "staged")
+                self._clean_up()
+                return result_of(plan, copied, before, [], live, changed=False, published=True)
             with self._timed("publish"):
                 self.observer.phase("publish")
-                record, left = self._publish(copied, link_lines, bool(failed), manifest)
+                left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
 
     def _copy(self, files: CopyPlan) -> Copied:
@@ -238,15 +226,17 @@ class _Work:
                 self.private.drop_journals()
             raise
 
+    def _record(self, copied: Copied, *, partial: bool) -> Record:
+        total = digest.add(self.plan.files.digest_sum, copied.digest_sum)
+        total = digest.add(total, directory_digest(self.plan.scan.directories))
+        text = digest.to_hex(total)
+        return record_of(self.plan, copied, text, self.target_mount, partial=partial)
+
     def _publish(
-        self, copied: Copied, lines: list[bytes], partial: bool, manifest: ManifestIndex
-    ) -> tuple[Record, list[str]]:
+        self, copied: Copied, lines: list[bytes], record: Record, manifest: ManifestIndex
+    ) -> list[str]:
         plan, request, files = self.plan, self.plan.request, self.plan.files
         directories = plan.scan.directories
-        total = digest.add(files.digest_sum, copied.digest_sum)
-        total = digest.add(total, directory_digest(directories))
-        text = digest.to_hex(total)
-        record = record_of(plan, copied, text, self.target_mount, partial=partial)
         self._check_recorded(record, lines)
         if self.published_fd is None:
             tree_lines = self._finish_directories(copied, self.private.tree_fd)
@@ -291,7 +281,7 @@ class _Work:
         self._check_mounted(published=True)
         self._save(record, "staged")
         self._clean_up()
-        return record, left
+        return left
 
     def _clean_up(self) -> None:
         """Remove the private directory; by now all is published and on record, come what may."""

@@ -6,7 +6,7 @@ import os
 from contextlib import ExitStack
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, UsageError, one_line
+from hostprep.errors import HostprepError, UsageError, one_line, reading_hint
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
 from hostprep.staging.record.records import (
@@ -158,7 +158,8 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         )
     except OSError as error:
         raise HostprepError(
-            f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed."
+            f"{record.target} cannot be looked at: {error.strerror or error}; nothing was changed.",
+            reading_hint(error),
         ) from error
     finally:
         os.close(parent_fd)
@@ -233,5 +234,6 @@ def open_target_parent(record: Record) -> int | None:
         return None
     except OSError as error:
         raise HostprepError(
-            f"{parent} cannot be opened: {error.strerror}; nothing was changed."
+            f"{parent} cannot be opened: {error.strerror}; nothing was changed.",
+            reading_hint(error),
         ) from None

@@ -92,5 +92,8 @@ def _is_number(name: str) -> bool:
 def _id(number: str) -> int:
     # The largest of 32 bits is no id: to chown(2) it means "leave it".
     if len(number) > 10 or int(number) >= 0xFFFFFFFF:
-        raise UsageError(f"{number} is no user or group id: those end at {0xFFFFFFFE}.")
+        raise UsageError(
+            f"{number} is no user or group id: those end at {0xFFFFFFFE}.",
+            "give the id of a user or group of this host",
+        )
     return int(number)

@@ -31,6 +31,7 @@ _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
     errno.EACCES: "run it as root",
     errno.EPERM: "`lsattr` shows whether it is immutable or append-only (as root: chattr -ia)",
+    errno.ENOENT: "make its folder first (mkdir -p), or name another place",
     errno.EROFS: "its file system is mounted read-only; `findmnt -T` with the path names it",
     errno.ENOSPC: "its file system is full; `df` with the path names it",
     errno.EDQUOT: "its file system's quota is used up; `quota -s` shows it",
@@ -335,7 +336,10 @@ def _remove_unlocked(path: Path) -> bool:
         os.close(descriptor)
 
 
+def writing_hint(error: OSError) -> str | None:
+    """Return what to do about a file that could not be written, where that is known."""
+    return _HINTS.get(error.errno) if error.errno else None
+
+
 def _failed(path: Path, what: str, error: OSError) -> HostprepError:
-    return HostprepError(
-        f"{path} {what}: {error.strerror}.", _HINTS.get(error.errno) if error.errno else None
-    )
+    return HostprepError(f"{path} {what}: {error.strerror}.", writing_hint(error))

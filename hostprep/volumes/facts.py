@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -18,7 +19,7 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
+from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, Change, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
@@ -33,7 +34,7 @@ class VolumeFacts:
     for a reason that only matters to somebody who wants to edit it: ``fstab_refusal``.
     ``fstab_obstacle`` is what keeps root from replacing it, though it could be read; an ordinary
     user, who may not do that anyway, is told only of a symlink. ``fstab_aliases`` are targets in it
-    that lead to the path through symlinks.
+    that lead to the path through symlinks, ``fstab_names`` the number of the file's hard links.
     ``reload_is_due``: systemd has not read fstab since our last edit of it.
     ``seen_by`` is a process in whose mount namespace the volume is, where it is not in ours.
     ``out_of_reach``: it was mounted in another container, or outside of ours, and what is mounted
@@ -57,6 +58,7 @@ class VolumeFacts:
     reload_is_due: bool = False
     fstab_obstacle: Refused | None = None
     fstab_aliases: frozenset[str] = frozenset()
+    fstab_names: int = 1
     seen_by: int | None = None
     out_of_reach: bool = False
 
@@ -64,6 +66,19 @@ class VolumeFacts:
     def fstab_entry(self) -> FstabEntry | None:
         """Our own line for this volume in fstab, if there is one."""
         return our_line(self.path, self.fstab or b"")
+
+    def link_warnings(self, changes: Iterable[Change]) -> tuple[str, ...]:
+        """Warn where a change of fstab parts it from its hard links.
+
+        No reason to refuse: such links are of backups and of what merges equal files, whose other
+        names must stay as they are. A symlink leads to the file that is meant.
+        """
+        if self.fstab_names < 2 or all(change.subject != "fstab" for change in changes):
+            return ()
+        return (
+            "fstab has other names (hard links), which keep what it says now: a new file takes its"
+            f" place; `find / -xdev -samefile {shlex.quote(str(fstab_path()))}` names them before",
+        )
 
     @property
     def foreign_fstab_entry(self) -> FstabEntry | None:
@@ -123,6 +138,7 @@ def gather(path: str, root: Path = Path("/")) -> VolumeFacts:
         reload_is_due=reload_is_due(fstab_path()),
         fstab_obstacle=_fstab_obstacle(),
         fstab_aliases=aliases(path, fstab or b""),
+        fstab_names=_names_of_fstab(),
         seen_by=_seen_by(path, record.device, root) if lost and record is not None else None,
         out_of_reach=_is_out_of_reach(record, boot, root),
     )
@@ -239,6 +255,13 @@ def _read_fstab() -> tuple[bytes | None, Refused | None]:
         return read_for_boot(fstab_path()), None
     except HostprepError as error:
         return None, Refused(error.message, error.hint)
+
+
+def _names_of_fstab() -> int:
+    try:
+        return os.lstat(fstab_path()).st_nlink
+    except OSError:
+        return 1
 
 
 def _fstab_obstacle() -> Refused | None:

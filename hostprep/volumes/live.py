@@ -8,7 +8,7 @@ import shlex
 import stat
 from collections.abc import Iterable, Sequence
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.mounts import Mount, mount_at, mount_over, read_mounts
 from hostprep.volumes.model import SOURCE, Huge, LiveVolume
 
@@ -90,7 +90,9 @@ def _open_root(mount: Mount, mounts: Sequence[Mount]) -> int:
         over = mount_over(mount, mounts)
         if over is not None and error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise _hidden(mount, over) from None
-        raise HostprepError(f"{mount.target} cannot be opened: {error.strerror}.") from None
+        raise HostprepError(
+            f"{mount.target} cannot be opened: {error.strerror}.", reading_hint(error)
+        ) from None
 
 
 def _hidden(mount: Mount, over: Mount | None) -> Refused:

@@ -7,7 +7,8 @@ import stat
 from enum import StrEnum
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
+from hostprep.host.capabilities import unknown_uid
 from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
 from hostprep.system.files import ACL
@@ -29,6 +30,10 @@ _SYSTEM_TREES = (
 # fmt: on
 
 
+class NotEmpty(Refused):
+    """Something lies where a volume is wanted, which would hide it."""
+
+
 class PointKind(StrEnum):
     """What is at the path where a volume is wanted."""
 
@@ -39,13 +44,18 @@ class PointKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """An existing directory above a mount point, with what decides who may swap things in it."""
+    """An existing directory above a mount point, with what decides who may swap things in it.
+
+    ``of_unknown``: its uid is what the files of all users have that this user namespace does not
+    know.
+    """
 
     path: str
     uid: int
     gid: int
     mode: int
     acl: bool = False
+    of_unknown: bool = False
 
     @property
     def others_can_write(self) -> str | None:
@@ -55,6 +65,8 @@ class Folder:
         directory or a symlink of theirs where the mount point was. With an ACL the group's bits are
         its mask, which covers every user and group that it names.
         """
+        if self.of_unknown:
+            return f"belongs to somebody whom this user namespace does not know (uid {self.uid})"
         if self.uid != 0:
             return f"belongs to uid {self.uid}"
         if self.mode & stat.S_IWOTH:
@@ -128,15 +140,17 @@ def look(path: str) -> Place:
                 PointKind.MISSING, tuple(parents), missing=tuple(missing), read_only=read_only
             )
         except OSError as error:
-            raise HostprepError(f"{current} cannot be looked at: {error.strerror}.") from None
+            raise HostprepError(
+                f"{current} cannot be looked at: {error.strerror}.", reading_hint(error)
+            ) from None
         if stat.S_ISLNK(status.st_mode):
             return Place(PointKind.OTHER, tuple(parents), symlink=current)
         if not stat.S_ISDIR(status.st_mode):
             return Place(PointKind.OTHER, tuple(parents))
         if current != path:
             mode = stat.S_IMODE(status.st_mode)
-            acl = has_acl(current)
-            parents.append(Folder(current, status.st_uid, status.st_gid, mode, acl))
+            acl, unknown = has_acl(current), _is_unknown(status.st_uid)
+            parents.append(Folder(current, status.st_uid, status.st_gid, mode, acl, unknown))
     return Place(PointKind.DIRECTORY, tuple(parents), entries=first_names(path))
 
 
@@ -150,6 +164,15 @@ def place_refusal(path: str, place: Place) -> Refused | None:
             f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean",
         )
     for folder in place.parents:
+        if folder.of_unknown:
+            outside = "mount it outside of the namespace, as root of the host, or do without"
+            return Refused(
+                f"{folder.path}, above the mount point, {folder.others_can_write}, as in a"
+                " container without root: whether others could put another directory in its place"
+                " cannot be told; nothing was changed.",
+                f"{outside} a volume: `hostprep stage --to DIR`",
+                spec_hint=f"{outside} a volume: `to: DIR`",
+            )
         if who := folder.others_can_write:
             # Usually /mnt is root's alone, but where it is the one it would be refused again.
             safer = _SAFER.replace("/mnt", "/srv") if folder.path == "/mnt" else _SAFER
@@ -165,6 +188,25 @@ def place_refusal(path: str, place: Place) -> Refused | None:
             f"{place.missing[0]} cannot be made: its file system is mounted read-only.", _SAFER
         )
     return None
+
+
+def _is_unknown(uid: int) -> bool:
+    return uid != 0 and uid == unknown_uid()
+
+
+def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
+    """Return why no volume may be mounted at ``path`` over what is in it, None where that is none.
+
+    To be asked where nothing is mounted there yet.
+    """
+    if not place.entries:
+        return None
+    names = ", ".join(place.entries[:3])
+    return NotEmpty(
+        f"{path} is not empty ({names} ...): a volume would hide what is in it; nothing was"
+        " changed.",
+        "choose an empty or new directory",
+    )
 
 
 def has_acl(place: str | int) -> bool:
@@ -192,7 +234,9 @@ def make_dirs(paths: tuple[str, ...]) -> None:
             finally:
                 os.close(made)
         except OSError as error:
-            raise HostprepError(f"{path} could not be made: {error.strerror}.") from None
+            raise HostprepError(
+                f"{path} could not be made: {error.strerror}.", reading_hint(error)
+            ) from None
         finally:
             os.close(descriptor)
 
@@ -245,7 +289,8 @@ def _open_walking(path: str) -> int:
         descriptor = inner
         status = os.fstat(descriptor)
         acl = has_acl(descriptor)
-        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode, acl)
+        unknown = _is_unknown(status.st_uid)
+        folder = Folder(path, status.st_uid, status.st_gid, status.st_mode, acl, unknown)
         if who := folder.others_can_write:
             os.close(descriptor)
             raise Refused(f"{path} changed meanwhile: {name} {who}; nothing was made in it.")

@@ -22,7 +22,7 @@ from hostprep.volumes.model import (
     VolumeRequest,
 )
 from hostprep.volumes.options import parse_options
-from hostprep.volumes.paths import place_refusal
+from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
     default_inodes,
@@ -105,13 +105,8 @@ def _check_place(request: VolumeRequest, facts: VolumeFacts) -> None:
         )
     if facts.mount is None:
         check_in_sight(facts)
-    if facts.mount is None and facts.place.entries:
-        names = ", ".join(facts.place.entries[:3])
-        raise Refused(
-            f"{path} is not empty ({names} ...): a volume would hide what is in it; nothing was"
-            " changed.",
-            "choose an empty or new directory",
-        )
+    if facts.mount is None and (refusal := not_empty_refusal(path, facts.place)):
+        raise refusal
 
 
 def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
@@ -148,6 +143,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_huge_warnings(huge),
             *budget_warnings(budget),
             *_fstab_warnings(request, facts, options),
+            *facts.link_warnings(fstab_changes),
             *_size_warnings(request),
         ),
         budget=budget,
@@ -215,6 +211,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *budget_warnings(budget),
             *read_only,
             *_fstab_warnings(request, facts, at_boot),
+            *facts.link_warnings(fstab_changes),
             *_size_warnings(request),
         ),
         budget=budget,

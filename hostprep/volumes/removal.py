@@ -125,7 +125,7 @@ def plan_unmount(
     if forget and not changes:
         changes.append(Change(path, "forget the volume", "it is not mounted any more"))
     unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
-    warnings = []
+    warnings = list(facts.link_warnings(changes))
     if line_stays:
         entry = facts.fstab_entry
         assert entry is not None
@@ -226,7 +226,10 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
         check_in_reach(facts)
         return
     if is_system_dir(path):  # how to unmount it is no advice to give
-        raise Refused(f"{path} belongs to the system; nothing was changed.")
+        raise Refused(
+            f"{path} belongs to the system; nothing was changed.",
+            "`hostprep status` shows which volumes there are",
+        )
     if not facts.is_ours:
         raise Refused(
             f"what is mounted on {path} ({mount.fstype}, {mount.source}) was not mounted by"

@@ -95,6 +95,29 @@ def test_what_pythonpath_puts_in_the_place_of_a_module_is_named(
     assert "env -u PYTHONPATH" in error["hint"]
 
 
+@pytest.mark.parametrize(
+    ("module", "content"),
+    [("types", "x = 1"), ("signal", "print 'of Python 2'"), ("json", "raise OSError")],
+)
+def test_so_is_what_it_puts_in_the_place_of_python_s_own(
+    module: str, content: str, tmp_path: Path
+) -> None:
+    """As the installed command: what is in the way of ``-m`` is in Python's own."""
+    file = tmp_path / f"{module}.py"
+    file.write_text(content)
+    root = Path(hostprep.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", "from hostprep.__main__ import main; main()", "--version"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "") and "Traceback" not in done.stderr
+    assert f"PYTHONPATH puts {file} in the place of" in done.stderr
+    assert "env -u PYTHONPATH" in done.stderr
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [("--help",), ("recommend", "--help")])
 def test_help_that_cannot_be_written_is_no_bug(words: tuple[str, ...], unbuffered: str) -> None:

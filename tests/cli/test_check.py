@@ -296,7 +296,19 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_measured(
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"hostprep: the report cannot be written to {file}: {reason}; nothing was checked.\n"
+        "  -> name another file, in a folder that is there and that you may write to\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "so"), [("--output", "the verdict is PASS"), ("--save-baseline", "no baseline")]
+)
+def test_a_full_disk_under_the_report_has_a_hint(option: str, so: str) -> None:
+    lead_to("PASS")
+    done = hostprep(*SHM_ALONE, option, "/dev/full", "--json")
+    error = document(done)["error"]
+    assert done.returncode == 1 and "No space left" in error["message"] and so in error["message"]
+    assert "`df`" in error["hint"]
 
 
 def test_to_name_no_check_is_a_mistake_and_not_to_name_all() -> None:

@@ -55,6 +55,7 @@ def test_facts_of_a_path_that_is_not_there() -> None:
     document = json.loads(done.stdout)
     assert done.returncode == 2
     assert not document["ok"] and "/no/such/path" in document["error"]["message"]
+    assert document["error"]["hint"]
 
 
 @pytest.mark.parametrize(

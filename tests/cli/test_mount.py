@@ -29,6 +29,9 @@ def document(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         ("mount", "/mnt/x"),
         ("mount", "/mnt/x", "--size", "1.5G"),
         ("mount", "/mnt/x", "--size", "-1"),
+        ("mount", "/mnt/x", "--size", "0"),
+        ("mount", "/mnt/x", "--size", "0%", "--dry-run"),
+        ("stage", "/", "--to-tmpfs", "0G"),
         ("mount", "/mnt/x", "--size", "99999999999999999999G", "--force"),
         ("mount", "/mnt/x", "--size", "1G", "--mode", "rwx"),
         ("mount", "/mnt/x", "--size", "1G", "--mode", "10000"),
@@ -60,10 +63,10 @@ def test_refused_paths(
     assert found["error"]["hint"]
 
 
-def test_size_0_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["mount", "/mnt/hostprep-test", "--size", "0"]) == 5
+def test_size_0_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["mount", "/mnt/hostprep-test", "--size", "0"]) == 2
     captured = capsys.readouterr()
-    assert captured.out == "" and "size 0" in captured.err
+    assert captured.out == "" and "'0' is nothing: a volume of size 0" in captured.err
 
 
 def test_a_size_that_lost_its_unit_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

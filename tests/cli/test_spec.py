@@ -182,6 +182,15 @@ def test_mistakes_as_json_are_a_list_too(here: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.skipif(SYSTEM_SPEC.exists(), reason=f"this machine has {SYSTEM_SPEC}")
+def test_a_spec_in_a_folder_that_is_missing_has_a_hint(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["spec", "init", "none/hostprep.yml", "--json"]) == 1
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert "none/hostprep.yml was not written" in error["message"]
+    assert error["hint"].startswith("make its folder first")
+
+
 def test_no_spec_at_all(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["spec", "check"]) == 2
     assert capsys.readouterr().err == (

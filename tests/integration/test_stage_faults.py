@@ -567,6 +567,28 @@ def test_a_directory_that_is_closed_to_its_owner_stays_in_an_ordinary_users_reac
     assert os.listdir(home / "fast") == []
 
 
+def test_a_partial_run_that_fails_with_the_same_again_has_changed_nothing(
+    source: Path, home: Path
+) -> None:
+    """Or whoever heeds ``changed``, as Ansible does, would act upon it at each run."""
+    (source / "class-0/images/002.bin").chmod(0)
+    words = ("stage", source, "--to", home / "fast", "--partial")
+    found = hostprep(*words, prefix=NOBODY)
+    assert found["changed"] is True and failed(found) == {"class-0/images/002.bin"}
+    (file,) = (home / "state").glob("datasets/*/dataset.json")
+    before = file.read_bytes()
+    again = hostprep(*words, prefix=NOBODY)
+    assert (again["changed"], again["published"], failed(again)) == (False, True, failed(found))
+    assert (again["files"], again["digest"]) == (found["files"], found["digest"])
+    assert file.read_bytes() == before and os.listdir(home / "fast") == ["data"]
+    said = run_hostprep(*words, prefix=NOBODY).stdout
+    assert "nothing changed" in said and "1 entry could not be staged" in said
+    # But what else is to be done is done, and told.
+    (source / "class-1/images/003.bin").unlink()
+    found = hostprep(*words, prefix=NOBODY)
+    assert (found["changed"], found["deleted_files"], failed(found)) == (True, 1, failed(again))
+
+
 def test_a_root_that_its_owner_may_not_write_is_moved_all_the_same(
     source: Path, home: Path
 ) -> None:

@@ -304,6 +304,16 @@ def test_what_becomes_of_the_line_in_fstab_is_in_the_plan_and_in_the_result(
         assert fstab.read_text() == ""
 
 
+@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
+def test_fstab_has_nothing_to_do_with_what_lies_in_no_volume(
+    source: Path, target: Path, extra: tuple[str, ...]
+) -> None:
+    hostprep("stage", source, "--to", target)
+    error = hostprep("unstage", "data", "--fstab", *extra, expect=2)["error"]
+    assert f"{target}/data lies in a directory" in error["message"] and error["hint"]
+    assert (target / "data").exists()
+
+
 def test_a_line_in_fstab_that_is_somebody_else_s_is_not_said_to_be_gone(
     source: Path, volume: Path
 ) -> None:

@@ -75,7 +75,10 @@ def list_samples(directory: str) -> Listing:
             "run hostprep as the user who trains",
         )
     if not by_kind:
-        raise Inconclusive(f"there are no files below {directory}; nothing was measured.")
+        raise Inconclusive(
+            f"there are no files below {directory}; nothing was measured.",
+            "name the folder that the data set lies in; is it mounted?",
+        )
     kind, chosen = max(by_kind.items(), key=lambda item: len(item[1]))
     random.Random(0).shuffle(chosen)  # the same order each time
     mean_bytes = _mean_bytes(directory, chosen[:_SIZES_LOOKED_AT])

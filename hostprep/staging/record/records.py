@@ -156,6 +156,16 @@ def all_records() -> tuple[Record, ...]:
     return tuple(found[target] for target in sorted(found))
 
 
+def staged_in(directory: str) -> tuple[str, ...]:
+    """Return the targets of the data sets that lie in a directory, and not deeper."""
+    targets = (record.target for record in all_records() if record.phase != "copying")
+    return tuple(
+        target
+        for target in targets
+        if os.path.dirname(target) == directory and os.path.lexists(target)
+    )
+
+
 def damaged_records() -> dict[str, HostprepError]:
     """Return what is wrong with the records that cannot be read, by the names of their folders."""
     found: dict[str, HostprepError] = {}

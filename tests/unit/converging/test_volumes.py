@@ -13,7 +13,7 @@ from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.model import INODE_BYTES, Huge, LiveVolume
-from hostprep.volumes.paths import Folder
+from hostprep.volumes.paths import Folder, Place, PointKind
 from tests.unit.converging.made import look, mounted, options
 from tests.unit.volumes.made import fresh
 
@@ -130,6 +130,18 @@ def test_none_lies_in_a_volume_that_somebody_else_is_going_to_own(there: bool) -
     assert f"{PATH}, above the mount point, belongs to uid 65534" in second.refusal.message
     looks[0] = replace(looks[0], owner=(0, 0))
     assert not any(plan.refusal for plan in plan_volumes(looks, {}))
+
+
+def test_where_data_sets_lie_in_the_way_of_a_volume_it_is_said_how_they_leave() -> None:
+    """As where ``to: PATH`` of a spec has become ``volume: PATH``."""
+    facts = fresh(PATH)
+    facts = replace(facts, place=Place(PointKind.DIRECTORY, facts.place.parents, entries=("a b",)))
+    (plain,) = plan_volumes([look("8G", facts)], {})
+    (ours,) = plan_volumes([replace(look("8G", facts), staged=(f"{PATH}/a b",))], {})
+    assert plain.refusal is not None and ours.refusal is not None
+    assert plain.refusal.message == ours.refusal.message
+    assert plain.refusal.hint == "choose an empty or new directory"
+    assert f"`hostprep unstage '{PATH}/a b'` first" in str(ours.refusal.hint)
 
 
 def test_what_lies_in_such_a_volume_and_shrinks_before_it_is_refused_too() -> None:

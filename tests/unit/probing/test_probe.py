@@ -30,8 +30,9 @@ def test_looking_at_paths(tmp_path: Path) -> None:
     file.write_text("x")
     with pytest.raises(UsageError, match="not a folder"):
         look(str(file))
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="does not exist") as caught:
         look(str(tmp_path / "missing"))
+    assert caught.value.hint
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
     with pytest.raises(HostprepError, match="could not be read"):

@@ -17,7 +17,7 @@ from hostprep.spec import (
 )
 from hostprep.spec.loading import parse_spec
 from hostprep.spec.model import Problem
-from hostprep.units import GIB, SIZE_FORMS
+from hostprep.units import GIB, RATE_FORMS, SIZE_FORMS
 
 EXAMPLE = """\
 volumes:
@@ -177,6 +177,7 @@ def test_an_anchor_saves_writing() -> None:
 
 NOT_TEXT = "YAML reads this as false; put it into quotes if it is meant as text"
 SIZES = f"accepted: {SIZE_FORMS}"
+RATES = f"accepted: {RATE_FORMS}"
 
 
 @pytest.mark.parametrize(
@@ -255,7 +256,10 @@ SIZES = f"accepted: {SIZE_FORMS}"
         ("volumes: [{path: /v, size: 0%}]", [f"1: volumes[0].size: '0%' is nothing; {SIZES}"]),
         (
             "volumes: [{path: /v, size: 9999999999T}]",
-            ["1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes)"],
+            [
+                "1: volumes[0].size: '9999999999T' is more than Linux can count (2^63 bytes); give"
+                " a smaller size"
+            ],
         ),
         ("volumes: [{path: /v, size: [1G]}]", ["1: volumes[0].size: must be text, not a list"]),
         ("volumes: [{path: {}, size: 1G}]", ["1: volumes[0].path: must be text, not a mapping"]),
@@ -437,6 +441,18 @@ SIZES = f"accepted: {SIZE_FORMS}"
             "  samples_per_second: 1",
             ["3: requirements[0].dataset: 'cit' is not declared in `datasets`; did you mean cty?"],
         ),
+        *(
+            (
+                "datasets: [{source: /a, to: /n}]\n"
+                f"requirements: [{{dataset: a, bytes_per_second: {rate}}}]",
+                [f"2: requirements[0].bytes_per_second: '{rate}' {wrong}; {RATES}"],
+            )
+            for rate, wrong in (
+                ("abc", "is not a rate"),
+                ("1G/s/s", "is not a rate"),
+                ("0/s", "is nothing"),
+            )
+        ),
         (
             "datasets: [{source: /a, to: /n}]\nrequirements: [{dataset: a}]",
             ["2: requirements[0]: needs `samples_per_second` or `bytes_per_second`"],
@@ -448,8 +464,7 @@ SIZES = f"accepted: {SIZE_FORMS}"
             [
                 "3: requirements[0].samples_per_second: '0' is not a number above 0",
                 "4: requirements[1].samples_per_second: '.nan' is not a number above 0",
-                "5: requirements[2].bytes_per_second: '5%' is a percentage, and here a size in "
-                "bytes is needed; accepted: 30G, 30GiB, 30GB, 512M, 1048576",
+                f"5: requirements[2].bytes_per_second: '5%' is not a rate; {RATES}",
                 "6: requirements[3].samples_per_second: 'fast' is not a number above 0",
             ],
         ),

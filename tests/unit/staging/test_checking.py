@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from hostprep.staging import checking
 from hostprep.staging.checking import check_kept, check_written
-from hostprep.staging.model import Recorded
+from hostprep.staging.model import OTHER_CONTENT, Recorded
 from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.manifest import ManifestIndex, decode_line, encode_line
@@ -76,6 +77,35 @@ def test_what_was_written(read: list[str], tmp_path: Path) -> None:
     private.close()
     os.close(parent_fd)
     assert len(read) in (2, 3) and told == [("verify", 9, 9)]
+
+
+def test_of_sparse_files_the_holes_are_not_read_back(tmp_path: Path) -> None:
+    """Else the rate that is shown is one that no disk has."""
+    parent_fd = os.open(tmp_path, os.O_RDONLY)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    with open("sparse", "xb", opener=partial(os.open, dir_fd=private.tree_fd)) as file:
+        file.write(b"x" * 8192)
+        file.truncate(64 << 20)
+        there = os.fstat(file.fileno())
+    record = Recorded("sparse", "f", there.st_size, there.st_mtime_ns, 0o644, 0, 0, "0" * 32)
+    private.replace_journals([encode_line("", [record])])
+    told: list[int | None] = []
+
+    class Told(Silent):
+        def phase(
+            self, name: str, *, files: int | None = None, size_bytes: int | None = None
+        ) -> None:
+            told.append(size_bytes)
+
+        def progress(self, files: int, size_bytes: int) -> None:
+            told.append(size_bytes)
+
+    wrong = checking._check_private(private, 1, Told(), gentle=False)
+    private.close()
+    os.close(parent_fd)
+    assert wrong == [("sparse", OTHER_CONTENT)]
+    assert there.st_blocks * 512 < 1 << 20
+    assert told[0] == told[-1] == there.st_blocks * 512
 
 
 @pytest.mark.parametrize("twice", [False, True])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, UsageError
-from hostprep.staging.record.records import Record, record_id, save_record
+from hostprep.staging.record.records import Record, record_id, save_record, staged_in
 from hostprep.staging.unstage_plan import find_record
 
 
@@ -40,6 +40,14 @@ def test_by_its_name_or_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getcwd", lambda: "/fast")
     named = staged("two", "/slow/two")
     assert find_record("two") == two and find_record("/slow/two") == named
+
+
+def test_what_lies_right_below_a_directory(tmp_path: Path) -> None:
+    for place in ("fast/one", "fast/deeper/two", "slow/three"):
+        staged(place.rpartition("/")[2], f"{tmp_path}/{place}")
+        (tmp_path / place).mkdir(parents=True)
+    staged("gone", f"{tmp_path}/fast/gone")
+    assert staged_in(f"{tmp_path}/fast") == (f"{tmp_path}/fast/one",)
 
 
 def test_by_its_place_through_a_symlink(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

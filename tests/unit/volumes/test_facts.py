@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from hostprep.system.mounting import TmpfsSupport
 from hostprep.volumes import facts
 from hostprep.volumes.facts import gather, is_volume, mounted_by_us, our_line
 from hostprep.volumes.fstab import set_volume, volume_id_for
-from hostprep.volumes.model import LiveVolume
+from hostprep.volumes.model import LiveVolume, VolumeRequest
+from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord, write_record
+from hostprep.volumes.removal import UnmountRequest, plan_unmount
 from tests.unit.volumes.made import fresh, live_volume
 
 PATH = "/mnt/hostprep-none"
@@ -217,3 +220,29 @@ def test_what_only_a_line_tells_of_is_promised_too(
     mountinfo = root / "proc/self/mountinfo"
     mountinfo.write_text(mountinfo.read_text().replace("tmpfs tmpfs", "tmpfs somebodys"))
     assert promised(root, monkeypatch, other) == 0
+
+
+def test_of_an_fstab_with_hard_links_it_is_said_that_they_part(
+    own_state: Path, tmp_path: Path
+) -> None:
+    """Of a backup, for instance: nothing is refused, and what has the other name stays."""
+    fstab = own_state / "fstab"
+    fstab.write_text("# theirs\n")
+    request = VolumeRequest("/mnt/hostprep-test", 1 << 20, fstab=True, reserve_bytes=0)
+
+    def warned(request: VolumeRequest) -> bool:
+        plan = plan_volume(request, gather(request.path))
+        assert plan.refusal is None
+        return any("other names (hard links)" in words for words in plan.warnings)
+
+    assert not warned(request)
+    os.link(fstab, tmp_path / "backup")
+    assert warned(request) and not warned(replace(request, fstab=False))
+    line = set_volume(
+        b"", volume_id=volume_id_for(request.path), path=request.path, options=("size=1",)
+    )
+    fstab.write_bytes(line)
+    removal = plan_unmount(UnmountRequest(request.path, fstab=True), gather(request.path), ())
+    assert any("other names (hard links)" in words for words in removal.warnings)
+    removal = plan_unmount(UnmountRequest(request.path), gather(request.path), ())
+    assert not any("hard links" in words for words in removal.warnings)

@@ -103,3 +103,15 @@ def test_directories_are_removed_up_to_one_in_use(tmp_path: Path) -> None:
     paths = (f"{tmp_path}/a", f"{tmp_path}/a/b", f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/gone")
     assert remove_dirs(paths) == (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b")
     assert (tmp_path / "a/theirs").exists()
+
+
+def test_whose_a_folder_is_may_be_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_unknown() -> bool:
+        return look(str(tmp_path / "v")).parents[-1].of_unknown
+
+    assert not of_unknown()
+    monkeypatch.setattr("hostprep.volumes.paths.unknown_uid", lambda: 65534)
+    assert not of_unknown()
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65534, -1)
+        assert of_unknown()

@@ -168,6 +168,17 @@ def test_a_parent_that_others_can_write_is_refused(folder: Folder, words: str) -
     assert words in refusal(REQUEST, facts)
 
 
+def test_who_owns_a_parent_is_not_known_in_every_user_namespace() -> None:
+    root = Folder("/", 65534, 65534, 0o755, of_unknown=True)
+    refused = plan_volume(
+        REQUEST, replace(FRESH, place=replace(FRESH.place, parents=(root, MNT)))
+    ).refusal
+    assert refused is not None and "this user namespace does not know (uid 65534)" in str(refused)
+    # Nor is another place below / any better.
+    assert refused.hint is not None and "outside of the namespace" in refused.hint
+    assert "/mnt/NAME" not in refused.hint and "`to: DIR`" in str(refused.spec_hint)
+
+
 def test_a_group_of_root_s_may_write_a_parent() -> None:
     folder = Folder("/mnt", 0, 0, 0o775)
     facts = replace(FRESH, place=replace(FRESH.place, parents=(ROOT, folder)))

@@ -1,0 +1,65 @@
+"""Runs that change nothing: what was published before is as it is to be, or as it can be."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+
+from hostprep.staging.failures import gone
+from hostprep.staging.model import StageResult
+from hostprep.staging.outcome import concluded, result_of, still_there
+from hostprep.staging.planning import StagePlan
+from hostprep.staging.preparing import open_target
+from hostprep.staging.publishing.publish import open_published
+from hostprep.staging.record.records import Record
+from hostprep.staging.target.private import sweep
+from hostprep.staging.tasks import Copied
+from hostprep.volumes.model import LiveVolume
+
+
+def left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
+    """Return the result of a run whose data set is there, whole and fresh."""
+    request = plan.request
+    parent_fd = open_target(plan)
+    try:
+        published_fd = open_published(parent_fd, request.name)
+        if published_fd is None:
+            raise gone(request)
+        os.close(published_fd)
+        # All is whole where its file system is read-only too: then a later run sweeps.
+        with suppress(OSError):
+            sweep(parent_fd, request.target)
+    finally:
+        os.close(parent_fd)
+    record = still_there(plan)
+    there = result_of(plan, Copied(), record, [], live, changed=False, published=True)
+    return concluded(plan, there)
+
+
+def came_to_nothing(plan: StagePlan, copied: Copied, record: Record, before: Record) -> bool:
+    """Whether a run failed with all that it was to copy, as the run before it did.
+
+    ``record`` is that of the data set with what this run copied, ``before`` that of the run before.
+    Published again it would be the same in all but the time, and whoever reacts to a change would
+    do so at every run.
+    """
+    files = plan.files
+    if before.phase != "staged" or not plan.published:
+        return False
+    if plan.volume is not None and plan.volume.changes:
+        return False
+    if copied.files or files.resumed.files or files.make_directories:
+        return False
+    if files.delete or files.delete_directories:
+        return False
+    same = replace(
+        record,
+        staged_at=before.staged_at,
+        verified_at=before.verified_at,
+        boot_id=before.boot_id,
+        skipped=before.skipped,
+        needed_bytes=before.needed_bytes,
+        needed_inodes=before.needed_inodes,
+    )
+    return same == before and set(record.skipped) == set(before.skipped)

@@ -1,0 +1,29 @@
+"""What a user namespace knows of other users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hostprep.host.capabilities import unknown_uid
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "unknown"),
+    [
+        (None, None),  # a kernel without user namespaces
+        ("0 0 4294967295\n", None),
+        ("0 1000 1\n", 65533),
+        ("0 1000 1\n1 100000 65536\n", 65533),
+    ],
+)
+def test_as_which_uid_unknown_users_show(
+    tmp_path: Path, uid_map: str | None, unknown: int | None
+) -> None:
+    for folder in ("proc/self", "proc/sys/kernel"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/overflowuid").write_text("65533\n")
+    if uid_map is not None:
+        (tmp_path / "proc/self/uid_map").write_text(uid_map)
+    assert unknown_uid(tmp_path) == unknown

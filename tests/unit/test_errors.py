@@ -1,0 +1,26 @@
+"""What is said to be done about an error."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from hostprep.errors import reading_hint
+
+
+@pytest.mark.parametrize(
+    ("code", "uid", "words"),
+    [
+        (errno.EACCES, 1000, "with sudo"),
+        (errno.EACCES, 0, "dmesg"),  # root is refused by a server, or by a security module
+        (errno.ESTALE, 1000, "mount it anew"),
+        (errno.EIO, 0, "dmesg"),
+    ],
+)
+def test_what_helps_where_something_cannot_be_read(
+    code: int, uid: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert words in reading_hint(OSError(code, os.strerror(code)))
