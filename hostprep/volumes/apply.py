@@ -208,9 +208,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
 
 def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: str) -> None:
     earlier = facts.record
-    known = None
-    if earlier is not None and _is_of(earlier, facts):
-        known = earlier.namespaces
+    known = earlier.namespaces if earlier is not None and _is_of(earlier, facts) else None
     record = VolumeRecord(
         path=facts.path,
         volume_id=facts.volume_id,
