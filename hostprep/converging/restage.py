@@ -36,6 +36,9 @@ from hostprep.system.locks import lock
 from hostprep.units import PAGE_BYTES, format_bytes, format_count
 from hostprep.volumes.facts import VolumeFacts, gather
 
+# How the hints of whatever a command does say it.
+_SAME = "run the same command again"
+
 
 @dataclass(frozen=True, slots=True)
 class Restaged:
@@ -65,6 +68,8 @@ def restage(name: str, observer: Observer) -> Restaged:
         try:
             done = _stage(record, request, again, observer)
         except BaseException as error:
+            if isinstance(error, HostprepError):
+                _as_of_the_service(error, again)
             _note(name, "failed", *_told(error, again))
             if isinstance(error, HostprepError):
                 error.message = f"{name}: {error.message}"
@@ -235,6 +240,14 @@ def _summary(result: StageResult, changed: bool | None) -> str:
         f"{format_count(result.files, 'file')}, {format_bytes(result.bytes)}, digest"
         f" {result.digest}: {source}"
     )
+
+
+def _as_of_the_service(error: HostprepError, again: str) -> None:
+    """Have the hint name how this is run again: who reads it called `status`, or `wait`."""
+    if error.hint is not None:
+        error.hint = error.hint.replace(_SAME, again)
+    if error.spec_hint is not None:
+        error.spec_hint = error.spec_hint.replace(_SAME, again)
 
 
 def _told(error: BaseException, again: str) -> tuple[str, str | None]:

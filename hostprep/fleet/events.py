@@ -26,6 +26,9 @@ _NEEDS_SSH = (
 # As Ansible says it of sudo and its like; nobody is asked for one.
 _WITHOUT_PASSWORD = re.compile(r"Missing \w+ password")
 _NEEDS_PASSWORD = " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
+# Likewise of what is encrypted, without the vault's password and with another one.
+_WITHOUT_VAULT = re.compile(r"no vault secrets (were )?found")
+_NEEDS_VAULT = " -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
 # As the host's shell says it, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
@@ -119,13 +122,7 @@ class Tally:
             # The first one tells why; what tidies up after it may well fail of the same cause.
             host.failed = True
             host.unreachable = event.kind == "unreachable"
-            words = fields.get("message") or ""
-            if _WITHOUT_SSH in words and "No such file" in words:
-                words = _NEEDS_SSH
-            elif _WITHOUT_PASSWORD.search(words):
-                words += _NEEDS_PASSWORD
-            elif missing := _WITHOUT_SUDO.search(words):
-                words = _NEEDS_SUDO.format(missing[1])
+            words = _with_cure(fields.get("message") or "")
             host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
@@ -133,7 +130,7 @@ class Tally:
 
         ``reason`` is what Ansible says of a run that it did not finish.
         """
-        unfinished = f"{_UNFINISHED}: {reason}" if reason else _UNFINISHED
+        unfinished = f"{_UNFINISHED}: {_with_cure(reason)}" if reason else _UNFINISHED
         return tuple(
             HostOutcome(
                 host=name,
@@ -150,3 +147,16 @@ class Tally:
             )
             for name, host in self._hosts.items()
         )
+
+
+def _with_cure(words: str) -> str:
+    """Return what Ansible says, with what to do where that is known."""
+    if _WITHOUT_SSH in words and "No such file" in words:
+        return _NEEDS_SSH
+    if _WITHOUT_PASSWORD.search(words):
+        return words + _NEEDS_PASSWORD
+    if _WITHOUT_VAULT.search(words):
+        return words + _NEEDS_VAULT
+    if missing := _WITHOUT_SUDO.search(words):
+        return _NEEDS_SUDO.format(missing[1])
+    return words

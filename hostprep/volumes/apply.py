@@ -208,7 +208,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
 
 def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: str) -> None:
     earlier = facts.record
-    known = earlier.namespaces if earlier is not None and facts.mount is not None else None
+    known = earlier.namespaces if earlier is not None and _is_of(earlier, facts) else None
     record = VolumeRecord(
         path=facts.path,
         volume_id=facts.volume_id,
@@ -224,6 +224,17 @@ def _remember(plan: VolumePlan, facts: VolumeFacts, device: str | None, done: st
     )
     if record != earlier:
         write_record(record, done)
+
+
+def _is_of(record: VolumeRecord, facts: VolumeFacts) -> bool:
+    """Whether a record is of what is mounted now.
+
+    A container that was started again has other namespaces, and its line in fstab has mounted
+    another tmpfs there; its boot may have a number of its own, or be the machine's (LXC).
+    """
+    if facts.mount is None or record.boot_id != facts.boot_id:
+        return False
+    return record.device in (None, facts.mount.device)
 
 
 def _mount_of(path: str) -> Mount:

@@ -34,7 +34,9 @@ options:
     description: The spec file; needed by C(converge), and taken by C(check) where it is there.
     type: path
   content:
-    description: What the spec file is going to hold; C(validate) and check mode look at this.
+    description:
+      - What the spec file is going to hold; C(validate) and check mode look at this.
+      - C(converge) fails where the file holds something else, as when another run wrote its own.
     type: str
   prune:
     description: Take away what hostprep made and the spec no longer names.
@@ -69,6 +71,8 @@ predicted:
   type: bool
   returned: check mode
 """
+
+_IN_TURN = "-> agree on one spec, and provision one after the other"
 
 
 def main() -> None:
@@ -144,10 +148,29 @@ def validate(module: AnsibleModule) -> None:
 
 
 def apply(module: AnsibleModule) -> None:
+    if other := exchanged(module):
+        module.fail_json(msg=f"{other}, which was not applied here. {_IN_TURN}", document=None)
     document = run(module, ["apply", module.params["spec"], "--yes", *prune(module)])
+    if other := exchanged(module):
+        fail(module, document, f"{other}, and this may be what was applied here. {_IN_TURN}")
     if not document["ok"]:
         fail(module, document)
     report(module, document, document["done"], changed=document["changed"])
+
+
+def exchanged(module: AnsibleModule) -> str:
+    """Say that the spec is not what was written, "" where it is.
+
+    Two admins may provision a host at once, and none must be told that it is as their spec says
+    where it is as the other's does.
+    """
+    try:
+        found = read(module.params["spec"])
+    except (OSError, ValueError):
+        return ""  # hostprep itself says what is wrong with it
+    if module.params["content"] in (None, found):
+        return ""
+    return f"another run has written its own spec to {module.params['spec']} meanwhile"
 
 
 def plan(module: AnsibleModule) -> None:
@@ -206,7 +229,7 @@ def report(module: AnsibleModule, document: dict, changes: list[dict], **result:
     module.exit_json(document=document, diff=diff, **result)
 
 
-def fail(module: AnsibleModule, document: dict) -> None:
+def fail(module: AnsibleModule, document: dict, first: str = "") -> None:
     """End badly, with every sentence that hostprep has for it; the sum where it has no details."""
     problems = document.get("refusals", []) + document.get("failed", [])
     told = {(each["kind"], each["subject"]) for each in problems}
@@ -219,7 +242,7 @@ def fail(module: AnsibleModule, document: dict) -> None:
     if not sentences and "error" in document:
         sentences = [sentence(document["error"])]
     module.fail_json(
-        msg="\n".join(sentences) or "hostprep failed and did not say why",
+        msg="\n".join(filter(None, (first, *sentences))) or "hostprep failed and did not say why",
         changed=bool(document.get("done")),
         document=document,
     )

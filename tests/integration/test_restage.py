@@ -198,6 +198,18 @@ def test_a_volume_that_hostprep_itself_made_smaller_is_filled(host: Host) -> Non
     hostprep("wait", "data")
 
 
+def test_a_place_for_records_that_is_full_is_no_command_to_run_again(host: Host) -> None:
+    """As of a disk that is full at boot: who reads it called `status` or `wait`, or the journal."""
+    host.prepare()
+    mount("--bind", host.state / "volumes", host.state / "volumes")
+    mount("-o", "remount,ro,bind", host.state / "volumes")
+    host.reboot()
+    said = host.refused("cannot be written", 1)
+    assert "mend that and `systemctl restart hostprep-stage-data.service`" in said
+    assert "same command" not in said + only_dataset()["boot"]["hint"]
+    unmount(host.state / "volumes")
+
+
 def test_a_data_set_that_outgrew_its_volume(host: Host) -> None:
     host.prepare("1M")
     (host.source / "large").write_bytes(os.urandom(2 << 20))

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import read_mounts
 from hostprep.host.processes import users_of
 from hostprep.system import mounting
@@ -605,6 +606,25 @@ def test_fstab_brings_back_the_same_volume_and_it_is_known(safe_dir: Path, own_s
     unmount_volume(str(point), fstab=True)
     assert fstab.read_bytes() == b"# theirs\nproc /proc proc defaults 0 0"
     assert list(safe_dir.iterdir()) == []
+
+
+@pytest.mark.parametrize("earlier", [{"boot_id": "an earlier boot"}, {"device": "0:0"}])
+def test_a_container_that_was_started_again_owns_what_its_fstab_mounted(
+    safe_dir: Path, own_state: Path, earlier: dict[str, str]
+) -> None:
+    """Its namespaces are others then: it was told that the volume is another container's."""
+    (own_state / "fstab").write_bytes(b"")
+    point = safe_dir / "v"
+    wanted = request(point, fstab=True)
+    mounted(wanted)
+    subprocess.run(["umount", str(point)], check=True)
+    record = read_record(str(point))
+    assert record is not None
+    write_record(replace(record, namespaces="mnt:[1] pid:[2]", **earlier))
+    subprocess.run(["mount", "-T", str(own_state / "fstab"), str(point)], check=True)
+    apply_volume(planned(wanted))
+    record = read_record(str(point))
+    assert record is not None and record.namespaces == namespaces()
 
 
 def test_an_fstab_that_cannot_be_edited_stops_it_before_the_mount(

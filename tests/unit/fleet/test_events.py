@@ -95,6 +95,21 @@ def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Attempting to decrypt but no vault secrets found.",
+        "Decryption failed (no vault secrets were found that could decrypt).",
+    ],
+)
+def test_a_host_whose_variables_are_encrypted_is_told_how_to_give_the_password(said: str) -> None:
+    told = f"{said} -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == told
+    a, _ = tally().outcomes(said)  # as of a file of variables that is encrypted as a whole
+    assert a.message == f"the run ended before this host was done: {told}"
+
+
 def test_a_failed_host_keeps_its_document_and_its_reason() -> None:
     document = {"schema": "hostprep.apply/1", "ok": False, "failed": []}
     a, b = tally(

@@ -76,6 +76,30 @@ def test_it_applies_and_shows_what_was_done(host: Host) -> None:
     assert result["diff"]["after"] == "volume /mnt/a: mount it\n"
 
 
+def test_a_spec_that_another_run_wrote_before_is_not_applied(host: Host) -> None:
+    """Two admins at one host: the second would be told that it is as their own spec says."""
+    host.says({"ok": True, "changed": True, "done": [STEP]})
+    result = host.module(content="my: spec\n")
+    assert "which was not applied" in result["msg"]
+    assert not (host.folder / "words").exists()
+
+
+def test_a_spec_that_another_run_writes_meanwhile_is_not_taken_for_ones_own(host: Host) -> None:
+    document = {"ok": True, "changed": True, "changes": [STEP], "done": [STEP]}
+    host.says(document)
+    with host.executable.open("a") as script:
+        script.truncate(script.seek(0, os.SEEK_END) - len("exit 3\n"))
+        script.write(f"echo 'their: spec' >{host.spec}\n")
+    result = host.module(content="old: spec\n")
+    assert "may be what was applied" in result["msg"]
+    assert (result["changed"], result["document"]) == (True, document)
+
+
+def test_ones_own_spec_is_applied(host: Host) -> None:
+    host.says({"ok": True, "changed": False, "done": []})
+    assert not host.module(content=host.spec.read_text())["changed"]
+
+
 def test_check_mode_plans_against_the_spec_that_is_to_come(host: Host) -> None:
     host.says({"ok": True, "changes": [STEP], "refusals": []})
     result = host.module(check=True, content="new: spec\n")
