@@ -13,7 +13,6 @@ torch, after each part, and ``README.md`` is written from them alone.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import re
@@ -24,11 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import kept
 from benchmarks.prefetchers.report import render
 from hostprep.cuda.torch_backend import why_no_cuda
 
 HERE = Path(__file__).parent
-RESULTS, README = "results.json", "README.md"
 # Of the time that is left: the rate may take so much, and what follows the rest.
 RATE_SHARE = 0.5
 
@@ -94,14 +93,7 @@ def measure(out: Path, seconds: float, until: float) -> None:
 
 def keep(result: dict[str, Any], out: Path) -> None:
     """Put a result in place of the earlier one of its device and torch; write the page again."""
-    path = out / RESULTS
-    results = json.loads(path.read_text()) if path.exists() else []
-    same = result["device"], result["torch"]
-    results = [other for other in results if (other["device"], other["torch"]) != same]
-    results.append(result)
-    results.sort(key=lambda other: (other["device"], other["torch"]))
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    (out / README).write_text(render(results))
+    kept.keep(result, out, ("device", "torch"), render)
 
 
 def driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:

@@ -33,6 +33,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.kept import keep
 from benchmarks.measure import drop_caches, machine
 from benchmarks.training import images
 from benchmarks.training.model import Step, make_step
@@ -41,7 +42,6 @@ from hostprep.cuda import CudaPrefetcher
 from hostprep.cuda.torch_backend import why_no_cuda
 
 HERE = Path(__file__).parent
-RESULTS, README = "results.json", "README.md"
 FILES = 60_000
 OFTEN_TYPED = 4
 WARM_STEPS = 20
@@ -82,7 +82,7 @@ def main(args: Sequence[str] | None = None) -> int:
     device = torch.device("cuda", torch.cuda.current_device())
     with tempfile.TemporaryDirectory(prefix="hostprep-training-", dir=options.work) as work:
         found = measure(Path(work), device, options.rounds, options.seconds, options.files)
-    keep(found, options.out)
+    keep(found, options.out, ("device", "machine"), render)
     return 0
 
 
@@ -272,18 +272,6 @@ def hostprep(words: list[str], environment: dict[str, str]) -> dict[str, Any]:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {json.dumps(document.get('error'))}")
     return document
-
-
-def keep(result: dict[str, Any], out: Path) -> None:
-    """Put a result in place of the earlier one of its device and machine; write the page again."""
-    path = out / RESULTS
-    results = json.loads(path.read_text()) if path.exists() else []
-    same = result["device"], result["machine"]
-    results = [other for other in results if (other["device"], other["machine"]) != same]
-    results.append(result)
-    results.sort(key=lambda other: (other["device"], other["machine"]))
-    path.write_text(json.dumps(results, indent=1) + "\n")
-    (out / README).write_text(render(results))
 
 
 def say(words: str) -> None:

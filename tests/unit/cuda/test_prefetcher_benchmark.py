@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.kept import README, RESULTS
 from benchmarks.prefetchers import __main__ as prefetchers
 from benchmarks.prefetchers import rate as costs
 from benchmarks.prefetchers import trials
@@ -154,11 +155,11 @@ def test_without_time_nothing_is_tried(bench: Bench) -> None:
 def test_a_whole_run_is_written(cuda: DeferredCuda, tmp_path: Path) -> None:
     out = tmp_path / "new"
     assert prefetchers.main(["--seconds", "100", "--out", str(out)]) == 0
-    (result,) = json.loads((out / prefetchers.RESULTS).read_text())
+    (result,) = json.loads((out / RESULTS).read_text())
     assert result["device"] == "Virtual GPU" and result["torch"] == torch.__version__
     for part in ("rate", "values", "memory", "facts"):
         assert "problem" not in result[part], result[part]
-    page = (out / prefetchers.README).read_text()
+    page = (out / README).read_text()
     assert page == render([result])
     assert "## Virtual GPU, torch" in page and "Not measured" not in page
     for name in (*NAMES, *(control.name for control in CONTROLS)):
@@ -268,7 +269,7 @@ def test_what_was_not_reached_is_said() -> None:
 def test_the_same_device_and_torch_is_replaced_and_others_stay(tmp_path: Path) -> None:
     for made in (MADE, {**MADE, "torch": "0.1"}, {**MADE, "date": "2000-01-02"}):
         prefetchers.keep(made, tmp_path)
-    kept = json.loads((tmp_path / prefetchers.RESULTS).read_text())
+    kept = json.loads((tmp_path / RESULTS).read_text())
     assert [(each["torch"], each["date"]) for each in kept] == [
         ("0.0", "2000-01-02"),
         ("0.1", "2000-01-01"),
