@@ -149,12 +149,14 @@ def test_a_current_directory_that_is_gone_is_no_bug(
 
 
 @pytest.mark.parametrize("path", ["/", "/proc"])
-def test_unmounting_what_is_the_systems_is_refused_without_advice(
+def test_unmounting_what_is_the_systems_is_refused_and_how_to_do_it_is_not_told(
     path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["unmount", path, "--discard-data", "--fstab"]) == 5
-    words = f"hostprep: {path} belongs to the system; nothing was changed.\n"
-    assert capsys.readouterr().err == words
+    assert capsys.readouterr().err == (
+        f"hostprep: {path} belongs to the system; nothing was changed.\n"
+        "  -> `hostprep status` shows which volumes there are\n"
+    )
 
 
 @pytest.mark.parametrize(
