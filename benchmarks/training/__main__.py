@@ -99,7 +99,8 @@ def measure(
     timed(alone, step, device, seconds)  # what is made once is made here
     peak = timed(alone, step, device, seconds)
     say(f"the step alone: {peak['rate']:,.0f} samples/s")
-    environment = {**os.environ, images.ROOT: str(disk), "HOSTPREP_STATE_DIR": str(work / "state")}
+    own = {"HOSTPREP_STATE_DIR": str(work / "state"), "HOSTPREP_RUN_DIR": str(work / "run")}
+    environment = {**os.environ, images.ROOT: str(disk), **own}
     began = time.monotonic()
     staged, undo = stage(disk, environment)
     stage_seconds = time.monotonic() - began
