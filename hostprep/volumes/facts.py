@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -19,7 +18,7 @@ from hostprep.system.mounting import TmpfsSupport, tmpfs_support
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot, reload_is_due
 from hostprep.volumes.live import read_live
-from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, Change, LiveVolume
+from hostprep.volumes.model import SOURCE, VOLUME_SOURCES, LiveVolume
 from hostprep.volumes.paths import Place, check_path, look
 from hostprep.volumes.records import VolumeRecord, all_records, read_record
 
@@ -66,19 +65,6 @@ class VolumeFacts:
     def fstab_entry(self) -> FstabEntry | None:
         """Our own line for this volume in fstab, if there is one."""
         return our_line(self.path, self.fstab or b"")
-
-    def link_warnings(self, changes: Iterable[Change]) -> tuple[str, ...]:
-        """Warn where a change of fstab parts it from its hard links.
-
-        No reason to refuse: such links are of backups and of what merges equal files, whose other
-        names must stay as they are. A symlink leads to the file that is meant.
-        """
-        if self.fstab_names < 2 or all(change.subject != "fstab" for change in changes):
-            return ()
-        return (
-            "fstab has other names (hard links), which keep what it says now: a new file takes its"
-            f" place; `find / -xdev -samefile {shlex.quote(str(fstab_path()))}` names them before",
-        )
 
     @property
     def foreign_fstab_entry(self) -> FstabEntry | None:

@@ -27,6 +27,7 @@ from hostprep.volumes.model import Change, LiveVolume, Unchanged
 from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs
 from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import delete_record
+from hostprep.volumes.settings import link_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def plan_unmount(
     if forget and not changes:
         changes.append(Change(path, "forget the volume", "it is not mounted any more"))
     unchanged = [] if changes else [Unchanged(path, "no volume is mounted there")]
-    warnings = list(facts.link_warnings(changes))
+    warnings = list(link_warnings(facts, changes))
     if line_stays:
         entry = facts.fstab_entry
         assert entry is not None

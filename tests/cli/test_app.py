@@ -36,6 +36,22 @@ def test_help_lists_what_is_not_hidden() -> None:
     assert listed == [name for name, command in COMMANDS.items() if not command.hidden]
 
 
+def _error_beside(folder: Path, *words: str) -> dict[str, str]:
+    """Return the error of a command that finds the modules in ``folder`` before all others."""
+    root = Path(hostprep.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "hostprep", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{root}"},
+        check=False,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    error: dict[str, str] = json.loads(done.stdout)["error"]
+    return error
+
+
 @pytest.mark.parametrize(
     ("module", "package", "words"),
     [
@@ -52,17 +68,7 @@ def test_a_python_that_lacks_a_package_is_told_which(
         f"raise ModuleNotFoundError(\"No module named '{module}'\", name='{module}')\n"
     )
     (tmp_path / "a.yml").write_text("{}\n")
-    root = Path(hostprep.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-m", "hostprep", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
-        check=False,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    error = json.loads(done.stdout)["error"]
+    error = _error_beside(tmp_path, *words)
     assert f"no module {module}," in error["message"]
     assert f"pip install {package}," in error["hint"]
 
@@ -80,17 +86,7 @@ def test_what_pythonpath_puts_in_the_place_of_a_module_is_named(
 ) -> None:
     (tmp_path / f"{module}.py").write_text(content)
     (tmp_path / "a.yml").write_text("{}")
-    root = Path(hostprep.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-m", "hostprep", "spec", "check", "a.yml", "--json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{root}"},
-        check=False,
-    )
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    error = json.loads(done.stdout)["error"]
+    error = _error_beside(tmp_path, "spec", "check", "a.yml", "--json")
     assert f"PYTHONPATH puts {tmp_path}/{module}.py in the place of" in error["message"]
     assert "env -u PYTHONPATH" in error["hint"]
 
