@@ -30,7 +30,7 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.received import is_whole
 from hostprep.system.files import write_atomically
-from hostprep.system.kept import parse_kept, read_kept
+from hostprep.system.kept import of_this_host, parse_kept, read_kept, this_host
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 SCHEMA = "hostprep.probe/1"
@@ -186,14 +186,15 @@ def folder() -> Path:
 
 
 def keep(fields: dict[str, Any]) -> str:
-    """Write the result into the state directory and return its id, which is added to ``fields``.
+    """Write the result into the state directory and return its id.
 
-    OSError where that cannot be.
+    That is added to ``fields``, as are the time and the host. OSError where that cannot be.
     """
     word = _word(fields["path"])
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     fields["id"] = f"{moment}-{word}-{secrets.token_hex(2)}"
     fields["time"] = moment
+    fields["host"] = this_host()
     place = folder()
     place.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"schema": SCHEMA, "ok": True, **fields}, indent=1)
@@ -226,15 +227,18 @@ def load(path_or_id: str) -> dict[str, Any]:
 
 
 def newest_first() -> Iterator[dict[str, Any]]:
-    """Yield all results that are kept, from the newest on; ``damaged`` has those nobody can read.
+    """Yield all results of this host that are kept, from the newest on.
 
+    Hosts may share a home, and name different disks alike. ``damaged`` has what nobody can read.
     Raises ``HostprepError`` where what is kept cannot be listed.
     """
     for file in _kept():
         try:
-            yield _read(file)
+            result = _read(file)
         except HostprepError:
             continue  # one broken file must not hide the others
+        if of_this_host(result):
+            yield result
 
 
 def damaged() -> dict[str, HostprepError]:

@@ -55,6 +55,16 @@ def parse_kept(content: bytes | str) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def this_host() -> str:
+    """Return what a kept result names as the host that it is of: several may share a home."""
+    return os.uname().nodename
+
+
+def of_this_host(result: dict[str, Any]) -> bool:
+    """Whether a kept result is not another host's; those of earlier versions do not say."""
+    return result.get("host") in (None, this_host())
+
+
 def made_of(kind: type[Record], fields: dict[str, Any], *, paths: Iterable[str] = ()) -> Record:
     """Return a dataclass made of what JSON has; raise ``TypeError`` as ``as_declared``.
 

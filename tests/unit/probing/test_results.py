@@ -73,6 +73,21 @@ def test_kept_and_found_again_by_id_by_path_and_by_file() -> None:
     assert {entry.suffix for entry in file.parent.iterdir()} == {".json"}
 
 
+def test_what_another_host_measured_is_no_figure_of_this_one() -> None:
+    # A home that machines share: /data is another disk on each.
+    kept = results.keep(made())
+    file = state_dir() / "probes" / f"{kept}.json"
+    elsewhere = json.loads(file.read_text()) | {"host": "another"}
+    file.write_text(json.dumps(elsewhere))
+    assert results.best_of_each_path() == ()
+    with pytest.raises(UsageError, match="no earlier probe '/data'"):
+        results.load("/data")
+    assert results.load(kept)["host"] == "another"  # asked for by its id
+    del elsewhere["host"]  # an earlier version's
+    file.write_text(json.dumps(elsewhere))
+    assert len(results.best_of_each_path()) == 1
+
+
 def test_what_cannot_be_written_leaves_nothing() -> None:
     kept = results.keep(made())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -143,6 +143,8 @@ def test_last_results_replace_each_other_and_broken_ones_are_none() -> None:
     assert age is not None and 0 <= age < 60
     from hostprep.system.state import state_dir
 
+    (state_dir() / "last/verify.json").write_text(json.dumps(kept | {"host": "another"}))
+    assert read_last("verify") is None  # its GPU is not this one's: they share a home
     (state_dir() / "last/verify.json").write_text("{")
     assert read_last("verify") is None
     (state_dir() / "last/verify.json").write_text("[" * 100_000)
