@@ -40,8 +40,40 @@ class HostprepError(Exception):
 _OF_A_SERVER = {errno.ESTALE, errno.ENOTCONN, errno.EHOSTDOWN, errno.ETIMEDOUT}
 
 
+# Limits that any step may meet, and what to do about them.
+LIMIT_HINTS = {
+    errno.EAGAIN: "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"
+    " group (TasksMax of a service)",
+    errno.EMFILE: "a limit on open files is reached: raise `ulimit -n`",
+    errno.ENFILE: "the machine's limit on open files is reached: raise it (sysctl fs.file-max)",
+    errno.ENOMEM: "free some memory, and run the same command again",
+}
+# What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
+_OF_THE_HOST = {
+    *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO),
+    *(errno.ENOLCK, errno.EBUSY, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+    *(errno.EACCES, errno.EPERM, *_OF_A_SERVER, *LIMIT_HINTS),
+}
+
+
+def failed_by_host(error: Exception) -> HostprepError | None:
+    """Return what to say where the host failed a step: its disk, its memory, one of its limits.
+
+    Such an error may come at any call; None for any other, which is our own mistake.
+    """
+    if isinstance(error, MemoryError):
+        hint = LIMIT_HINTS[errno.ENOMEM]
+        return HostprepError("memory ran out before the command was done.", hint)
+    if not isinstance(error, OSError) or error.errno not in _OF_THE_HOST:
+        return None
+    where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
+    return HostprepError(f"the host failed a step: {error.strerror}{where}.", reading_hint(error))
+
+
 def reading_hint(error: OSError) -> str:
-    """Return what to do where the system did not let us look at something."""
+    """Return what to do where the system did not let us look at something, or do it."""
+    if error.errno in LIMIT_HINTS:
+        return LIMIT_HINTS[error.errno]
     if error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
         return "run it with sudo, or have it opened to you"
     if error.errno in _OF_A_SERVER:

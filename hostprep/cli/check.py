@@ -241,7 +241,7 @@ def _write(path: Path, text: str, verdict: str) -> None:
     except OSError as error:
         raise HostprepError(
             f"the report cannot be written to {path}: {error.strerror}; the verdict is {verdict}.",
-            writing_hint(error) or "name another file",
+            writing_hint(error, "name another file"),
         ) from None
     say(printable(f"the verdict is {verdict}; the report is in {path}"))
 

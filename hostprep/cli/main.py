@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import gc
 import io
 import itertools
@@ -15,21 +14,11 @@ import threading
 from typing import NoReturn
 
 from hostprep.cli.output import begin, emit_error, say, unwritten
-from hostprep.errors import HostprepError, Interrupted, UsageError
+from hostprep.errors import HostprepError, Interrupted, UsageError, failed_by_host
 from hostprep.system.interruption import as_keyboard_interrupt
 from hostprep.system.python import pip_line, taken_by_pythonpath
 
 _COLLECT_AFTER = 50_000
-# What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
-_OF_THE_HOST = {
-    *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO),
-    *(errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.ENOTCONN, errno.ENOLCK),
-    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.EBUSY),
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
-}
-_GO_ON = (
-    "mend that (dmesg may say more), and run the same command again; HOSTPREP_DEBUG=1 shows where"
-)
 # The modules of what pyproject.toml has as dependencies, and of what Typer needs to start; and the
 # packages that have them.
 _PACKAGES = {
@@ -220,21 +209,11 @@ def _nowhere(error: Exception) -> HostprepError | None:
 
 
 def _refused(error: Exception) -> HostprepError | None:
-    """Return what to say where the host failed a step: its disk, its memory, one of its limits.
-
-    Such an error may come at any call; any other from the kernel is our own mistake.
-    """
-    if isinstance(error, MemoryError):
-        return HostprepError("memory ran out before the command was done.", _GO_ON)
-    if not isinstance(error, OSError) or error.errno not in _OF_THE_HOST:
-        return None
-    where = f" ({os.fsdecode(error.filename)})" if isinstance(error.filename, str | bytes) else ""
-    hint = _GO_ON
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        hint = "allow more open files (ulimit -n), and run the same command again"
-    elif error.errno in (errno.EACCES, errno.EPERM) and os.geteuid() != 0:
-        hint = "run it with sudo, or name a place that you may use"
-    return HostprepError(f"the host failed a step: {error.strerror}{where}.", hint)
+    """Return what to say where the host failed a step, whose cause was not known there."""
+    refused = failed_by_host(error)
+    if refused is not None:
+        refused.hint = f"{refused.hint}; HOSTPREP_DEBUG=1 shows where"
+    return refused
 
 
 def _tell(argv: list[str], command: str, error: HostprepError) -> None:

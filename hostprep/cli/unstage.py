@@ -69,9 +69,10 @@ def unstage(
         )
     if not forget:
         wait_for_answers([record.target], tell_of_waiting)
+    boot_service = _boot_service(record)  # now: what fails later could not say what was done
     if dry_run:
         plan = plan_forgetting(record) if forget else plan_unstage(record, fstab=fstab)
-        _show(plan, _boot_service(record), as_json=as_json)
+        _show(plan, boot_service, as_json=as_json)
         return
     with (
         ProgressReporter() as reporter,
@@ -99,7 +100,7 @@ def unstage(
             except KeyboardInterrupt:
                 hint = "the same command goes on; until then what is left of it takes up space"
                 raise Interrupted("interrupted.", hint) from None
-    _conclude(plan, result, _boot_service(record), as_json=as_json, forgotten=forget)
+    _conclude(plan, result, boot_service, as_json=as_json, forgotten=forget)
 
 
 def _boot_service(record: Record) -> str | None:
@@ -115,7 +116,11 @@ def _boot_service(record: Record) -> str | None:
 def _tell_of_fstab(volume: str) -> None:
     from hostprep.volumes.status import volume_statuses
 
-    if any(each.path == volume and each.in_fstab for each in volume_statuses()):
+    try:
+        stays = any(each.path == volume and each.in_fstab for each in volume_statuses())
+    except HostprepError:
+        return  # all is done, and told by now
+    if stays:
         say(f"hostprep: fstab mounts {printable(volume)} again at the next boot")
         say(f"  -> `hostprep unmount {shlex.quote(printable(volume))} --fstab` removes its line")
 

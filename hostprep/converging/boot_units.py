@@ -22,7 +22,7 @@ from hostprep.converging.model import Change, Kind, Problem, Unchanged
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.spec.model import DatasetSpec
-from hostprep.system.files import remove_stale_temps, replace_file
+from hostprep.system.files import remove_stale_temps, replace_file, writing_hint
 from hostprep.system.flushing import flush_directory
 from hostprep.system.systemd import (
     SYSTEM_UNIT_DIR,
@@ -301,7 +301,7 @@ def _carry_out(step: BootStep, facts: BootFacts) -> None:
         what = "may still be staged at boot" if step.remove else "does not come back at boot"
         raise HostprepError(
             f"{step.subject} {what}: {where}: {error.strerror}.",
-            "run it as root" if isinstance(error, PermissionError) else None,
+            writing_hint(error),
         ) from None
 
 

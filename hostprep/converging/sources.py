@@ -15,7 +15,7 @@ from hostprep.staging.inspection import inspect_target
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import load_record
 from hostprep.staging.status import dataset_status
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.units import format_seconds
 
 LOOK_SECONDS = 10.0
@@ -73,8 +73,8 @@ def real_paths(spec: DatasetSpec) -> tuple[str, str]:
             f" {spec.name} needs is not known; nothing was changed.",
             _CURE,
         ) from None
-    except ChildProcessError as error:
-        raise HostprepError(f"{spec.source} could not be looked at: {error}.") from None
+    except QuestionFailed as error:
+        raise HostprepError(f"{spec.source} could not be looked at: {error}.", error.hint) from None
     if away:
         raise SourceAway(
             f"the source {source} {away}; nothing was changed.",

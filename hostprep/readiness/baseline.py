@@ -93,7 +93,7 @@ def save_baseline(path: Path, fields: dict[str, Any]) -> None:
     except OSError as error:
         raise HostprepError(
             f"{path} cannot be written: {error.strerror}; no baseline was saved.",
-            writing_hint(error) or "name another file",
+            writing_hint(error, "name another file"),
         ) from None
 
 

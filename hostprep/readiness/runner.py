@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, failed_by_host
 from hostprep.readiness.context import FULL_SECONDS, Context
 from hostprep.readiness.model import CannotTell, Check, Finding, Level, Remedy, Result, Status
 from hostprep.readiness.side_by_side import begin
@@ -72,10 +72,11 @@ def run_check(check: Check[Any], context: Context) -> tuple[Finding, ...]:
     except CannotTell as error:
         remedy = Remedy(error.commands, error.hint)
         return (Finding(Status.UNKNOWN, "host", error.message, remedy=remedy),)
-    except HostprepError as error:
-        hint = error.hint or "mend that, then check again"
-        return (Finding(Status.UNKNOWN, "host", error.message, remedy=Remedy(hint=hint)),)
     except Exception as error:
+        known = error if isinstance(error, HostprepError) else failed_by_host(error)
+        if known is not None:
+            hint = known.hint or "mend that, then check again"
+            return (Finding(Status.UNKNOWN, "host", known.message, remedy=Remedy(hint=hint)),)
         said = f"the check failed with {type(error).__name__}: {error}"
         hint = f"this is a bug in hostprep; meanwhile: --skip {check.code}"
         return (Finding(Status.UNKNOWN, "host", said, remedy=Remedy(hint=hint)),)

@@ -134,7 +134,7 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
             spec_hint="raise `ulimit -n`",
         )
     return HostprepError(
-        f"copying failed: {error.message}; nothing was published.",
+        f"copying failed: {error.reason}; nothing was published.",
         "run the same command again: it goes on with the copies",
     )
 

@@ -23,7 +23,7 @@ from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
 from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count
 from hostprep.volumes.live import read_live
@@ -189,8 +189,8 @@ def _freshness(record: Record, observer: Observer) -> tuple[str, str, str | None
         )
     except NoAnswerInTime:
         return "unknown", f"the source was not read through within {SOURCE_SECONDS:g} s", None
-    except ChildProcessError as error:
-        return "unknown", str(error), None
+    except QuestionFailed as error:
+        return "unknown", str(error), error.hint
     if answer["unreadable"]:
         count = format_count(answer["unreadable"], "folder")
         return "unknown", f"not readable of the source: {count}", None

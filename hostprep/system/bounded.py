@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import HostprepError
+from hostprep.errors import LIMIT_HINTS, HostprepError
 from hostprep.system.forking import NoProcess, fork
 from hostprep.system.interruption import INTERRUPTIONS
 
@@ -20,8 +20,11 @@ class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
 
 
+_ENDED = "often that means that memory ran out (see dmesg); run the same command again"
+
+
 class QuestionFailed(ChildProcessError):
-    """The question raised; ``hint`` says what helps, None where what it raised does not say."""
+    """There is no answer; ``hint`` says what helps, None where what was raised does not say."""
 
     def __init__(self, said: str, hint: str | None = None) -> None:
         super().__init__(said)
@@ -40,8 +43,8 @@ def ask_in_child(
     told each second how many have passed.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
     the kernel is left to end when its call returns. Raises ``QuestionFailed`` with its words
-    where the question raised, ``ChildProcessError`` where the child ended without an answer,
-    ``NoProcess`` where there may be no further process.
+    where the question raised, or where the child ended without an answer, ``NoProcess`` where there
+    may be no further process.
     """
     reader, writer = os.pipe()
     try:
@@ -75,7 +78,7 @@ def ask_in_child(
         os.close(reader)
         leave(child)
     if not said:
-        raise ChildProcessError("the child ended without an answer")
+        raise QuestionFailed("the child ended without an answer", _ENDED)
     fine, answer, hint = json.loads(said)
     if not fine:
         raise QuestionFailed(answer, hint)
@@ -93,7 +96,8 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         except HostprepError as error:
             said = [False, error.message, error.hint]
         except BaseException as error:
-            said = [False, f"{error}" or type(error).__name__, None]
+            hint = LIMIT_HINTS.get(error.errno or 0) if isinstance(error, OSError) else None
+            said = [False, f"{error}" or type(error).__name__, hint]
         data = memoryview(json.dumps(said).encode())
         while data:
             data = data[os.write(writer, data) :]

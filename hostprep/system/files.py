@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.system.flushing import flush_directory
 
 _TEMP_INFIX = ".hostprep-"
@@ -336,9 +336,12 @@ def _remove_unlocked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def writing_hint(error: OSError) -> str | None:
-    """Return what to do about a file that could not be written, where that is known."""
-    return _HINTS.get(error.errno) if error.errno else None
+def writing_hint(error: OSError, otherwise: str | None = None) -> str:
+    """Return what to do about a file that could not be written.
+
+    ``otherwise`` is for what has no cure of its own; not given, it is as for reading.
+    """
+    return _HINTS.get(error.errno or 0) or otherwise or reading_hint(error)
 
 
 def _failed(path: Path, what: str, error: OSError) -> HostprepError:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, reading_hint
 
 
 class NoProcess(HostprepError):
     """No further process could be started, for ``reason``."""
 
     def __init__(self, error: OSError) -> None:
-        hint = None
-        if error.errno == errno.EAGAIN:
-            hint = (
-                "a limit on processes is reached: raise `ulimit -u`, or pids.max of the control"
-                " group (TasksMax of a service)"
-            )
-        elif error.errno == errno.EMFILE:
-            hint = "a limit on open files is reached: raise `ulimit -n`"
-        super().__init__(f"no further process could be started: {error.strerror}.", hint)
+        message = f"no further process could be started: {error.strerror}."
+        super().__init__(message, reading_hint(error))
         self.reason = error.strerror
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, MissingTool
+from hostprep.errors import HostprepError, MissingTool, reading_hint
 from hostprep.system.ending import ended_within, has_members, status_of
 from hostprep.system.held_signals import HeldSignals
 
@@ -169,7 +169,7 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
     path = os.get_exec_path(clean_environment())
     places = [os.path.join(folder, tool) for folder in path]
     file = next((place for place in places if os.path.isfile(place)), tool)
-    hint = None
+    hint = reading_hint(error)
     if error.errno in (errno.EACCES, errno.ENOEXEC, errno.EPERM):
         hint = (
             f"`ls -l {shlex.quote(file)}` and `findmnt -T {shlex.quote(file)}` show its mode and"

@@ -15,7 +15,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.system.files import write_atomically
+from hostprep.system.files import remove_unwritten, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
@@ -115,11 +115,12 @@ def write_record(record: VolumeRecord, done: str = "nothing else was changed") -
     """Store ``record`` in place of the earlier one.
 
     Raises ``HostprepError`` if it fails; ``done`` says what was changed by then ("nothing was
-    mounted").
+    mounted"). For who holds the lock of the volumes.
     """
     file = _file(record.path, state_dir())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        remove_unwritten(file.parent)
         # Not flushed: a power cut takes the tmpfs that it speaks of as well.
         write_atomically(file, [record.to_json()], durable=False)
     except OSError as error:

@@ -16,7 +16,7 @@ import pytest
 
 from hostprep.cli.main import run
 from hostprep.converging.prune import UnstageTask
-from hostprep.errors import Refused
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing.publish import check_places
 from hostprep.staging.record.records import Record, all_records, save_record
@@ -254,6 +254,18 @@ def test_it_is_told_what_becomes_of_the_line_in_fstab(source: Path, volume: Path
     hostprep("stage", source, *into(volume))
     gone = run_hostprep("unstage", "data", "--fstab")
     assert "fstab has no line for it" in gone.stdout and "next boot" not in gone.stderr
+
+
+def test_what_cannot_be_read_afterwards_takes_nothing_back(
+    source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, *into(volume))
+
+    def broken() -> None:
+        raise HostprepError("/proc/self/mountinfo cannot be read: Too many open files.")
+
+    monkeypatch.setattr("hostprep.volumes.status.volume_statuses", broken)
+    assert hostprep("unstage", "data")["unmounted"] is True
 
 
 def test_a_volume_with_a_file_of_others_stays(source: Path, volume: Path) -> None:

@@ -17,6 +17,10 @@ from hostprep.errors import reading_hint
         (errno.EACCES, 0, "dmesg"),  # root is refused by a server, or by a security module
         (errno.ESTALE, 1000, "mount it anew"),
         (errno.EIO, 0, "dmesg"),
+        (errno.EMFILE, 0, "ulimit -n"),
+        (errno.ENFILE, 0, "fs.file-max"),
+        (errno.EAGAIN, 1000, "ulimit -u"),
+        (errno.ENOMEM, 0, "free some memory"),
     ],
 )
 def test_what_helps_where_something_cannot_be_read(

@@ -16,7 +16,7 @@ from hostprep.errors import Inconclusive, UsageError
 from hostprep.host.answering import no_answer
 from hostprep.loading.files import decoders
 from hostprep.loading.naming import OwnLoaderWanted
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
+from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.units import MIB, format_bytes
 
 _MOST_FILES = 200_000
@@ -134,9 +134,9 @@ def _answer(directory: str, look: Callable[[], Any], seconds: float) -> Any:
             f"{directory} does not answer: listing it took more than {patience_seconds:g} s. "
             "Nothing was measured."
         ) from None
-    except ChildProcessError as error:
+    except QuestionFailed as error:
         raise Inconclusive(
-            f"{directory} could not be listed: {error}. Nothing was measured."
+            f"{directory} could not be listed: {error}. Nothing was measured.", error.hint
         ) from None
 
 

@@ -19,7 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, reading_hint
 from hostprep.staging.processes.channel import OUT_OF_MEMORY, Child
 from hostprep.staging.processes.descriptors import fitting_processes, share_descriptors
 from hostprep.staging.processes.effort import Effort
@@ -42,11 +42,13 @@ OnResult = Callable[[Any], None]
 
 
 class TaskFailed(HostprepError):
-    """A worker met an error that ends the run; ``errno`` is 0 for none."""
+    """A worker met an error that ends the run, for ``reason``; ``errno`` is 0 for none."""
 
     def __init__(self, errno: int, reason: str) -> None:
-        super().__init__(reason)
+        hint = reading_hint(OSError(errno, reason)) if errno else None
+        super().__init__(f"a worker process could not go on: {reason}.", hint)
         self.errno = errno
+        self.reason = reason
 
 
 def _load(member: Child) -> int:

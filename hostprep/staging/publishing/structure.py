@@ -237,7 +237,7 @@ def finish_directories(
                 pool.run(on_tick=tick)  # to its end, before the level above is begun
                 levels.popleft()
     except TaskFailed as error:
-        raise OSError(error.errno, error.message) from error
+        raise OSError(error.errno, error.reason) from error
     return lost, other_modes
 
 

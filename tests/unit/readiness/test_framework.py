@@ -158,6 +158,7 @@ def _raise(error: Exception) -> Callable[[Context], Any]:
     [
         (CannotTell("no permission.", "run it as root"), "no permission.", "run it as root"),
         (HostprepError("it broke.", "mend it"), "it broke.", "mend it"),
+        (OSError(errno.EMFILE, "No"), "the host failed a step: No.", "ulimit -n"),
         (ZeroDivisionError("oh"), "the check failed with ZeroDivisionError: oh", "--skip HP001"),
     ],
 )

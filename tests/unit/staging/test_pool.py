@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import threading
@@ -150,6 +151,24 @@ def test_what_a_worker_leaves_out_that_somebody_stops_is_not_taken_for_done(
         pool.submit("check", ("0", missing, "target"), found.append)
         pool.run()
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
+    source: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(Worker, "do", broken)
+    with (
+        Pool(Job(source, source, looks_only=True), processes=processes) as pool,
+        pytest.raises(TaskFailed) as caught,
+    ):
+        pool.submit("check", ("0", [], "target"), print)
+        pool.run()
+    assert caught.value.message == "a worker process could not go on: Cannot allocate memory."
+    assert "free some memory" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -40,8 +41,18 @@ def test_what_helps_comes_with_what_the_question_raised() -> None:
 
 
 def test_a_child_that_dies_is_told() -> None:
-    with pytest.raises(ChildProcessError):
+    with pytest.raises(QuestionFailed) as caught:
         ask_in_child(lambda: os.kill(os.getpid(), 9), patience_seconds=5)
+    assert "memory ran out" in str(caught.value.hint)
+
+
+def test_a_limit_that_the_question_met_comes_with_what_helps() -> None:
+    def question() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pytest.raises(QuestionFailed, match="Too many open files") as caught:
+        ask_in_child(question, patience_seconds=5)
+    assert "ulimit -n" in str(caught.value.hint)
 
 
 def test_one_that_hangs_is_given_up_and_killed() -> None:

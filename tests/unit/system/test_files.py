@@ -306,6 +306,16 @@ def test_a_look_shows_that_a_directory_takes_no_new_file(immutable_parent: Path)
             replace_file(path, b"new\n", expected=read_snapshot(path))
 
 
+def test_a_disk_that_fails_has_a_hint(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("os.fsync", broken)
+    with pytest.raises(HostprepError, match="is as it was: Input/output error") as caught:
+        replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert "dmesg" in str(caught.value.hint)
+
+
 def test_stale_temps_go_and_others_stay(file: Path) -> None:
     stale = file.with_name(".fstab.hostprep-0123456789abcdef")
     held = file.with_name(".fstab.hostprep-fedcba9876543210")

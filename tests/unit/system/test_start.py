@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -71,6 +72,18 @@ def test_a_command_that_is_there_and_cannot_be_started_is_named(
     with pytest.raises(HostprepError, match="could not be started: Exec format error"):
         started(way)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_command_that_a_limit_kept_from_starting_has_a_hint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def popen(*_: object, **__: object) -> None:
+        raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    with pytest.raises(HostprepError, match="Too many open files in system") as caught:
+        started("run")
+    assert "fs.file-max" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("path", [None, "", "/usr/bin:/bin", "/sbin:/usr/bin:/bin"])

@@ -102,6 +102,14 @@ def test_what_a_power_cut_emptied_is_no_record(own_state: Path) -> None:
     assert read_record(RECORD.path) == RECORD
 
 
+def test_what_a_killed_run_left_of_a_record_goes_with_the_next(own_state: Path) -> None:
+    folder = own_state / "state/volumes"
+    folder.mkdir(parents=True)
+    (folder / ".mnt-other.json.0123abcd").write_bytes(b"{")
+    write_record(RECORD)
+    assert len(list(folder.iterdir())) == 1
+
+
 def test_a_record_is_a_json_document_with_a_schema() -> None:
     assert json.loads(RECORD.to_json())["schema"] == "hostprep.volume-record/1"
 
