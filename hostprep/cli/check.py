@@ -75,13 +75,13 @@ def check(
         ),
     ] = None,
     inventory: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--inventory", "-i", metavar="INVENTORY", help="All these hosts, as Ansible takes them."
         ),
     ] = None,
     limit: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="PATTERN", help="Of -i only these hosts: name, group, a,b."),
     ] = None,
 ) -> int:
@@ -111,9 +111,9 @@ def check(
         )
     for file in filter(None, (output, save_baseline)):
         _refuse_unwritable(file)
-    if limit is not None and inventory is None:
+    if limit and not inventory:
         raise UsageError("--limit chooses hosts of an inventory.", "name it: -i INVENTORY")
-    if inventory is not None:
+    if inventory:
         if spec or baseline or save_baseline:
             raise UsageError(
                 "with -i each host is checked against its own spec, and there is no baseline.",

@@ -20,19 +20,21 @@ _NAMED = ("FAIL", "UNKNOWN", "WARN")
 _MOST_NAMED = 3
 
 
-def check_fleet(inventory: str, arguments: list[str], limit: str | None = None) -> dict[str, Any]:
+def check_fleet(
+    inventories: list[str], arguments: list[str], limit: list[str] | None = None
+) -> dict[str, Any]:
     """Run `hostprep check` with ``arguments`` on all hosts, or those of ``limit``.
 
     Returns the fleet's document.
     """
     from hostprep.fleet import run_playbook
-    from hostprep.fleet.inventory import limits
+    from hostprep.fleet.inventory import limits, only_one
     from hostprep.readiness.fleet import fleet_document
 
     began = time.time()
     run = run_playbook(
         "readiness",
-        inventory,
+        only_one(inventories),
         {"hostprep_check_arguments": arguments},
         limit=limits(limit),
         observer=_Narrator(),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def provision(
     inventory: Annotated[
-        str,
+        list[str],
         typer.Option(
             "--inventory",
             "-i",
@@ -36,7 +36,8 @@ def provision(
         ),
     ] = None,
     limit: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b.")
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b."),
     ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Only hosts that failed when last provisioned.")
@@ -72,15 +73,16 @@ def provision(
     replace the spec's section of that name.
     """
     from hostprep.cli.provision_text import run_fields, show_run
-    from hostprep.fleet.inventory import limits
+    from hostprep.fleet.inventory import limits, only_one
     from hostprep.fleet.last_run import failed_hosts
     from hostprep.fleet.playbook import checked_inventory, run_playbook
     from hostprep.fleet.received import understood
 
-    where = checked_inventory(inventory)
+    named = only_one(inventory)
+    where = checked_inventory(named)
     only = limits(limit)
     if retry_failed:
-        if limit is not None:
+        if limit:
             raise UsageError(
                 "--retry-failed chooses the hosts; it goes without --limit.",
                 "leave one of them out",
@@ -96,7 +98,7 @@ def provision(
     try:
         run = run_playbook(
             "site",
-            inventory,
+            named,
             variables,
             limit=only,
             forks=forks,
@@ -110,7 +112,7 @@ def provision(
     noted = check or _noted(where, run, whole=not only)
     again = "the same command"
     if not retry_failed and noted:
-        instead = "" if limit is None else " in place of --limit"
+        instead = " in place of --limit" if limit else ""
         again += f" with --retry-failed{instead}"
     error = _failure(run, again, check=check)
     for warning in run.warnings:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hostprep.errors import UsageError
 
@@ -56,17 +56,31 @@ def refuse_what_is_none(inventory: str) -> None:
             )
 
 
-def limits(limit: str | None) -> tuple[str, ...]:
+def only_one(given: Sequence[str]) -> str:
+    """Return the inventory that ``-i`` gives.
+
+    Raises ``UsageError`` for several: Ansible takes all of them, and whoever is used to that would
+    miss the hosts of all but one.
+    """
+    if len(given) > 1:
+        raise UsageError(
+            f"-i is given {len(given)} times, and takes one inventory; no host was reached.",
+            "put the files into one folder and name that, or hosts with commas: -i host1,host2",
+        )
+    return given[0]
+
+
+def limits(given: Sequence[str] | None) -> tuple[str, ...]:
     """Return the patterns of hosts that ``--limit`` gives, none where it was not given.
 
     Raises ``UsageError`` for one that names no host: Ansible takes it for no limit, and of an empty
     variable all the lab would be reached.
     """
-    if limit is not None and not limit.strip(" ,:"):
+    if not all(limit.strip(" ,:") for limit in given or ()):
         raise UsageError(
             "--limit names no host; none was reached.", "name some, or leave it out for all"
         )
-    return () if limit is None else (limit,)
+    return tuple(given or ())
 
 
 def unread(said: str) -> UsageError | None:

@@ -25,6 +25,11 @@ _MOST_DEPTH = 16
 _MOST_TEXT = 4096  # a path's longest; and below the digits at which int() gives up
 _TAG = "tag:yaml.org,2002:"
 _SCALARS = frozenset({"str", "int", "float", "bool", "null", "timestamp", "value", "merge"})
+# What PyYAML sees at whatever follows, or at the end of the file, and not where it begins.
+_SEEN_LATER = {
+    "could not find expected ':'": "is no key; is a blank missing after the `:`?",
+    "found unexpected end of stream": "a quotation mark stands here that no other closes",
+}
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 
 
@@ -77,7 +82,10 @@ def parse_document(path: str, content: bytes) -> Document:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        marks = [error.problem_mark, error.context_mark]
+        if error.problem in _SEEN_LATER:
+            marks.reverse()
+        mark = next(filter(None, marks), None)
         line = 1 if mark is None else _line(text, mark.index)
         raise SpecError(path, (Problem(line, "", _yaml_sentence(error)),)) from None
     except yaml.reader.ReaderError as error:
@@ -131,6 +139,8 @@ def _yaml_sentence(error: yaml.MarkedYAMLError) -> str:
             "a second `:` stands where YAML allows none; look for a blank that is missing after the"
             " `:` before it, and for lines that are indented unlike their neighbours"
         )
+    if problem in _SEEN_LATER:
+        return _SEEN_LATER[problem]
     context = f" ({error.context})" if error.context else ""
     return f"is not YAML: {problem}{context}"
 

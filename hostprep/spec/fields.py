@@ -16,6 +16,10 @@ from hostprep.units import RATE_FORMS, SIZE_FORMS, parse_size
 SIZE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?|%)?$"
 RATE_PATTERN = r"^[0-9]+([kKmMgGtT]([iI]?[bB])?)?(/s)?$"
 MODE_PATTERN = r"^(0o)?[0-7]{3,4}$"
+# A leading zero means octal to YAML 1.1 and nothing to YAML 1.2.
+COUNT_PATTERN = r"^[1-9][0-9]{0,17}$"
+SAMPLES_PATTERN = r"^[0-9]*[.]?[0-9]+([eE][-+]?[0-9]+)?$"
+OWNER_PATTERN = r"^[^-\s:][^\s:]*(:[^-\s:][^\s:]*)?$"
 # To apt-get a name that ends in a minus says: remove it.
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9+._-]*[A-Za-z0-9+])?$"
 HUGE_VALUES = ("never", "within_size", "advise", "always")
@@ -88,8 +92,7 @@ def samples(value: object) -> float:
 def count(value: object) -> int:
     """Return a whole number above 0."""
     written = text(value)
-    # A leading zero means octal to YAML 1.1 and nothing to YAML 1.2.
-    if not re.fullmatch(r"[1-9][0-9]{0,17}", written):
+    if not re.fullmatch(COUNT_PATTERN, written):
         raise ValueError(f"{shown(written)} is not a whole number above 0")
     return int(written)
 
@@ -107,7 +110,7 @@ def mode(value: object) -> int:
 def owner(value: object) -> str:
     """Return ``USER[:GROUP]``; whether they exist is the host's to say."""
     written = text(value)
-    if not re.fullmatch(r"[^-\s:][^\s:]*(:[^-\s:][^\s:]*)?", written):
+    if not re.fullmatch(OWNER_PATTERN, written):
         raise ValueError(f"{shown(written)} is not an owner; accepted: USER, USER:GROUP, UID:GID")
     return written
 

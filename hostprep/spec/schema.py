@@ -11,7 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from hostprep.spec import fields
 
-# Editors read YAML 1.2, where `size: 1048576` and `mode: 0755` are numbers; we take their text.
+# Editors read YAML 1.2, where `size: 1048576` and `mode: 0755` are numbers; we take their text. It
+# is in quotes where `hostprep provision` wrote the file.
 _NUMBER_OR = {"type": "integer", "minimum": 1}
 Size = Annotated[
     str,
@@ -31,14 +32,32 @@ Mode = Annotated[
 Samples = Annotated[
     float,
     BeforeValidator(fields.samples),
-    WithJsonSchema({"type": "number", "exclusiveMinimum": 0}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": fields.SAMPLES_PATTERN},
+            ]
+        }
+    ),
 ]
-Count = Annotated[int, BeforeValidator(fields.count), WithJsonSchema(_NUMBER_OR)]
+Count = Annotated[
+    int,
+    BeforeValidator(fields.count),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": fields.COUNT_PATTERN}, _NUMBER_OR]}),
+]
 Flag = Annotated[bool, BeforeValidator(fields.flag)]
 Owner = Annotated[
     str,
     BeforeValidator(fields.owner),
-    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "integer"}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": fields.OWNER_PATTERN},
+                {"type": "integer", "minimum": 0},
+            ]
+        }
+    ),
 ]
 Huge = Annotated[
     str,
@@ -49,12 +68,21 @@ Target = Annotated[
     str, BeforeValidator(fields.target), WithJsonSchema({"type": "string", "pattern": "^/"})
 ]
 Source = Annotated[
-    str, BeforeValidator(fields.source), WithJsonSchema({"type": "string", "minLength": 1})
+    str,
+    BeforeValidator(fields.source),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[^~$]"}, {"type": "number"}]}),
 ]
 Name = Annotated[
     str,
     BeforeValidator(fields.name),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[^-./][^/]*$"}, _NUMBER_OR]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": "^[^-./][^/]*$"},
+                {"type": "number", "minimum": 0},
+            ]
+        }
+    ),
 ]
 Package = Annotated[
     str,

@@ -174,8 +174,11 @@ def exchanged(module: AnsibleModule) -> str:
 
 
 def plan(module: AnsibleModule) -> None:
-    content = module.params["content"] or read(module.params["spec"])
-    document = look_ahead(module, ["plan", *prune(module)], content)
+    arguments = ["plan", *prune(module)]
+    if module.params["content"] is None:  # the file itself: its sources may be relative to it
+        document = run(module, [*arguments, module.params["spec"]])
+    else:
+        document = look_ahead(module, arguments, module.params["content"])
     if not document["ok"] or document["refusals"]:
         fail(module, document)
     report(module, document, document["changes"], changed=bool(document["changes"]), predicted=True)

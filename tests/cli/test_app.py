@@ -241,7 +241,8 @@ def test_no_parameter_of_any_command_takes_an_empty_text(name: str) -> None:
                 continue
             if parameter.name in ("skip", "only", "limit"):
                 continue  # nothing is left out; the others say themselves what is wrong
-            empty = ["some", ""] if parameter.nargs == -1 else ""
+            several = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+            empty = ["some", ""] if several else ""
             with pytest.raises(UsageError, match="is empty; nothing was done"):
                 parameter.process_value(each.context_class(each), empty)
 

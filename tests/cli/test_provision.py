@@ -63,6 +63,21 @@ def test_what_can_be_no_inventory_is_refused_before_a_host_is_reached(
     assert said in json.loads(capsys.readouterr().out)["error"]["message"]
 
 
+@pytest.mark.parametrize("command", ["provision", "check"])
+def test_of_several_inventories_none_is_left_out_without_a_word(
+    command: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "-i", "hosts.yml", "-i", "others.yml"]) == 2
+    assert "-i is given 2 times, and takes one inventory" in capsys.readouterr().err
+
+
+def test_hosts_of_each_limit_are_meant(
+    lab: Path, asked: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["provision", "-i", "hosts.yml", "--limit", "a", "--limit", "c"])
+    assert asked["limit"] == ("a", "c")
+
+
 def test_what_ansible_does_not_read_keeps_no_folder_from_being_an_inventory(lab: Path) -> None:
     folder = lab / "inventory"
     (folder / "host_vars").mkdir(parents=True)

@@ -181,7 +181,16 @@ def test_nothing_to_do_is_no_change(host: Host) -> None:
     host.says({"ok": True, "changed": False, "changes": [], "refusals": [], "done": []})
     assert host.module()["changed"] is False
     assert host.module(check=True)["changed"] is False
-    assert (host.folder / "read").read_text() == "old: spec\n"
+
+
+def test_without_content_check_mode_plans_the_file_itself(host: Host) -> None:
+    """A copy would have its relative sources elsewhere, and of none hostprep says what is wrong."""
+    host.says({"ok": True, "changes": [], "refusals": []})
+    host.module(check=True)
+    assert host.words == ["plan", str(host.spec), "--json"]
+    host.spec.unlink()
+    host.says({"ok": False, "error": {"message": "there is no such file.", "hint": "name another"}})
+    assert host.module(check=True)["msg"] == "there is no such file. -> name another"
 
 
 def test_without_hostprep_a_change_is_certain_and_its_extent_unknown(host: Host) -> None:

@@ -6,10 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from hostprep.readiness.registry import all_checks
+from hostprep.spec import SpecError
+from hostprep.spec.document import parse_document
 from hostprep.spec.loading import parse_spec
 from hostprep.spec.schema import json_schema
 
@@ -66,6 +69,37 @@ def test_the_example_has_every_field_and_is_sound() -> None:
     for section in SECTIONS:
         shown = {key for entry in values[section] if isinstance(entry, dict) for key in entry}
         assert shown == set(fields(section))
+
+
+def test_the_example_is_sound_to_an_editor_also_as_provision_writes_it() -> None:
+    """On hosts its numbers are in quotes: Ansible gets them as they were written."""
+    example = next(block for block in blocks("yaml") if block.startswith("# hostprep.yml"))
+    editor = jsonschema.Draft202012Validator(json_schema())
+    editor.validate(yaml.safe_load(example))
+    editor.validate(parse_document("docs/spec.md", example.encode()).value)
+
+
+@pytest.mark.parametrize(
+    ("section", "entry", "sound"),
+    [
+        ("datasets", {"source": 2024, "name": 1.1, "to": "/n"}, True),
+        ("datasets", {"source": "~/cityscapes", "to": "/n"}, False),
+        ("volumes", {"path": "/v", "size": "1G", "owner": "alice ml"}, False),
+        ("requirements", {"dataset": "a", "samples_per_second": "1800/s"}, False),
+    ],
+)
+def test_an_editor_says_of_a_value_what_the_parser_says(
+    section: str, entry: dict[str, Any], sound: bool
+) -> None:
+    editor = jsonschema.Draft202012Validator(json_schema())
+    document = {section: [entry]}
+    assert editor.is_valid(document) is sound
+    try:
+        parse_spec(yaml.safe_dump(document).encode(), shown_path="a.yml", path="/a.yml")
+    except SpecError:
+        assert not sound
+    else:
+        assert sound
 
 
 def test_the_checks_that_it_names_are_there() -> None:

@@ -208,6 +208,14 @@ RATES = f"accepted: {RATE_FORMS}"
                 "(while parsing a flow sequence)"
             ],
         ),
+        (
+            "volumes:\n- path: /v\n  size:1G\n",
+            ["3: : is no key; is a blank missing after the `:`?"],
+        ),
+        (
+            "volumes:\n- path: '/v\n  size: 1G\n",
+            ["2: : a quotation mark stands here that no other closes"],
+        ),
         ("a: *b", ["1: : the alias 'b' has no anchor"]),
         (b"a: 1\nb: \xff\n", ["2: : is not UTF-8 text (byte 0xff); save it as UTF-8"]),
         ("a: 1".encode("utf-16"), ["1: : is not UTF-8 text (byte 0xff); save it as UTF-8"]),
