@@ -88,7 +88,7 @@ def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
         hint = "no volume can be there; `hostprep status` shows which there are"
         raise Refused(refusal.message, hint) from None
     facts = gather(path)
-    return plan_unmount(request, facts, _users(facts.path) if facts.is_ours else ())
+    return plan_unmount(request, facts, others_in(facts.path) if facts.is_ours else ())
 
 
 def plan_unmount(
@@ -215,7 +215,7 @@ def unmounting_problem(path: str) -> HostprepError | None:
     )
 
 
-def _users(path: str) -> tuple[PathUser, ...]:
+def others_in(path: str) -> tuple[PathUser, ...]:
     """Return who else uses a volume; our own working directory we can leave."""
     return tuple(user for user in users_of(path) if user.pid != os.getpid())
 
@@ -270,7 +270,7 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     try:
         unmount(path, descriptor)
     except CommandFailed as error:
-        users = "; ".join(map(str, _users(path)))
+        users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
         raise NotUnmounted(
             f"{path} could not be unmounted: {users or words}.",
