@@ -63,7 +63,7 @@ class DatasetLook:
     ``problem`` is why it cannot be staged, if it cannot. ``away``: its source cannot be looked at,
     and must not be asked again; ``missing``: it was looked for, and is not there. ``source`` is
     without symlinks, None where that is not known. ``origin`` is what was read of it: another
-    folder where it is still to come. ``feeder`` is the target of the data set whose copy it is.
+    folder where it is still to come. ``feeder``: the target of the data set in whose copy it lies.
     """
 
     spec: DatasetSpec

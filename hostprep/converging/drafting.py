@@ -112,7 +112,10 @@ def draft_spec() -> Draft:
 
 
 def write_draft(draft: Draft, path: Path) -> None:
-    """Write the draft to a new file. Raises ``Refused`` where there is anything already."""
+    """Write the draft to a new file.
+
+    Raises ``Refused`` where there is anything already, ``HostprepError`` where none can be written.
+    """
     if os.path.isdir(path):
         raise Refused(
             f"{path} is a directory; nothing was written.",

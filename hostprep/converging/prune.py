@@ -13,7 +13,6 @@ from hostprep.converging.volumes import Freed
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.mounts import lies_in
-from hostprep.host.processes import users_of
 from hostprep.staging.observer import Observer
 from hostprep.staging.record.records import (
     Record,
@@ -35,6 +34,7 @@ from hostprep.volumes.removal import (
     UnmountRequest,
     apply_unmount,
     gather_and_plan_unmount,
+    others_in,
     plan_unmount,
     unmounting_problem,
 )
@@ -257,7 +257,7 @@ def _look_at_unmounting(path: str, going: _Going) -> UnmountPlan | HostprepError
     """Plan as if all of ``going`` were gone already."""
     try:
         facts = gather(path)
-        users = users_of(facts.path) if facts.is_ours else ()
+        users = others_in(facts.path) if facts.is_ours else ()
     except HostprepError as problem:
         return problem
     below = tuple(each for each in facts.mounts_below if each not in going.volumes)

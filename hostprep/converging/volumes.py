@@ -24,7 +24,7 @@ from hostprep.volumes.model import INODE_BYTES, Huge, VolumeRequest
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.paths import Folder, Place
 from hostprep.volumes.plan import VolumePlan, plan_volume
-from hostprep.volumes.settings import DEFAULT_MODE, default_inodes
+from hostprep.volumes.settings import DEFAULT_MODE, default_inodes, whole_pages
 
 # What /proc/meminfo calls the RAM differs by a little from boot to boot, and a percentage with it.
 _SAME_SIZE = 0.005
@@ -162,8 +162,7 @@ def wanted_size(look: VolumeLook) -> int:
         off_bytes = abs(record.size_bytes - look.size_bytes)
         if off_bytes <= look.size_bytes * _SAME_SIZE:
             return record.size_bytes
-    page_bytes = PAGE_BYTES if look.facts is None else look.facts.page_bytes
-    return -(-look.size_bytes // page_bytes) * page_bytes
+    return whole_pages(look.size_bytes, PAGE_BYTES if look.facts is None else look.facts.page_bytes)
 
 
 def _order(look: VolumeLook) -> tuple[bool, int]:

@@ -29,7 +29,10 @@ _FOLDERS = {
 
 
 def check_readable() -> None:
-    """Raise ``Refused`` where the records cannot be read: what is hostprep's is not known then."""
+    """Raise ``Refused`` where the records cannot be read: what is hostprep's is not known then.
+
+    ``UsageError`` where a variable names a place for them that can be none.
+    """
     folders = tuple(dict.fromkeys(_FOLDERS.values()))
     try:
         for place in (state / folder for state in readable_state_dirs() for folder in folders):

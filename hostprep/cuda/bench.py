@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from hostprep.cuda.torch_errors import in_a_line
-from hostprep.cuda.traces import CopyPoint, OverlapTrace
+from hostprep.cuda.traces import REPEATS, CopyPoint, OverlapTrace
 from hostprep.host.gpu_memory import lacks_memory
 from hostprep.units import KIB, MIB
 
@@ -22,7 +22,6 @@ Answer = TypeVar("Answer")
 
 COPY_SECONDS = 0.0075
 _GATE_SECONDS = 0.005
-_REPEATS = 7
 _PAGEABLE_REPEATS = 3  # a control, which nothing is judged by to a hundredth
 _CLOCK_SECONDS = 0.02
 _LEAST_CLOCK_SPINS = 5
@@ -190,7 +189,7 @@ class Bench:
         both: Callable[[], tuple[float, float]] | None = None,
         *,
         gated: bool = True,
-        repeats: int = _REPEATS,
+        repeats: int = REPEATS,
     ) -> OverlapTrace:
         """Time copy, compute and both in turns, so that a drift meets all three."""
         both = both or (lambda: self.timed(side=copy, main=compute, gated=gated))

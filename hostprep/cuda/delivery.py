@@ -16,7 +16,7 @@ from hostprep.cuda.bench import Bench
 from hostprep.cuda.prefetcher import CudaPrefetcher
 from hostprep.cuda.torch_backend import TorchCudaBackend
 from hostprep.cuda.torch_errors import in_a_line
-from hostprep.cuda.traces import ControlTrace, DeliveryTrace, EpochTrace
+from hostprep.cuda.traces import EPOCHS, ControlTrace, DeliveryTrace, EpochTrace
 from hostprep.dataclass import dataclass
 from hostprep.host.gpu_memory import lacks_memory
 
@@ -32,8 +32,7 @@ _END: Any = object()
 class Case:
     """An arrangement; ``late_*`` seconds of spinning before each use or each copy.
 
-    ``form`` is tensor, dict or tuple. ``scribble`` allocates and writes as much as a batch in every
-    step. ``stop_after`` leaves the loop early.
+    ``form`` is tensor, dict or tuple. ``stop_after`` leaves the loop early.
     """
 
     name: str
@@ -42,7 +41,6 @@ class Case:
     depth: int = 1
     late_use: float = 0.0
     late_copy: float = 0.0
-    scribble: bool = True
     stop_after: int | None = None
     batches: int = 54
 
@@ -113,8 +111,10 @@ class _Loader:
                 yield {"number": number, "values": values, "image": image}
 
 
-def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefetcher) -> Any:
-    """Return a case's ``DeliveryTrace``, with ``kind`` as the prefetcher.
+def check(
+    bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefetcher
+) -> DeliveryTrace:
+    """Return what a case delivered, with ``kind`` as the prefetcher.
 
     Raises torch's error where memory runs out, unless values were wrong before that.
     """
@@ -137,8 +137,7 @@ def check(bench: Bench, case: Case, kind: type[CudaPrefetcher[Any]] = CudaPrefet
             values += count
             came += 1
             del batch, bad
-            if case.scribble:
-                _scribble(bench)
+            _scribble(bench)
         batch = None if case.stop_after is not None else next(iterator, _END)
         if batch is not None and batch is not _END:
             came += 1
@@ -221,8 +220,8 @@ def provoke(bench: Bench) -> Iterator[ControlTrace]:
         yield ControlTrace(kind.__name__, trace.mismatches or 0)
 
 
-def epochs(bench: Bench, count: int = 5) -> tuple[EpochTrace, ...]:
-    """Return what is held after each of ``count`` epochs with one prefetcher."""
+def epochs(bench: Bench) -> tuple[EpochTrace, ...]:
+    """Return what is held after each of ``EPOCHS`` epochs with one prefetcher."""
     torch = bench.torch
     case = Case("epochs", form="dict", depth=2)
     backend = TorchCudaBackend(bench.device.index, {torch.uint8: torch.float16}, True)
@@ -230,7 +229,7 @@ def epochs(bench: Bench, count: int = 5) -> tuple[EpochTrace, ...]:
         _Loader(torch, case), depth=case.depth, backend=backend
     )
     found = []
-    for _ in range(count):
+    for _ in range(EPOCHS):
         for number, batch in enumerate(prefetcher):
             _compare(torch, batch, number)
         del batch

@@ -8,11 +8,10 @@ from hostprep.cuda.judge_overlap import judge_overlaps
 from hostprep.cuda.judge_training import judge_training
 from hostprep.cuda.results import OWN, RUN_AGAIN, Check, Status, Threshold
 from hostprep.cuda.torch_errors import cure_for_the_host
-from hostprep.cuda.traces import EpochTrace, Trace
+from hostprep.cuda.traces import EPOCHS, EpochTrace, Trace
 from hostprep.units import MIB, format_bytes
 
 CALL_PASS, CALL_FAIL = 0.1, 0.5
-EPOCHS = 5
 GROWTH_BYTES = 2 * MIB
 
 _STAGES = Threshold("every stage is carried out", "hostprep: what was not tested is no pass")
@@ -72,7 +71,7 @@ def judge(trace: Trace) -> tuple[Check, ...]:
 
 
 def _call(trace: Trace) -> Check:
-    """Judge how soon a pinned copy's call returns, by the copies of 5 ms and so, or the longest."""
+    """Judge how soon a pinned copy's call returns, by the largest of the sweep."""
     point = max(trace.copies, key=lambda point: point.size_bytes)
     share = point.call_seconds / point.seconds
     status = Status.PASS if share < CALL_PASS else Status.INCONCLUSIVE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from hostprep.cuda.results import OWN, RUN_AGAIN, Check, Status, Threshold
-from hostprep.cuda.traces import OverlapTrace, Trace
+from hostprep.cuda.traces import REPEATS, OverlapTrace, Trace
 
 PHI_PASS, PHI_FAIL = 0.6, 0.2
 PHI_MOST = 1.1  # 1 is all of it; the rest is noise
@@ -13,7 +13,6 @@ PHI_SAME_STREAM = 0.15
 PHI_PAGEABLE = 0.3
 CALL_HELD = 0.5
 RATIO_LOW, RATIO_HIGH = 0.7, 1.5
-REPEATS = 7
 
 _PHI = Threshold(f"phi >= {PHI_PASS}, {PHI_MOST} at most; below {PHI_FAIL} fails", OWN)
 _REMEDY_OVERLAP = (

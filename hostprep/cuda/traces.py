@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from hostprep.dataclass import dataclass
 
+# How often a whole run does what is judged by more than one: measuring and judging go by these.
+REPEATS = 7
+EPOCHS = 5
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceTrace:

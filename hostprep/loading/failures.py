@@ -9,7 +9,7 @@ from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.opening import TorchMissing
-from hostprep.loading.hazards import unpicklable_cure
+from hostprep.loading.hazards import CURE_DESCRIPTORS, CURE_PROCESSES, unpicklable_cure
 from hostprep.loading.model import Binding, Subject
 from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.ending import how_it_ended
@@ -86,9 +86,8 @@ _WARNING = re.compile(r"^\S.*:\d+: \w*Warning: .*\n(?:  \S.*\n?)?", re.M)
 _CURES = {
     Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
     " docker run --shm-size=8g (or --ipc=host)",
-    Binding.DESCRIPTORS: "ulimit -n 65536, or"
-    " torch.multiprocessing.set_sharing_strategy('file_system')",
-    Binding.PROCESSES: "ulimit -u, or more of them for this cgroup: docker run --pids-limit",
+    Binding.DESCRIPTORS: CURE_DESCRIPTORS,
+    Binding.PROCESSES: CURE_PROCESSES,
     Binding.MEMORY: "fewer workers, or a data set that keeps its index in numpy arrays and not in"
     " Python lists, which each worker copies bit by bit",
 }

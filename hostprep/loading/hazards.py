@@ -16,11 +16,11 @@ _THREADS_OF_A_WORKER = 3
 _CURE_SHM = (
     "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"
 )
-_CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
-_CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
+CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
+CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"
 _CURES = {
     "shared_memory": _CURE_SHM,
-    "descriptors": _CURE_DESCRIPTORS,
+    "descriptors": CURE_DESCRIPTORS,
     "memory": "fewer workers, a smaller batch, or more memory for this cgroup",
 }
 _NAMED = {"dataset": "the data set"}
@@ -64,7 +64,7 @@ def of_host(host: HostShare) -> tuple[Hazard, ...]:
                 "descriptors_few",
                 f"{host.descriptors_limit} open files are allowed; every tensor on its way takes"
                 " one ('received 0 items of ancdata').",
-                _CURE_DESCRIPTORS,
+                CURE_DESCRIPTORS,
             )
         )
     if host.quota_cpus is not None and host.quota_cpus < host.affinity_cpus:
@@ -176,8 +176,8 @@ def of_probes(
             failure.message,
             {
                 "shared_memory": _CURE_SHM,
-                "descriptors": _CURE_DESCRIPTORS,
-                "processes": _CURE_PROCESSES,
+                "descriptors": CURE_DESCRIPTORS,
+                "processes": CURE_PROCESSES,
             }.get(failure.binding, "fewer workers, or more memory for this cgroup"),
         )
     for probe in probes:

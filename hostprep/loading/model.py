@@ -50,7 +50,7 @@ class HostShare:
 
     ``capacity_cpus`` is processor time per second of time: the quota, or the processors that
     affinity allows, of which a second thread of the same core counts a part. ``start_cpus`` is
-    what a rank may count on: physical cores, or the quota where it is less. ``shm_size_bytes`` is
+    what they all may count on at first: physical cores, or the quota if less. ``shm_size_bytes`` is
     None where nothing is mounted on /dev/shm, and 0 where that has no limit.
     """
 

@@ -35,7 +35,6 @@ def scan(
     seconds: float,
     *,
     mount_points: Iterable[str] = (),
-    seed: int | None = None,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Found:
     """Count the regular files below ``path`` for at most ``seconds``.
@@ -44,7 +43,7 @@ def scan(
     Hidden names, symbolic links and other mounts are left out. Sizes are not asked for: that would
     bring every inode into memory and make the cold pass warmer than a first epoch is.
     """
-    chance = random.Random(seed)
+    chance = random.Random()
     sample: list[str] = []
     count = 0
     told = time.monotonic()

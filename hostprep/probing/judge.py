@@ -77,7 +77,7 @@ def judge(measured: Measured, need: Need | None) -> Judgement:
         verdict = Verdict.PASS if judged.share >= PASS_SHARE else Verdict.FAIL
     ways_out: tuple[Remedy, ...] = ()
     if verdict is Verdict.FAIL and need and judged:
-        ways_out = remedies(measured, behaviour, need, judged, PASS_SHARE)
+        ways_out = remedies(measured, behaviour, need, judged)
     return Judgement(
         storage_class=storage_class,
         behaviour=behaviour,

@@ -5,16 +5,17 @@ from __future__ import annotations
 from hostprep.host.block import StorageClass
 from hostprep.probing.judgement import Behaviour, Judged, Need, Remedy
 from hostprep.probing.model import LARGE_BYTES, SMALL_FILES, Measured
+from hostprep.probing.rates import PASS_SHARE
 from hostprep.units import format_bytes, format_rate
 
 _RAM_SHARE = 0.8
 
 
 def remedies(
-    measured: Measured, behaviour: Behaviour, need: Need, judged: Judged, pass_share: float
+    measured: Measured, behaviour: Behaviour, need: Need, judged: Judged
 ) -> tuple[Remedy, ...]:
     """Return what would help, in order of cost: readers, packing, RAM, NVMe, money."""
-    required = _required_bytes_per_s(measured, need, judged) * pass_share
+    required = _required_bytes_per_s(measured, need, judged) * PASS_SHARE
     found: list[Remedy] = []
     if behaviour is Behaviour.LATENCY:
         why = "every request waits, and requests wait together: rates grow with the readers"

@@ -79,6 +79,8 @@ def inspect_source(record: Record, *, seconds: float) -> Inspected:
     """Compare the source, as it is now, with the manifest; what could not be staged is left out.
 
     Of a folder only counts that it is there: its time changes with every temporary file in it.
+    Raises as ``open_source`` does, ``OSError`` where it cannot be read further on, and
+    ``DamagedManifest`` where the manifest does not have all of it.
     """
     with open_source(record.source) as descriptor:
         skipped = frozenset(item.path for item in record.skipped)
@@ -86,7 +88,10 @@ def inspect_source(record: Record, *, seconds: float) -> Inspected:
 
 
 def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrough:
-    """Read the staged files and compare their hashes with the manifest's."""
+    """Read the staged files, by ``processes``, and compare their hashes with the manifest's.
+
+    After ``seconds`` no more are begun. Raises as ``inspect_target`` does.
+    """
     descriptor = _open_target(record)
     index = _manifest(record)
     deadline = time.monotonic() + seconds

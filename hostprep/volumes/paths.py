@@ -125,7 +125,10 @@ def is_system_dir(path: str) -> bool:
 
 
 def look(path: str) -> Place:
-    """Walk to ``path`` (checked), following nothing, and return what is there."""
+    """Walk to ``path`` (checked), following nothing, and return what is there.
+
+    Raises ``HostprepError`` where something on the way cannot be looked at.
+    """
     parents: list[Folder] = []
     current = "/"
     below = path.strip("/").split("/")
@@ -221,7 +224,8 @@ def make_dirs(paths: tuple[str, ...]) -> None:
     """Make the directories, outermost first: root's, mode 0755, each new and never a link's target.
 
     Each parent is opened without following links and must be one that others cannot write, so that
-    nothing can be exchanged between the look and the making. Raises ``Refused`` otherwise.
+    nothing can be exchanged between the look and the making. Raises ``Refused`` otherwise, and
+    ``HostprepError`` where one cannot be made; those before it stay.
     """
     for path in paths:
         parent, name = os.path.split(path)

@@ -81,23 +81,27 @@ def unmount_volume(
 
 
 def gather_and_plan_unmount(request: UnmountRequest) -> UnmountPlan:
-    """Read the facts and plan; changes nothing."""
+    """Read the facts and plan; changes nothing.
+
+    Raises ``Refused`` for a path at which no volume can be, ``HostprepError`` as ``gather`` does.
+    """
     try:
         path = check_path(request.path)
     except Refused as refusal:  # another directory, which that advises, is no help here
         hint = "no volume can be there; `hostprep status` shows which there are"
         raise Refused(refusal.message, hint) from None
     facts = gather(path)
-    return plan_unmount(request, facts, _users(facts.path) if facts.is_ours else ())
+    return plan_unmount(request, facts, others_in(facts.path) if facts.is_ours else ())
 
 
 def plan_unmount(
     request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, ...]
 ) -> UnmountPlan:
-    """Return the plan that takes the volume away, pure.
+    """Return the plan that takes the volume away; pure, and raises nothing for what the facts hold.
 
-    Refused where something else than a volume of hostprep's is mounted, where it is used, has other
-    mounts inside, is mounted out of sight, or holds data that ``request`` does not give up.
+    It has a ``refusal`` where what is mounted is the system's, or not hostprep's volume; where the
+    volume is used, has other mounts inside, is or may be mounted out of sight, or holds data that
+    ``request`` does not give up; and where its line in fstab is to go and cannot.
     """
     path = facts.path
     try:
@@ -176,7 +180,11 @@ def check_line_removal(path: str, on_wait: Callable[[str], None] | None = None) 
 def apply_unmount(
     plan: UnmountPlan, *, on_wait: Callable[[str], None] | None = None
 ) -> UnmountPlan:
-    """Carry out ``plan``, after planning once more under the lock; return what was done."""
+    """Carry out ``plan``, after planning once more under the lock; return what was done.
+
+    Raises the refusal of either plan, ``NotUnmounted`` where the kernel does not unmount it, and
+    ``HostprepError`` without root or its right to mount, and where another step fails.
+    """
     if plan.refusal is not None:
         raise plan.refusal
     if not plan.changes:
@@ -215,7 +223,7 @@ def unmounting_problem(path: str) -> HostprepError | None:
     )
 
 
-def _users(path: str) -> tuple[PathUser, ...]:
+def others_in(path: str) -> tuple[PathUser, ...]:
     """Return who else uses a volume; our own working directory we can leave."""
     return tuple(user for user in users_of(path) if user.pid != os.getpid())
 
@@ -270,7 +278,7 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
     try:
         unmount(path, descriptor)
     except CommandFailed as error:
-        users = "; ".join(map(str, _users(path)))
+        users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
         raise NotUnmounted(
             f"{path} could not be unmounted: {users or words}.",

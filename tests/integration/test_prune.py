@@ -78,6 +78,18 @@ def test_what_lies_where_nothing_can_be_removed_is_refused_before_anything_goes(
     assert apply(spec, "--prune")["changed"]
 
 
+def test_the_runs_own_working_directory_is_no_use_of_a_volume(
+    safe_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused as in use by itself, it had nothing that could be ended."""
+    volume = safe_dir / "a"
+    spec = write_spec(safe_dir / "hostprep.yml", volumes=[{"path": volume, "size": "64M"}])
+    apply(spec)
+    spec.write_text("{}")
+    monkeypatch.chdir(volume)
+    assert apply(spec, "--prune")["changed"] and not volume.exists()
+
+
 @pytest.mark.parametrize("text", ["", "# cut short\n", "volumes:\ndatasets:\n"])
 def test_a_blank_file_clears_no_host(spec: Path, safe_dir: Path, text: str) -> None:
     spec.write_text(text)

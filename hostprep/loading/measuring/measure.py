@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hostprep.dataclass import dataclass
@@ -80,7 +80,7 @@ class Measurer:
     opening_seconds: float = 1.5
     start_seconds: float | None = None
     subject: Subject | None = None
-    seen_before: bool = field(default=False)
+    seen_before: bool = False
     own_way: bool = True
     prefetch_factor: int = PROBE_PREFETCH
     imports_once: bool = False

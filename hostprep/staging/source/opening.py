@@ -25,8 +25,9 @@ def open_source(path: str, *, resolved: bool = False) -> Iterator[int]:
     One that is ``resolved`` has none: whoever may write above it could make one of a part of it
     since, and have root copy what nobody else may look into under the name of the user's data.
 
-    Raises ``UsageError`` where it is no directory, and ``Refused`` for such a symlink, and where
-    what is in it, or in a mount below it, is made up by the kernel.
+    Raises ``UsageError`` where it is no directory, ``HostprepError`` where it cannot be opened, and
+    ``Refused`` for such a symlink, and where what is in it, or in a mount below it, is made up by
+    the kernel.
     """
     try:
         descriptor = _open_resolved(path) if resolved else os.open(path, _FOLLOWING)

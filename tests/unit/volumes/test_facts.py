@@ -209,6 +209,13 @@ def test_what_is_promised_to_others_is_theirs(
     assert promised(root, monkeypatch, other, gone=third) == each
 
 
+def test_what_a_volume_may_yet_take_is_its_room_and_its_inodes() -> None:
+    """An inode takes a kilobyte beside the size; what is used already is counted as taken."""
+    volume = live_volume(size_bytes=5000, used_bytes=2000, inodes=50, used_inodes=10)
+    assert volume.promised_bytes == 3000 + 40 * 1024
+    assert replace(volume, size_bytes=1000, used_inodes=60).promised_bytes == 0, "shrunk by hand"
+
+
 def test_what_only_a_line_tells_of_is_promised_too(
     root: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

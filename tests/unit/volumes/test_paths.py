@@ -9,6 +9,7 @@ import pytest
 
 from hostprep.errors import Refused
 from hostprep.volumes.paths import (
+    Folder,
     PointKind,
     check_path,
     is_system_dir,
@@ -87,6 +88,24 @@ def test_a_file_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert look(f"{tmp_path}/file").kind is PointKind.OTHER
     assert look(f"{tmp_path}/file/below").kind is PointKind.OTHER
+
+
+@pytest.mark.parametrize(
+    ("folder", "who"),
+    [
+        (Folder("/mnt", 0, 0, 0o755), None),
+        (Folder("/mnt", 0, 0, 0o775), None),  # root's own group
+        (Folder("/mnt", 0, 0, 0o775, acl=True), "an ACL"),  # of which that is the mask
+        (Folder("/mnt", 0, 0, 0o755, acl=True), None),
+        (Folder("/mnt", 0, 50, 0o775), "gid 50"),
+        (Folder("/mnt", 0, 0, 0o1777), "everybody"),  # a sticky bit keeps nobody from a new name
+        (Folder("/mnt", 7, 0, 0o755), "uid 7"),
+        (Folder("/mnt", 0, 0, 0o755, of_unknown=True), "does not know"),
+    ],
+)
+def test_who_but_root_can_put_something_else_in_its_place(folder: Folder, who: str | None) -> None:
+    found = folder.others_can_write
+    assert found is None if who is None else found is not None and who in found
 
 
 def test_directories_are_not_made_below_what_others_can_write(tmp_path: Path) -> None:

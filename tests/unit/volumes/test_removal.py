@@ -1,0 +1,90 @@
+"""What is planned for taking a volume away, from facts made by hand: no machine is touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hostprep.host.mounts import Mount
+from hostprep.host.processes import PathUser
+from hostprep.units import MIB
+from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.paths import Place, PointKind
+from hostprep.volumes.plan import RELOAD
+from hostprep.volumes.records import VolumeRecord
+from hostprep.volumes.removal import UnmountPlan, UnmountRequest, plan_unmount
+from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume
+
+PATH = "/mnt/data"
+MADE = ("/mnt/data",)
+LINE = set_volume(b"# mine\n", volume_id="mnt-data", path=PATH, options=("size=8g",))
+GONE = replace(
+    fresh(PATH),
+    record=VolumeRecord(
+        PATH, "mnt-data", "boot-1", "0:40", "hostprep", MIB, 1000, MADE, "uid 0", 0.0
+    ),
+)
+MOUNTED = replace(
+    GONE,
+    place=Place(PointKind.DIRECTORY, (ROOT, MNT)),
+    mount=Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",)),
+    live=live_volume(path=PATH, used_bytes=3 * MIB),
+)
+HOLDS = replace(MOUNTED, place=replace(MOUNTED.place, entries=("train",)))
+USER = PathUser(42, "python", "works in /mnt/data")
+
+
+def plan(facts: Any, *users: PathUser, **asked: bool) -> UnmountPlan:
+    return plan_unmount(UnmountRequest(PATH, **asked), facts, users)
+
+
+def test_an_empty_volume_goes_with_what_was_made_for_it_and_its_record() -> None:
+    found = plan(MOUNTED)
+    assert found.refusal is None and found.unmount and found.forget
+    assert found.remove_dirs == MADE and not found.edit_fstab and found.warnings == ()
+
+
+def test_with_a_line_that_stays_it_comes_back_so_directory_and_record_stay() -> None:
+    found = plan(replace(MOUNTED, fstab=LINE))
+    assert found.unmount and not found.forget and not found.edit_fstab
+    assert found.remove_dirs == ()
+    (warning,) = found.warnings
+    assert warning.startswith("line 2 of fstab mounts the volume again")
+
+
+def test_with_its_line_it_goes_for_good() -> None:
+    found = plan(replace(MOUNTED, fstab=LINE), fstab=True)
+    assert found.edit_fstab and found.forget and found.remove_dirs == MADE
+    assert "fstab" in [change.subject for change in found.changes] and found.warnings == ()
+
+
+def test_systemd_is_told_once_more_where_it_was_not_after_the_last_edit() -> None:
+    told = replace(MOUNTED, reload_is_due=True)
+    assert RELOAD in plan(told, fstab=True).changes and plan(told, fstab=True).edit_fstab
+    assert not plan(told).edit_fstab, "nobody asked for fstab"
+
+
+def test_what_is_only_on_record_is_forgotten() -> None:
+    found = plan(replace(GONE, record=replace(GONE.record, made_dirs=())))
+    assert [change.action for change in found.changes] == ["forget the volume"]
+    assert found.forget and not found.unmount
+
+
+def test_data_is_only_given_up_by_who_says_so() -> None:
+    refusal = plan(HOLDS).refusal
+    assert refusal is not None and "3.00 MiB (train)" in refusal.message
+    assert plan(HOLDS, discard_data=True).unmount
+
+
+@pytest.mark.parametrize("asked", [{}, {"discard_data": True}])
+def test_what_is_used_or_has_mounts_inside_stays_whatever_is_given_up(
+    asked: dict[str, bool],
+) -> None:
+    for found in (
+        plan(HOLDS, USER, **asked),
+        plan(replace(HOLDS, mounts_below=(f"{PATH}/inner",)), **asked),
+        plan(replace(HOLDS, record=None), **asked),
+    ):
+        assert found.refusal is not None and not found.changes and not found.unmount

@@ -1,0 +1,68 @@
+"""What is said of a volume and of its line in fstab, by a made-up mount: no machine is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hostprep.host.mounts import Mount
+from hostprep.units import GIB, MIB
+from hostprep.volumes import status
+from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.status import VolumeStatus, volume_statuses
+from tests.unit.volumes.made import live_volume
+
+PATH = "/mnt/data"
+MOUNT = Mount(50, 27, "0:40", "/", PATH, "tmpfs", "hostprep", ("rw",), ("rw",))
+OPTIONS = ("nosuid", "nodev", "noexec", "mode=0755", "noswap")
+
+
+def of_line(
+    monkeypatch: pytest.MonkeyPatch, home: Path, *size: str, has_bytes: int = GIB
+) -> VolumeStatus:
+    """Return the status of a volume of 1 GiB, on a machine with 100 GiB, beside such a line."""
+    line = set_volume(b"", volume_id="mnt-data", path=PATH, options=(*OPTIONS, *size))
+    (home / "fstab").write_bytes(line)
+    live = live_volume(path=PATH, size_bytes=has_bytes, options=("rw",))
+    monkeypatch.setattr(status, "read_mounts", lambda: (MOUNT,))
+    monkeypatch.setattr(status, "read_live", lambda path, mounts: live)
+    monkeypatch.setattr(status, "read_memory", lambda: SimpleNamespace(total_bytes=100 * GIB))
+    (found,) = volume_statuses()
+    assert found.in_fstab and found.problem is None and found.drift == ()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("size", "has_bytes", "drift"),
+    [
+        (("size=1g",), GIB, ""),
+        (("size=2g",), GIB, "size 1.00 GiB (1073741824 bytes) instead of 2.00 GiB"),
+        ((), GIB, "instead of none, which is half the RAM"),
+        (("size=banana",), GIB, "instead of size=banana, which is no size"),
+        # A share of the RAM, which the kernel counts a little otherwise: to a hundredth of that.
+        (("size=30%",), 31 * GIB, ""),
+        (("size=30%",), 31 * GIB + MIB, "instead of 30.0 GiB"),
+    ],
+)
+def test_the_size_that_a_line_gives(
+    size: tuple[str, ...],
+    has_bytes: int,
+    drift: str,
+    own_state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = of_line(monkeypatch, own_state, *size, has_bytes=has_bytes).fstab_drift
+    assert len(found) == bool(drift) and drift in "".join(found)
+
+
+@pytest.mark.parametrize(("others", "stops"), [("", True), (",noauto", False)])
+def test_without_nofail_a_line_stops_the_boot_unless_no_boot_mounts_it(
+    others: str, stops: bool, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert of_line(monkeypatch, own_state, "size=1g").fstab_drift == ()
+    line = (own_state / "fstab").read_text().replace(",nofail", others)
+    (own_state / "fstab").write_text(line)
+    (found,) = volume_statuses()
+    assert any("nofail is missing" in each for each in found.fstab_drift) is stops
