@@ -70,7 +70,12 @@ def unstage(
     if not forget:
         wait_for_answers([record.target], tell_of_waiting)
     if dry_run:
-        plan = plan_forgetting(record) if forget else plan_unstage(record, fstab=fstab)
+        with ProgressReporter() as reporter:
+            plan = (
+                plan_forgetting(record)
+                if forget
+                else plan_unstage(record, fstab=fstab, observer=reporter)
+            )
         _show(plan, _boot_service(record), as_json=as_json)
         return
     with (
@@ -93,7 +98,7 @@ def unstage(
             records.forget(found)
             result = UnstageResult(found, 0, (), None, None)
         else:
-            plan = plan_unstage(found, fstab=fstab)
+            plan = plan_unstage(found, fstab=fstab, observer=reporter)
             try:
                 result = carry_out(plan, reporter)
             except KeyboardInterrupt:
