@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LINE_SECONDS = 5.0
 _TITLES = {
     "scan": "scanning the source",
+    "compare": "comparing with what is on record",
     "check": "checking what is there",
     "order": "asking where files lie on the disk",
     "copy": "copying",
@@ -32,7 +33,7 @@ _TITLES = {
     "directories": "finishing directories",
     "remove": "removing",
 }
-_NOUNS = {"directories": "directory"}
+_NOUNS = {"directories": "directory", "remove": "entry"}
 
 
 class ProgressReporter:

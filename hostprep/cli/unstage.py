@@ -71,7 +71,12 @@ def unstage(
         wait_for_answers([record.target], tell_of_waiting)
     boot_service = _boot_service(record)  # now: what fails later could not say what was done
     if dry_run:
-        plan = plan_forgetting(record) if forget else plan_unstage(record, fstab=fstab)
+        with ProgressReporter() as reporter:
+            plan = (
+                plan_forgetting(record)
+                if forget
+                else plan_unstage(record, fstab=fstab, observer=reporter)
+            )
         _show(plan, boot_service, as_json=as_json)
         return
     with (
@@ -94,7 +99,7 @@ def unstage(
             records.forget(found)
             result = UnstageResult(found, 0, (), None, None)
         else:
-            plan = plan_unstage(found, fstab=fstab)
+            plan = plan_unstage(found, fstab=fstab, observer=reporter)
             try:
                 result = carry_out(plan, reporter)
             except KeyboardInterrupt:

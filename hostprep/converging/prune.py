@@ -57,7 +57,7 @@ class UnstageTask:
             record = load_record(self.record.name, self.record.target)
             if record is None:
                 return  # whoever held the lock has unstaged it
-            plan = plan_unstage(record, fstab=False)
+            plan = plan_unstage(record, fstab=False, observer=observer)
             if plan.foreign:
                 raise _foreign(plan)
             left = unstage(plan, observer, release_volume=False).foreign

@@ -94,7 +94,7 @@ def decide(
         else _plan_files(request, scan, previous, parent_fd, published_fd, observer, source_fd)
     )
     if refusal is None and parent_fd is not None:
-        refusal = cut_short_refusal(parent_fd, request.name, request.target, previous)
+        refusal = cut_short_refusal(parent_fd, request.name, request.target, previous, observer)
     sample = (
         take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
         if files.copied.files
@@ -311,6 +311,7 @@ def _plan_files(
                 suspect=suspect,
                 verified=request.verify is not Verify.NONE,
                 lookers=lookers,
+                observer=observer,
             )
 
         found = plan()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Protocol
+
+_TELL_SECONDS = 0.1
 
 
 class Observer(Protocol):
@@ -16,6 +19,27 @@ class Observer(Protocol):
 
     def note(self, message: str) -> None:
         """Something that the user should know, in a sentence."""
+
+
+class Count:
+    """Counts what is done of a phase and tells an observer of it about every 0.1 s.
+
+    Of what is looked at twice no more than ``most`` is told.
+    """
+
+    def __init__(self, observer: Observer, most: int | None = None) -> None:
+        self._observer = observer
+        self._most = most
+        self._done = 0
+        self._told = monotonic()
+
+    def add(self, files: int = 1) -> None:
+        """So many more are done."""
+        self._done += files
+        if (now := monotonic()) - self._told >= _TELL_SECONDS:
+            self._told = now
+            done = self._done if self._most is None else min(self._done, self._most)
+            self._observer.progress(done, 0)
 
 
 class Silent:

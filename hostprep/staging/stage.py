@@ -258,7 +258,9 @@ class _Work:
             left: list[str] = []
         else:
             self._check_mounted()
-            check_places(files, self.private, self.published_fd, manifest, self.spelling)
+            check_places(
+                files, self.private, self.published_fd, manifest, self.spelling, self.observer
+            )
             if plan.previous is not None:
                 # Were we killed, old files would lie beside new ones, which may be verified less.
                 less = record.verify if request.verify is Verify.INFLIGHT else plan.previous.verify
@@ -268,7 +270,7 @@ class _Work:
             known = folder(request.name, request.target)
             new = itertools.chain(lines, directory_lines(directories, {}), self._journal_parts())
             extend_manifest(known, new, durable=not plan.in_ram)
-            left = publish_update(files, self.private, self.published_fd, manifest)
+            left = publish_update(files, self.private, self.published_fd, manifest, self.observer)
             # Work in a directory changed its time, so all are gone over.
             tree_lines = self._finish_directories(copied, self.published_fd)
         if not plan.in_ram:

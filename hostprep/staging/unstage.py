@@ -90,9 +90,9 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
             if private_fd is not None and (plan.hidden or hides):
                 if hides:
                     hide(parent_fd, private_fd, record)
-                foreign = remove_hidden(parent_fd, private_fd, record)
+                foreign = remove_hidden(parent_fd, private_fd, record, observer)
             elif plan.published:
-                foreign = remove_ours(parent_fd, record)
+                foreign = remove_ours(parent_fd, record, observer)
             if private_fd is not None:
                 _remove_private(parent_fd, private_fd, record, observer)
             if foreign:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, UsageError, one_line, reading_hint
+from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
 from hostprep.staging.record.records import (
@@ -116,7 +117,7 @@ def _absolute(name_or_path: str) -> str:
         return name_or_path
 
 
-def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
+def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = None) -> UnstagePlan:
     """Look at what is there and return the plan; changes nothing.
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
@@ -136,7 +137,7 @@ def plan_unstage(record: Record, *, fstab: bool) -> UnstagePlan:
         check_bare(record.target)
         check_spares_source(record)
         private = is_there(parent_fd, record.target)
-        found = _look(parent_fd, record)
+        found = _look(parent_fd, record, observer or Silent())
         if (found.ours or found.hidden or private) and os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY:
             raise read_only_refusal(os.path.dirname(record.target))
         unmount = False
@@ -187,23 +188,25 @@ class _Found:
     in_its_place: bool
 
 
-def _look(parent_fd: int, record: Record) -> _Found:
+def _look(parent_fd: int, record: Record, observer: Observer) -> _Found:
     with ExitStack() as stack:
         published_fd = open_published(parent_fd, record.name)
         if published_fd is not None:
             stack.callback(os.close, published_fd)
-            if refusal := cut_short_refusal(parent_fd, record.name, record.target, record):
+            if refusal := cut_short_refusal(
+                parent_fd, record.name, record.target, record, observer
+            ):
                 raise refusal
         hidden_fd = open_hidden(parent_fd, record.name)
         if hidden_fd is not None:
             # It was moved away from there, so what has its name by now is no copy of ours.
             stack.callback(os.close, hidden_fd)
-            files, foreign = compare(record, hidden_fd)
+            files, foreign = compare(record, hidden_fd, observer)
             return _Found(files, foreign, False, True, published_fd is not None)
         # Before its first publication nothing under its name is ours.
         if published_fd is None or record.phase == "copying":
             return _Found(0, (), False, False, published_fd is not None)
-        files, foreign = compare(record, published_fd)
+        files, foreign = compare(record, published_fd, observer)
         # An empty directory, where a removal was cut short when all that had been hidden was gone.
         removed = record.phase == "removing" and record.left is None and record.entries > 1
         ours = bool(files or foreign) or not removed

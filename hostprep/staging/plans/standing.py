@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
@@ -60,9 +60,11 @@ def find_standing(
     lookers: Lookers,
     *,
     verified: bool,
+    on_files: Callable[[int], None] = lambda files: None,
 ) -> dict[str, Standing]:
     """Return those directories of ``scan`` of which a look tells that they stand.
 
+    ``on_files`` is told of how many more files it has told so, as it goes on.
     That is none where there are few files. What is not returned may stand all the same.
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
@@ -75,6 +77,7 @@ def find_standing(
         asked: Sequence[tuple[Any, ...]], files: int, results: list[tuple[Any, ...] | None]
     ) -> None:
         nonlocal first, seen
+        on_files(sum(result[0] for result in results if result is not None))
         if first is None:
             first = monotonic()
         else:

@@ -20,6 +20,7 @@ from hostprep.staging.model import (
     kind_of,
     space_on_target,
 )
+from hostprep.staging.observer import Count, Observer, Silent
 from hostprep.staging.plans.copy_plan import (
     CopyPlan,
     count,
@@ -48,16 +49,22 @@ def plan_update(
     suspect: frozenset[str] = frozenset(),
     verified: bool = False,
     lookers: Lookers = Lookers(),  # noqa: B008 - nobody changes it
+    observer: Observer | None = None,
 ) -> CopyPlan:
     """Plan a run over what is published and what an interrupted run left in its private tree.
 
     ``suspect`` are paths that a full check found to differ: they are copied again. So is, where
     all is to be ``verified``, what was copied without. ``lookers`` pass by what stands as it was.
     """
+    observer = observer or Silent()
+    observer.phase("compare", files=scan.totals.files)
+    count_files = Count(observer, scan.totals.files).add
     standing: dict[str, Standing] = {}
     interrupted = private_fd is not None or len(journal) or manifest.promises
     if published_fd is not None and not (suspect or interrupted):
-        standing = find_standing(scan, manifest, published_fd, lookers, verified=verified)
+        standing = find_standing(
+            scan, manifest, published_fd, lookers, verified=verified, on_files=count_files
+        )
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
     recorded: dict[str, Recorded] = {}
@@ -107,6 +114,7 @@ def plan_update(
                     promised=manifest.promised(directory),
                 )
                 _apply_diff(plan, listing, diff, here, links, scan)
+                count_files(listing.totals.files)
                 wanted = {record.name for record in diff.done}
                 wanted |= _subdirectories(directory, prepared, scan)
                 plan.discard.extend(

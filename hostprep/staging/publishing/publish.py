@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.observer import Count, Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.record.manifest import ManifestIndex, decode_line
 from hostprep.staging.target.private import TREE, PrivateDir
@@ -70,6 +71,7 @@ def check_places(
     published_fd: int,
     manifest: ManifestIndex,
     spelling: Spelling,
+    observer: Observer,
 ) -> None:
     """Raise ``HostprepError`` where somebody took a place for a new file while it was copied.
 
@@ -91,6 +93,8 @@ def check_places(
             )
         return other is not None
 
+    observer.phase("compare", files=_placed_files(plan))
+    count = Count(observer)
     with DirCache(published_fd) as tree:
         for directory, names in _prepared(private.tree_fd):
             if takes(tree, directory):
@@ -100,8 +104,10 @@ def check_places(
             try:
                 target_dir = tree.fd(directory)
             except OSError:
+                count.add(len(names))
                 continue  # it is yet to be made
             for name in names:
+                count.add()
                 if name in versions and name not in promised:
                     continue
                 here = _entry(name, target_dir)
@@ -137,7 +143,11 @@ def _above(path: str) -> Iterator[str]:
 
 
 def publish_update(
-    plan: CopyPlan, private: PrivateDir, published_fd: int, manifest: ManifestIndex
+    plan: CopyPlan,
+    private: PrivateDir,
+    published_fd: int,
+    manifest: ManifestIndex,
+    observer: Observer,
 ) -> list[str]:
     """Delete and replace in the published tree; return what was not removed.
 
@@ -148,6 +158,8 @@ def publish_update(
     of the copies stay where they are for the next run.
     """
     left = []
+    observer.phase("publish", files=len(plan.delete) + _placed_files(plan))
+    count = Count(observer)
     with DirCache(published_fd) as tree:
         for parent, paths in itertools.groupby(plan.delete, lambda path: path.rpartition("/")[0]):
             try:
@@ -158,6 +170,7 @@ def publish_update(
             here = {entry.name: entry for _, entry in found if entry is not None}
             known = manifest.records(parent, here)
             for path, listed in found:
+                count.add()
                 # Right before it goes once more: the others of the directory took a while.
                 entry = None if listed is None else _entry(listed.name, target_dir)
                 if entry is None:
@@ -184,6 +197,7 @@ def publish_update(
             versions = manifest.versions(directory)
             promised = manifest.promised(directory)
             for name in names:
+                count.add()
                 ours = versions.get(name, ())
                 prepared_dir = prepared.fd(directory)
                 if ours and ours[-1].kind != "d" and name not in promised:
@@ -248,6 +262,11 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
                         os.unlink(name, dir_fd=writable(tree.fd(directory)))
     finally:
         journal.close()
+
+
+def _placed_files(plan: CopyPlan) -> int:
+    """Return how many files go to their places, but for those that failed."""
+    return plan.copied.files + len(plan.links) + plan.resumed.files
 
 
 def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:

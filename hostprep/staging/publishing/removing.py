@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from hostprep.errors import Refused
 from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.observer import Count, Observer
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import (
     ManifestIndex,
@@ -34,7 +35,7 @@ from hostprep.system.trees import (
 _GONE = "removing"
 
 
-def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
+def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int, tuple[str, ...]]:
     """Return how many entries are as staged and can go, and the paths of those that are not.
 
     Raises ``DamagedManifest`` where the manifest lacks some, as those may be hostprep's too.
@@ -43,11 +44,14 @@ def compare(record: Record, published_fd: int) -> tuple[int, tuple[str, ...]]:
     foreign: list[str] = []
     manifest = _index(record)
     pending = [""]
+    observer.phase("compare", files=record.files)
+    count = Count(observer)
     try:
         with DirCache(published_fd) as tree:
             while pending:
                 directory = pending.pop()
-                for path, _, found in _looked_at(tree.fd(directory), directory, manifest):
+                for path, entry, found in _looked_at(tree.fd(directory), directory, manifest):
+                    count.add(not stat.S_ISDIR(entry.mode))
                     if found is None:
                         foreign.append(path)
                         continue
@@ -74,7 +78,7 @@ def open_hidden(parent_fd: int, name: str) -> int | None:
 
 
 def cut_short_refusal(
-    parent_fd: int, name: str, target: str, record: Record | None
+    parent_fd: int, name: str, target: str, record: Record | None, observer: Observer
 ) -> Refused | None:
     """Refuse to go over what a killed removal left hidden while there is anything of others in it.
 
@@ -84,7 +88,7 @@ def cut_short_refusal(
     if hidden_fd is None:
         return None
     try:
-        foreign = names_in(hidden_fd) if record is None else compare(record, hidden_fd)[1]
+        foreign = names_in(hidden_fd) if record is None else compare(record, hidden_fd, observer)[1]
     finally:
         os.close(hidden_fd)
     if not foreign:
@@ -114,32 +118,35 @@ def hide(parent_fd: int, private_fd: int, record: Record) -> None:
         os.close(published_fd)
 
 
-def remove_hidden(parent_fd: int, private_fd: int, record: Record) -> tuple[str, ...]:
+def remove_hidden(
+    parent_fd: int, private_fd: int, record: Record, observer: Observer
+) -> tuple[str, ...]:
     """Remove what is hidden, and return what stays: what somebody added before it was.
 
     That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
     by a run that is killed here or before, and the next one goes on.
     """
-    left = _remove(private_fd, _GONE, record)
+    left = _remove(private_fd, _GONE, record, observer)
     if left:
         rename_new(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
     return left
 
 
-def remove_ours(parent_fd: int, record: Record) -> tuple[str, ...]:
+def remove_ours(parent_fd: int, record: Record, observer: Observer) -> tuple[str, ...]:
     """Remove what is as it was staged, and return what stays, directories around it left out.
 
     The manifest then speaks of those alone: what somebody puts where copies were is theirs.
     """
-    return _remove(parent_fd, record.name, record)
+    return _remove(parent_fd, record.name, record, observer)
 
 
-def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
+def _remove(parent_fd: int, name: str, record: Record, observer: Observer) -> tuple[str, ...]:
     root_fd = os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
     manifest = _index(record)
     left: list[str] = []
     around: list[bytes] = []
     ours: dict[str, Recorded] = {}
+    count = Count(observer)
     pending = [""]
     try:
         with DirCache(root_fd) as tree:
@@ -154,6 +161,7 @@ def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
                         pending.append(path)
                     else:
                         os.unlink(entry.name, dir_fd=writable(descriptor))
+                        count.add()
             staying = _above(left)
             for path in reversed(ours):  # children before their parents
                 parent, _, last = path.rpartition("/")
@@ -161,6 +169,7 @@ def _remove(parent_fd: int, name: str, record: Record) -> tuple[str, ...]:
                     around.append(encode_line(parent, [ours[path]]))
                 else:
                     os.rmdir(last, dir_fd=writable(tree.fd(parent)))
+                    count.add()
         if not left:
             remove_directory(parent_fd, name, root_fd)
     finally:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.staging import observer
 from hostprep.staging.model import Recorded
+from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.publishing import publish
 from hostprep.staging.publishing.publish import (
@@ -64,15 +66,21 @@ class Target:
         return path
 
     def update(
-        self, manifest: Path, plan: CopyPlan, *, check: bool = False, spelling: Spelling = KEEPS
+        self,
+        manifest: Path,
+        plan: CopyPlan,
+        *,
+        check: bool = False,
+        spelling: Spelling = KEEPS,
+        told: Silent | None = None,
     ) -> list[str]:
         """Publish what is prepared, or only check the places for it."""
         index, published_fd = ManifestIndex([manifest]), os.open(self.data, DIRECTORY_FLAGS)
         try:
             if check:
-                check_places(plan, self.private, published_fd, index, spelling)
+                check_places(plan, self.private, published_fd, index, spelling, told or Silent())
                 return []
-            return publish_update(plan, self.private, published_fd, index)
+            return publish_update(plan, self.private, published_fd, index, told or Silent())
         finally:
             index.close()
             os.close(published_fd)
@@ -101,6 +109,22 @@ def test_a_new_data_set_comes_with_the_mode_and_the_time_of_its_source(
     status = target.data.stat()
     assert (status.st_mode & 0o777, status.st_mtime_ns) == (mode, 123_456_789_000)
     assert target.contents() == {"a": "new"} and not target.tree.exists()
+
+
+def test_how_far_an_update_is_is_told(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Silent):
+        def progress(self, files: int, size_bytes: int) -> None:
+            told.append(files)
+
+    told: list[int] = []
+    monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
+    fill(target.data, {"a": "1", "gone": "1"})
+    fill(target.tree, {"a": "2", "sub/b": "2"})
+    manifest = target.manifest("a", "gone")
+    target.update(manifest, CopyPlan(), check=True, told=Told())
+    assert told == [1, 2]
+    target.update(manifest, CopyPlan(delete=["gone"]), told=Told())
+    assert told[2:] == [1, 2, 3]
 
 
 def test_even_an_empty_directory_of_that_name_is_left(target: Target) -> None:

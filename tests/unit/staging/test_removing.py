@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.staging import observer
+from hostprep.staging.observer import Silent
 from hostprep.staging.publishing import removing
 from hostprep.staging.record.manifest import decode_line, manifest_path
 from hostprep.staging.record.records import Record, folder, load_record
 from hostprep.staging.target.private import private_name
+from hostprep.staging.unstage import unstage
+from hostprep.staging.unstage_plan import plan_unstage
 from hostprep.system.trees import DIRECTORY_FLAGS, names_in
 from tests.kit.stagecraft import hostprep, make_source, rewrite, snapshot
 
@@ -37,7 +41,7 @@ class Staged:
     def compare(self) -> tuple[int, tuple[str, ...]]:
         descriptor = os.open(self.copy, DIRECTORY_FLAGS)
         try:
-            return removing.compare(self.record, descriptor)
+            return removing.compare(self.record, descriptor, Silent())
         finally:
             os.close(descriptor)
 
@@ -45,11 +49,11 @@ class Staged:
         removing.hide(self.parent_fd, self.private_fd, self.record)
 
     def remove_hidden(self) -> tuple[str, ...]:
-        return removing.remove_hidden(self.parent_fd, self.private_fd, self.record)
+        return removing.remove_hidden(self.parent_fd, self.private_fd, self.record, Silent())
 
     def refusal(self, record: Record | None) -> str | None:
         target = self.record.target
-        found = removing.cut_short_refusal(self.parent_fd, "data", target, record)
+        found = removing.cut_short_refusal(self.parent_fd, "data", target, record, Silent())
         return None if found is None else found.message
 
     def on_record(self) -> set[str]:
@@ -100,24 +104,48 @@ def test_what_vanishes_at_the_look_is_nobodys(
 
 def test_all_of_it_goes_and_nothing_beside_it(staged: Staged) -> None:
     (staged.copy.parent / "other").mkdir()
-    assert removing.remove_ours(staged.parent_fd, staged.record) == ()
+    assert removing.remove_ours(staged.parent_fd, staged.record, Silent()) == ()
     assert sorted(os.listdir(staged.copy.parent)) == [staged.private.name, "other"]
+
+
+class Told(Silent):
+    """Keeps the last that was told of each phase: what is done, and of how much."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, tuple[int, int | None]] = {}
+
+    def phase(self, name: str, *, files: int | None = None, size_bytes: int | None = None) -> None:
+        self._name, self._files = name, files
+
+    def progress(self, files: int, size_bytes: int) -> None:
+        self.last[self._name] = files, self._files
+
+
+def test_how_far_it_is_is_told(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
+    told = Told()
+    plan = plan_unstage(staged.record, fstab=False, observer=told)
+    assert told.last == {"compare": (staged.record.files, staged.record.files)}
+    unstage(plan, told)
+    assert told.last["remove"] == (plan.files, plan.files)
 
 
 def test_what_is_not_as_staged_stays_with_what_is_around_it(staged: Staged) -> None:
     theirs = meddle(staged.copy)
-    assert set(removing.remove_ours(staged.parent_fd, staged.record)) == theirs
+    assert set(removing.remove_ours(staged.parent_fd, staged.record, Silent())) == theirs
     left = {str(path.relative_to(staged.copy)) for path in staged.copy.rglob("*")}
     around = {"class-1", "class-1/images", "class-2", "class-2/images"}
     assert left == theirs | around | {"class-2/mine/deep"}
     # Only the directories are ours from now on: what is put where copies were is not.
     assert staged.on_record() == around
     (staged.copy / "class-1/images/000.bin").write_bytes(b"somebody's")
-    assert "class-1/images/000.bin" in removing.remove_ours(staged.parent_fd, staged.record)
+    assert "class-1/images/000.bin" in removing.remove_ours(
+        staged.parent_fd, staged.record, Silent()
+    )
     for path in theirs | {"class-1/images/000.bin"}:
         whole = staged.copy / path
         shutil.rmtree(whole) if whole.is_dir() else whole.unlink()
-    assert removing.remove_ours(staged.parent_fd, staged.record) == ()
+    assert removing.remove_ours(staged.parent_fd, staged.record, Silent()) == ()
     assert not staged.copy.exists()
 
 

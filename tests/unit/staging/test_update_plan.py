@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
+from hostprep.staging import observer
 from hostprep.staging.model import Recorded
+from hostprep.staging.observer import Silent
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.record.manifest import ManifestIndex, encode_line, manifest_path
@@ -29,7 +31,12 @@ class Staged:
         self.copy = base / "to/data"
         self.manifest = manifest_path(folder("data", str(self.copy)))
 
-    def plan(self, private: Path | None = None, unreadable: str | None = None) -> CopyPlan:
+    def plan(
+        self,
+        private: Path | None = None,
+        unreadable: str | None = None,
+        told: Silent | None = None,
+    ) -> CopyPlan:
         """Plan an update, over what an interrupted run left in ``private`` too.
 
         ``unreadable`` is a directory of the source that could not be read, though root can.
@@ -53,6 +60,7 @@ class Staged:
                 journal=journal,
                 published_fd=descriptors[1],
                 private_fd=None if private is None else descriptors[2],
+                observer=told,
             )
         finally:
             manifest.close()
@@ -69,6 +77,17 @@ class Staged:
 @pytest.fixture
 def staged(tmp_path: Path) -> Iterator[Staged]:
     yield Staged(tmp_path)
+
+
+def test_how_far_the_comparison_is_is_told(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Told(Silent):
+        def progress(self, files: int, size_bytes: int) -> None:
+            told.append(files)
+
+    told: list[int] = []
+    monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
+    kept = staged.plan(told=Told()).kept.files
+    assert told == sorted(told) and told[-1] == kept > 0
 
 
 def test_nothing_is_to_be_done_where_nothing_has_changed(staged: Staged) -> None:
