@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, without_claim
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import Mount, mount_at, read_mounts
@@ -201,8 +200,7 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
         raise  # it is written, and says what is left to do
     except HostprepError as error:
         # Who refuses does not know that the volume came first.
-        why = re.sub(r"[;.] nothing was changed\.$", ".", error.message, flags=re.IGNORECASE)
-        message = f"{done}, but fstab could not be edited: {why}"
+        message = f"{done}, but fstab could not be edited: {without_claim(error.message)}"
         raise HostprepError(message, error.hint) from None
 
 

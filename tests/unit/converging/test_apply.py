@@ -131,7 +131,7 @@ def stopped() -> HostPlan:
 
 
 def unreadable() -> HostPlan:
-    raise HostprepError("hostprep's records cannot be read.", "mend that")
+    raise HostprepError("hostprep's records cannot be read; nothing was changed.", "mend that")
 
 
 @pytest.mark.parametrize(
