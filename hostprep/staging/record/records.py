@@ -20,7 +20,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
-from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
@@ -214,10 +214,8 @@ def _load(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise HostprepError(
-            f"the record {path} cannot be read: {error}.",
-            "nothing was changed; move the folder away to start over",
-        ) from None
+        why, hint = why_unread(error, "nothing was changed; move the folder away to start over")
+        raise HostprepError(f"the record {path} cannot be read: {why}.", hint) from None
 
 
 def _parse(path: Path, fields: dict[str, Any]) -> Record:
