@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +181,17 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
     """Remove the record and its manifest: the data set is gone.
 
     Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record goes
-    after all else, so that a run that is killed here is known of, and the next one goes on.
+    after all else, so that a run that is killed here is known of, and the next one goes on. Its
+    empty folder is in nobody's way.
     """
     home = folder(record.name, record.target)
     try:
         for path in home.iterdir():
             if path.name != _RECORD:
                 path.unlink()
-        shutil.rmtree(home)
+        (home / _RECORD).unlink()
+        with suppress(OSError):
+            home.rmdir()
     except FileNotFoundError:
         pass
     except OSError as error:
