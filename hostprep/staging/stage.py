@@ -294,7 +294,7 @@ class _Work:
         except OSError as error:
             self.observer.note(
                 f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the"
-                " next run of the same command removes it"
+                " next `hostprep stage` of it removes that"
             )
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
