@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -124,6 +127,27 @@ class Interrupted(HostprepError):
 
     exit_code = 130
     code = "interrupted"
+
+
+def without_claim(message: str) -> str:
+    """Return an error's words without the last of them that nothing was changed."""
+    return re.sub(r"[;.] nothing was changed\.$", ".", message, flags=re.IGNORECASE)
+
+
+@contextmanager
+def after_changes() -> Iterator[None]:
+    """Take from errors of the body their word that nothing was changed: by now something was.
+
+    Who reads a record or a mount table does not know that. A refusal's code says the same as its
+    words, so those are left as they are.
+    """
+    try:
+        yield
+    except Refused:
+        raise
+    except HostprepError as error:
+        error.message = without_claim(error.message)
+        raise
 
 
 class MissingTool(HostprepError):

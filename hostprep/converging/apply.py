@@ -16,7 +16,7 @@ from hostprep.converging.model import (
 )
 from hostprep.converging.writable import check_kept
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Interrupted, Refused, reading_hint
+from hostprep.errors import HostprepError, Interrupted, Refused, reading_hint, without_claim
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root
 
@@ -92,7 +92,8 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
         raise _cut_short(Interrupted, words, _LOOK, done, failed, staged) from None
     except (HostprepError, OSError) as error:
         said = _in_words(error)
-        words = f"the host could not be looked at again: {said.message.removesuffix('.')}"
+        why = without_claim(said.message).removesuffix(".")
+        words = f"the host could not be looked at again: {why}"
         raise _cut_short(HostprepError, words, said.hint, done, failed, staged) from None
     return Applied(
         plan,

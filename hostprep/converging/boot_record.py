@@ -22,7 +22,7 @@ from hostprep.system.files import (
     write_atomically,
     writing_hint,
 )
-from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import boot_dir, readable_state_dirs, remembered, state_dir
 from hostprep.system.systemd import escape_name, unescape_name
 
@@ -113,9 +113,9 @@ def load_boot_record(name: str) -> BootRecord | None:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, TypeError) as error:
+            why, hint = why_unread(error, "`hostprep apply` writes it anew")
             raise HostprepError(
-                f"the boot record {path} cannot be read: {error}; nothing was changed.",
-                "`hostprep apply` writes it anew",
+                f"the boot record {path} cannot be read: {why}; nothing was changed.", hint
             ) from None
     return None
 
@@ -147,9 +147,10 @@ def damaged_boot_records() -> dict[str, HostprepError]:
         try:
             _parse(read_kept(path))
         except (OSError, ValueError, TypeError) as error:
+            cure = "`hostprep apply` writes it anew, or takes it away with --prune"
+            why, hint = why_unread(error, cure)
             found[path.stem] = HostprepError(
-                f"the record {path} of what is staged at boot cannot be read: {error}.",
-                "`hostprep apply` writes it anew, or takes it away with --prune",
+                f"the record {path} of what is staged at boot cannot be read: {why}.", hint
             )
     return found
 

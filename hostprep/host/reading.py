@@ -7,10 +7,11 @@ makes them printable.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, reading_hint
 
 NO_PROC_HINT = "is /proc mounted? mount -t proc proc /proc"
 
@@ -36,7 +37,8 @@ def read_proc(root: Path, name: str) -> bytes:
         return (root / "proc" / name).read_bytes()
     except OSError as error:
         message = f"/proc/{name} cannot be read: {error.strerror}."
-        raise HostprepError(message, NO_PROC_HINT) from None
+        is_there = error.errno not in (errno.ENOENT, errno.ENOTDIR)
+        raise HostprepError(message, reading_hint(error) if is_there else NO_PROC_HINT) from None
 
 
 def first_number(text: str | None) -> float | None:

@@ -65,7 +65,10 @@ def _complain(path: str, seen: dict[str, object]) -> None:
     if seen["errno"] in (errno.EACCES, errno.EPERM):
         raise HostprepError(f"{path} may not be read; nothing was measured.", "run it as root")
     if seen["errno"] in GONE:
-        raise NoAnswer(f"{path} answers with an error: {seen['words']}. Nothing was measured.")
+        raise NoAnswer(
+            f"{path} answers with an error: {seen['words']}. Nothing was measured.",
+            "is the device, or the server, still there? see `dmesg`",
+        )
     raise HostprepError(
         f"{path} could not be read: {seen['words']}; nothing was measured.",
         "mend that (dmesg may say more), and run the same command again",

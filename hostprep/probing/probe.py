@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.errors import HostprepError, Inconclusive, UsageError, reading_hint
 from hostprep.host.answering import NoAnswer
 from hostprep.host.block import MADE_UP, locate
 from hostprep.probing import fio
@@ -151,7 +151,7 @@ def _broken_off(path: str, error: OSError) -> HostprepError:
     words = f"{path} could not be measured to the end: {error.strerror or error}."
     if error.errno in GONE:
         return NoAnswer(words, "is the device, or the server, still there? see `dmesg`")
-    return HostprepError(words)
+    return HostprepError(words, reading_hint(error))
 
 
 class _Relay:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from errno import EACCES, EOPNOTSUPP, EPERM
+from errno import EOPNOTSUPP
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -336,8 +336,7 @@ class Context:
                 "a disk or server behind it does not answer: mend it, or unmount it lazily",
             ) from None
         except ChildProcessError as error:
-            refused = any(f"[Errno {number}]" in str(error) for number in (EACCES, EPERM))
-            hint = "run it as root" if refused else "see whether it is there, and readable"
+            hint = "see whether it is there, and readable"
             if isinstance(error, QuestionFailed) and error.hint:
                 hint = error.hint
             # What hostprep itself raised there is a sentence already.

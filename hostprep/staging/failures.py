@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, without_claim
 from hostprep.staging.model import StageRequest
 from hostprep.system.state import state_dir
 from hostprep.volumes.paths import NotEmpty
@@ -55,7 +55,7 @@ def refused_late(refusal: Refused, volume: str) -> HostprepError:
 
     A refusal's own words and code would say that nothing was changed.
     """
-    said = refusal.message.removesuffix("; nothing was changed.").removesuffix(".")
+    said = without_claim(refusal.message).removesuffix(".")
     return HostprepError(
         f"{said}; nothing was published. The volume {volume} was mounted or changed before, and"
         " stays as it is now.",

@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 
-from hostprep.errors import HostprepError, Refused
+from hostprep.errors import HostprepError, Refused, after_changes
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
@@ -79,7 +79,8 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
     if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
         return left_as_it_is(plan, live)
     try:
-        return concluded(plan, _carry_out(plan, live, observer))
+        with after_changes() if volume_changed else nullcontext():
+            return concluded(plan, _carry_out(plan, live, observer))
     except Refused as refusal:
         if not volume_changed:
             raise
@@ -105,7 +106,8 @@ def _carry_out(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> 
         if plan.files.resumed.files and not private.resumable:
             raise gone(request)
         work = _Work(plan, observer, parent_fd, private, published_fd, target_mount, spelling)
-        return work.run(live)
+        with after_changes():
+            return work.run(live)
 
 
 class _Work:
@@ -294,7 +296,7 @@ class _Work:
         except OSError as error:
             self.observer.note(
                 f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the"
-                " next run of the same command removes it"
+                " next `hostprep stage` of it removes that"
             )
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shlex
 from typing import Any
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Refused, one_line
+from hostprep.errors import HostprepError, Refused, one_line, reading_hint
 from hostprep.host.answering import silent_ones
 from hostprep.host.block import locate
 from hostprep.host.boot import boot_id
@@ -42,9 +43,9 @@ class DatasetStatus:
     ``state``: ``staged``; ``partial`` (published without what failed); ``copying`` (a run is at
     work); ``interrupted`` (a run was, and is not any more, or it was unstaged in part); ``missing``
     (not on the target, as after a reboot, or hidden there); ``unreachable`` (the target does not
-    answer, or not this user: ``NOT_FOR_US``). ``freshness``: ``fresh``, ``stale``, ``unknown``;
-    ``reason`` says why. ``hint`` says what helps where something is in the way that a run refuses
-    to touch, or an unstaging did not remove all.
+    answer, or with an error, or not this user: ``NOT_FOR_US``). ``freshness``: ``fresh``,
+    ``stale``, ``unknown``; ``reason`` says why. ``hint`` says what helps where something is in the
+    way that a run refuses to touch, or an unstaging did not remove all.
     """
 
     record: Record
@@ -124,6 +125,9 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         hint = "ask as root, or as one who may (its owner and mode say who)"
         return "unreachable", f"{NOT_FOR_US}{closed}", hint
     if not os.path.isdir(record.target):
+        if failing := _failing(record.target):
+            why = f"its target answers with an error: {failing.strerror}"
+            return "unreachable", why, reading_hint(failing)
         return "missing", "it is not on the target", None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
 
@@ -140,6 +144,15 @@ def _closed(target: str) -> str | None:
             return None
         else:
             return path if path != target else None
+
+
+def _failing(target: str) -> OSError | None:
+    """Return what a disk or a server answers that fails; None of one that says what is there."""
+    try:
+        os.stat(target)
+    except OSError as error:
+        return None if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP) else error
+    return None
 
 
 def _is_left_of(record: Record) -> bool:

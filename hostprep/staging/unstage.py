@@ -9,7 +9,7 @@ import shlex
 from dataclasses import replace
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, after_changes, without_claim
 from hostprep.staging.failures import what_is_fixed
 from hostprep.staging.observer import Observer
 from hostprep.staging.publishing.removing import hide, remove_hidden, remove_ours
@@ -111,9 +111,10 @@ def unstage(plan: UnstagePlan, observer: Observer, *, release_volume: bool = Tru
             return UnstageResult(record, plan.files, foreign, None, None, changed)
         why = "it holds files of others"
         return UnstageResult(record, plan.files, foreign, False, why, changed)
-    released = _release_volume(plan, observer) if release_volume else _Released()
-    forget(record, "its copies are gone from the target")
-    return _result(plan, released)
+    with after_changes():
+        released = _release_volume(plan, observer) if release_volume else _Released()
+        forget(record, "its copies are gone from the target")
+        return _result(plan, released)
 
 
 def unstaged_by_another(plan: UnstagePlan, observer: Observer) -> UnstageResult:
@@ -201,9 +202,7 @@ def _not_released(
 ) -> _Released:
     """Tell a volume that has to stay for a while from a failure, of fstab for the most part."""
     # By now the copies are gone, which the plan of the volume alone does not know.
-    why = error.message
-    for end in (". Nothing was changed.", "; nothing was changed.", "."):
-        why = why.removesuffix(end)
+    why = without_claim(error.message).removesuffix(".")
     later = f"hostprep unmount {shlex.quote(volume)}{' --fstab' if plan.fstab else ''}"
     stays = read_live(volume) is not None
     kept_because = f"{why}; once that is over: {later}" if stays else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -20,6 +21,11 @@ class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
 
 
+_HINTS = {
+    **LIMIT_HINTS,
+    errno.EACCES: "run it as root",
+    errno.EPERM: "run it as root",
+}
 _ENDED = "often that means that memory ran out (see dmesg); run the same command again"
 
 
@@ -96,8 +102,11 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         except HostprepError as error:
             said = [False, error.message, error.hint]
         except BaseException as error:
-            hint = LIMIT_HINTS.get(error.errno or 0) if isinstance(error, OSError) else None
-            said = [False, f"{error}" or type(error).__name__, hint]
+            words, hint = f"{error}" or type(error).__name__, None
+            if isinstance(error, OSError) and error.errno and error.strerror:
+                words = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+                hint = _HINTS.get(error.errno)
+            said = [False, words, hint]
         data = memoryview(json.dumps(said).encode())
         while data:
             data = data[os.write(writer, data) :]

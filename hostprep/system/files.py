@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
-from hostprep.system.flushing import flush_directory
+from hostprep.system.flushing import NotFlushed, flush_directory
 
 _TEMP_INFIX = ".hostprep-"
 _UNWRITTEN = re.compile(r"\..+\.[0-9a-f]{8}")
@@ -107,7 +107,7 @@ def replace_file(
     ``expected`` of None means that there is no file yet; it is made with mode 0644 then.
     ``check`` gets the finished temporary file and stops everything by raising. Raises
     ``ChangedMeanwhile`` where the file is no longer as expected, ``HostprepError`` where the file
-    system refuses; the old file is untouched in all these cases.
+    system refuses; the old file is untouched in all these cases, but for ``NotFlushed``.
     """
     with _parent(path) as directory:
         try:
@@ -125,7 +125,8 @@ def replace_file(
         try:
             os.fsync(directory)
         except OSError as error:
-            raise _failed(path, "was replaced, but may not survive a power cut", error) from None
+            failed = _failed(path, "was replaced, but may not survive a power cut", error)
+            raise NotFlushed(failed.message, failed.hint) from None
 
 
 def rehearse_replacing(

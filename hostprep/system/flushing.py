@@ -6,6 +6,14 @@ import ctypes
 import errno
 import os
 
+from hostprep.errors import HostprepError
+
+
+class NotFlushed(HostprepError):
+    """A file is in its place, and a power cut may bring back what was there before."""
+
+    code = "not_flushed"
+
 
 def flush_directory(path: str | os.PathLike[str]) -> None:
     """Have the names in a directory outlive a power cut. Raises ``OSError``.

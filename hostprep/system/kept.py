@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from hostprep.errors import reading_hint
 from hostprep.kinds import is_amount, is_count
 
 # Far more than any record has, and little enough to be read in a moment.
@@ -41,10 +42,30 @@ def open_kept(path: Path | str) -> IO[bytes]:
 
 def read_kept(path: Path | str, most_bytes: int = _MOST_BYTES) -> bytes:
     """Return the content of a file; raise ``OSError`` as ``open_kept``, and for a larger one."""
+    try:
+        return _read(path, most_bytes)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return _read(path, most_bytes)  # on NFS another machine has just put a new one in its place
+
+
+def _read(path: Path | str, most_bytes: int) -> bytes:
     with open_kept(path) as file:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return file.read()  # told how much, it would take as much memory beforehand
+
+
+def why_unread(error: Exception, damaged_hint: str) -> tuple[str, str]:
+    """Return why a file could not be read, and what helps: ``damaged_hint`` where it is damaged.
+
+    What a disk, a share or a limit keeps from us may be whole, and is not to be thrown away.
+    """
+    if not isinstance(error, OSError):
+        return str(error), damaged_hint
+    is_damaged = error.errno in NO_FILE or error.errno == errno.EFBIG
+    return error.strerror or str(error), damaged_hint if is_damaged else reading_hint(error)
 
 
 def parse_kept(content: bytes | str) -> Any:

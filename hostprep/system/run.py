@@ -15,7 +15,7 @@ from typing import IO
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, MissingTool, reading_hint
-from hostprep.system.ending import ended_within, has_members, status_of
+from hostprep.system.ending import ended_within, has_members, how_it_ended, status_of
 from hostprep.system.held_signals import HeldSignals
 
 _ENDING_SECONDS = 2.0
@@ -48,7 +48,8 @@ class CommandFailed(HostprepError):
 
     def __init__(self, completed: Completed, reason: str) -> None:
         said = (completed.stderr.strip() or completed.stdout.strip() or "it said nothing")[-2000:]
-        super().__init__(f"`{completed.line()}` {reason}: {said}")
+        hint = "mend that (dmesg may say more), and run the same command again"
+        super().__init__(f"`{completed.line()}` {reason}: {said}", hint)
         self.completed = completed
 
 
@@ -185,7 +186,8 @@ def _not_started(error: OSError, tool: str, wanted_for: str, package: str | None
 
 def _checked(completed: Completed, ok: Sequence[int]) -> Completed:
     if completed.returncode not in ok:
-        raise CommandFailed(completed, f"failed with status {completed.returncode}")
+        how = "was ended" if completed.returncode < 0 else "failed"
+        raise CommandFailed(completed, f"{how} {how_it_ended(completed.returncode)}")
     return completed
 
 

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostprep.errors import HostprepError, Refused, UsageError
+from hostprep.errors import LIMIT_HINTS, HostprepError, Refused, UsageError
 from hostprep.system.accounts import trusted_users
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
@@ -188,7 +188,10 @@ def _unreadable(directory: Path, error: OSError) -> HostprepError:
     hint = "mend that and run the same command again (dmesg may say more)"
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "run it as the user whose records they are"
+    hint += "; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR"
+    if error.errno in LIMIT_HINTS:  # then it is not the directory's fault
+        hint = LIMIT_HINTS[error.errno]
     return HostprepError(
         f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was changed.",
-        f"{hint}; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR",
+        hint,
     )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, without_claim
 from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.elsewhere import namespaces
 from hostprep.host.mounts import Mount, mount_at, read_mounts
+from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
@@ -197,12 +197,11 @@ def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | Non
     """Edit fstab after the volume; ``done`` says of an edit that fails what was changed before."""
     try:
         edit_fstab(fstab_path(), edit, on_wait=on_wait)
-    except NotReloaded:
+    except (NotReloaded, NotFlushed):
         raise  # it is written, and says what is left to do
     except HostprepError as error:
         # Who refuses does not know that the volume came first.
-        why = re.sub(r"[;.] nothing was changed\.$", ".", error.message, flags=re.IGNORECASE)
-        message = f"{done}, but fstab could not be edited: {why}"
+        message = f"{done}, but fstab could not be edited: {without_claim(error.message)}"
         raise HostprepError(message, error.hint) from None
 
 

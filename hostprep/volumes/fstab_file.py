@@ -16,6 +16,7 @@ from hostprep.system.files import (
     remove_stale_temps,
     replace_file,
 )
+from hostprep.system.flushing import NotFlushed
 from hostprep.system.locks import lock
 from hostprep.system.state import boot_dir
 from hostprep.system.systemd import daemon_reload, systemd_runs
@@ -66,15 +67,19 @@ def edit_fstab(
     is told where another run has the lock.
 
     Raises ``Refused`` (``ChangedMeanwhile`` where somebody else wrote in between) and
-    ``HostprepError``; the file is untouched then, but for ``NotReloaded``, which says so.
+    ``HostprepError``; the file is untouched then, but for ``NotReloaded`` and ``NotFlushed``,
+    which say so.
     """
     with lock("fstab", purpose=f"edit {path}", on_wait=on_wait):
         draft = _draft(path, edit)
         changed = draft.new != draft.old
+        unflushed = None
         if changed:
-            replace_file(
-                path, draft.new, expected=draft.before, check=draft.judge if check else None
-            )
+            judge = draft.judge if check else None
+            try:
+                replace_file(path, draft.new, expected=draft.before, check=judge)
+            except NotFlushed as error:
+                unflushed = error  # it is what counts now, and what systemd has to read
             if read_fstab(path) != draft.new:
                 raise HostprepError(
                     f"{path} was replaced, and somebody else has changed it again already.",
@@ -82,6 +87,8 @@ def edit_fstab(
                 )
         if (changed and _is_systemds(path)) or reload_is_due(path):
             _reload()
+        if unflushed is not None:
+            raise unflushed
     return changed
 
 

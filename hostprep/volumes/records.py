@@ -16,7 +16,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.system.files import remove_unwritten, write_atomically
-from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 from hostprep.volumes.fstab import volume_id_for
 
@@ -74,10 +74,11 @@ def read_record(path: str) -> VolumeRecord | None:
         try:
             record = _load(file)
         except (OSError, ValueError, TypeError, KeyError) as error:
+            why, hint = why_unread(error, "remove the file if the volume is not hostprep's")
             raise HostprepError(
-                f"the record {file} of the volume {path} cannot be read: {error}; nothing was"
+                f"the record {file} of the volume {path} cannot be read: {why}; nothing was"
                 " changed.",
-                "remove the file if the volume is not hostprep's",
+                hint,
             ) from None
         if record is not None:
             return record
@@ -104,9 +105,9 @@ def damaged_records() -> dict[str, HostprepError]:
         try:
             _load(file)
         except (OSError, ValueError, TypeError, KeyError) as error:
+            why, hint = why_unread(error, "remove the file if nothing of hostprep's is mounted")
             found[file.stem] = HostprepError(
-                f"the record {file} of a volume cannot be read: {error}.",
-                "remove the file if nothing of hostprep's is mounted",
+                f"the record {file} of a volume cannot be read: {why}.", hint
             )
     return found
 

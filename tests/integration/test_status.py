@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,6 +74,25 @@ def test_a_volume_that_is_not_for_this_user_is_not_called_empty(
     assert check["status"] == "UNKNOWN" and closed in check["message"]
     assert check["remedy"]["commands"] == [f"namei -l {volume}/data"]
     assert only_dataset()["state"] == "staged"
+
+
+def test_a_disk_that_fails_is_not_called_empty(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+    real = os.stat
+
+    def failing(path: Any, **given: Any) -> os.stat_result:
+        if path == str(target / "data"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(path, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.stat", failing)
+        found = only_dataset()
+    assert (found["state"], found["freshness"]) == ("unreachable", "unknown")
+    assert found["reason"] == "its target answers with an error: Input/output error"
+    assert "dmesg" in found["hint"]
 
 
 def test_what_the_source_has_and_a_run_could_not_stage_is_stale(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import shutil
@@ -607,6 +608,20 @@ def test_a_record_that_cannot_be_removed_is_told(source: Path, target: Path, sta
     assert "Read-only file system; its copies are gone" in told and os.listdir(target) == []
     subprocess.run(["umount", str(state)], check=True)
     hostprep("unstage", "data")
+    assert hostprep("status")["datasets"] == []
+
+
+def test_a_record_s_empty_folder_is_in_nobodys_way(
+    source: Path, target: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostprep("stage", source, "--to", target)
+
+    def busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rmdir", busy)
+        hostprep("unstage", "data")
     assert hostprep("status")["datasets"] == []
 
 

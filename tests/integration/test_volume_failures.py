@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.errors import HostprepError
 from hostprep.host.mounts import read_mounts
 from hostprep.staging.publishing.removing import remove_hidden
 from hostprep.volumes import fstab_file
@@ -296,6 +297,27 @@ def test_a_disk_that_is_full_after_a_change_says_what_was_done(
     (small_state / "filler").unlink()
     hostprep("mount", point, "--size", "32M", "--reserve", "0")
     assert hostprep("status")["volumes"][0]["drift"] == []
+
+
+def test_what_fails_after_a_change_does_not_say_that_nothing_was_changed(
+    source: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise HostprepError("a record cannot be read; nothing was changed.")
+
+    line = ("stage", source, "--to-tmpfs", "16M", "--at", volume, "--reserve", "0")
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.stage.open_target", broken)
+        assert hostprep(*line, expect=1)["error"]["message"] == "a record cannot be read."
+        assert is_mounted(volume)
+    hostprep(*line)
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.unstage.gather", broken)
+        failed = hostprep("unstage", source.name, expect=1)["error"]
+        assert failed["message"] == "a record cannot be read."
+        assert is_mounted(volume) and os.listdir(volume) == []
+    hostprep("unstage", source.name)
+    assert not is_mounted(volume)
 
 
 @pytest.mark.parametrize("then", [("unmount",), ("mount", "--size", "16M", "--reserve", "0")])

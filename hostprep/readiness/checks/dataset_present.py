@@ -118,7 +118,10 @@ def _judge_one(dataset: DatasetLook, coming: bool, taken: bool) -> Finding:
     elif dataset.state == "unreachable":
         status = Status.UNKNOWN
         message = f"nobody can tell whether {target} is there: {dataset.reason}"
-        remedy = Remedy((f"findmnt -T {quote(target)}",), "see why its server is silent")
+        remedy = Remedy(
+            (f"findmnt -T {quote(target)}",),
+            "see why its disk fails, or its server is silent",
+        )
         if dataset.reason.startswith(NOT_FOR_US):
             message = f"{target} may be there or not: {dataset.reason}."
             remedy = Remedy((f"namei -l {quote(target)}",), "see who may, and run the check as one")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.system.files import write_atomically
-from hostprep.system.kept import made_of, parse_kept, read_kept
+from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
@@ -181,14 +181,17 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
     """Remove the record and its manifest: the data set is gone.
 
     Raises ``HostprepError`` if that fails; ``done`` says what was changed by then. The record goes
-    after all else, so that a run that is killed here is known of, and the next one goes on.
+    after all else, so that a run that is killed here is known of, and the next one goes on. Its
+    empty folder is in nobody's way.
     """
     home = folder(record.name, record.target)
     try:
         for path in home.iterdir():
             if path.name != _RECORD:
                 path.unlink()
-        shutil.rmtree(home)
+        (home / _RECORD).unlink()
+        with suppress(OSError):
+            home.rmdir()
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -214,10 +217,8 @@ def _load(path: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
-        raise HostprepError(
-            f"the record {path} cannot be read: {error}.",
-            "nothing was changed; move the folder away to start over",
-        ) from None
+        why, hint = why_unread(error, "nothing was changed; move the folder away to start over")
+        raise HostprepError(f"the record {path} cannot be read: {why}.", hint) from None
 
 
 def _parse(path: Path, fields: dict[str, Any]) -> Record:

@@ -131,7 +131,7 @@ def stopped() -> HostPlan:
 
 
 def unreadable() -> HostPlan:
-    raise HostprepError("hostprep's records cannot be read.", "mend that")
+    raise HostprepError("hostprep's records cannot be read; nothing was changed.", "mend that")
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,7 @@ def test_what_was_done_is_named_where_it_cannot_be_looked_at_again(
         apply_plan(plan, look, Silent())
     error = caught.value
     assert words in error.message and hint in (error.hint or "")
+    assert "nothing was changed" not in error.message
     assert "; done before: package fio; failed: volume /a." in error.message
     assert error.beside["changed"] is True
     assert [each["subject"] for each in error.beside["done"]] == ["fio"]

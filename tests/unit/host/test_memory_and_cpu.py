@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -153,6 +154,18 @@ def test_without_proc_it_says_so(tmp_path: Path) -> None:
         with pytest.raises(HostprepError, match=r"/proc/\S+ cannot be read") as error:
             read(tmp_path)
         assert error.value.hint == "is /proc mounted? mount -t proc proc /proc"
+
+
+def test_what_a_limit_keeps_from_reading_proc_is_not_its_absence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Path, "read_bytes", broken)
+    with pytest.raises(HostprepError, match="mountinfo cannot be read: Too many") as caught:
+        read_mounts()
+    assert "ulimit -n" in str(caught.value.hint)
 
 
 def test_no_processors_at_all_is_an_error(tmp_path: Path) -> None:

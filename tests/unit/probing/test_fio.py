@@ -185,7 +185,7 @@ def test_an_fio_that_does_not_come_from_its_disk_is_waited_for_as_long_as_there_
     assert f"the disk that fio itself lies on ({fake})" in error.value.message
     assert "`fio --version`: then it is in memory" in (error.value.hint or "")
     write(fake, "kill -KILL $$\n")  # which nobody ignores, as they may HUP
-    with pytest.raises(CommandFailed, match="status -9"):
+    with pytest.raises(CommandFailed, match="was ended by SIGKILL"):
         version(0.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from hostprep.staging import ceiling
 from hostprep.staging.record import records as datasets
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.system import last_results
-from hostprep.system.kept import as_declared, made_of, open_kept, parse_kept, read_kept
+from hostprep.system.kept import as_declared, made_of, open_kept, parse_kept, read_kept, why_unread
 from hostprep.volumes import records as volumes
 
 VOLUME = volumes.VolumeRecord(
@@ -180,6 +181,41 @@ def test_a_volume_and_its_boot_service_are_known_after_a_later_version(state: Pa
         file.write_text(json.dumps({**json.loads(file.read_text()), "priority": 7}))
     assert volumes.all_records() == (VOLUME,)
     assert boot_record.all_boot_records() == (BOOT,)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.EISDIR, "remove it"),
+        (errno.EIO, "mend that (dmesg may say more), and run the same command again"),
+        (errno.EMFILE, "a limit on open files is reached: raise `ulimit -n`"),
+    ],
+)
+def test_what_could_not_be_read_is_no_reason_to_throw_it_away(code: int, hint: str) -> None:
+    error = OSError(code, os.strerror(code), "/x")
+    assert why_unread(error, "remove it") == (os.strerror(code), hint)
+    assert why_unread(ValueError("odd"), "remove it") == ("odd", "remove it")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_file_that_another_machine_replaces_meanwhile_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    (tmp_path / "kept").write_bytes(b"new")
+    real, left = os.fstat, [None] * times
+
+    def stale(descriptor: int) -> os.stat_result:
+        if left:
+            left.pop()
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(descriptor)
+
+    monkeypatch.setattr("os.fstat", stale)
+    if times == 1:
+        assert read_kept(tmp_path / "kept") == b"new"
+    else:
+        with pytest.raises(OSError, match="Stale"):
+            read_kept(tmp_path / "kept")
 
 
 def test_what_is_there_is_read(tmp_path: Path) -> None:

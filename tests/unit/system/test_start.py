@@ -74,6 +74,13 @@ def test_a_command_that_is_there_and_cannot_be_started_is_named(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_command_that_failed_says_how_and_what_helps() -> None:
+    for script, how in (("exit 3", "failed with status 3"), ("kill -9 $$", "was ended by SIGKILL")):
+        with pytest.raises(CommandFailed, match=f"{how}: it said nothing") as caught:
+            run(["sh", "-c", script], wanted_for="test")
+        assert "dmesg" in str(caught.value.hint)
+
+
 def test_a_command_that_a_limit_kept_from_starting_has_a_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -48,7 +48,7 @@ def test_records_of_somebody_else_are_an_error_and_not_nothing(
 
 
 @pytest.mark.parametrize("folder", ["datasets", "volumes", "boot"])
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.EMFILE])
 def test_a_folder_of_records_that_cannot_be_listed_is_an_error_and_not_empty(
     folder: str, number: int, own_state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +65,8 @@ def test_a_folder_of_records_that_cannot_be_listed_is_an_error_and_not_empty(
         for everything in (datasets.all_records, volumes.all_records, all_boot_records):
             everything()
     assert f"{folder} cannot be read: {os.strerror(number)}; nothing" in caught.value.message
+    elsewhere = "another directory" in str(caught.value.hint)
+    assert elsewhere is (number != errno.EMFILE)  # which no other directory would help
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "/nonexistent"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -12,6 +13,7 @@ import pytest
 from hostprep.errors import HostprepError, Refused
 from hostprep.system import systemd
 from hostprep.system.files import ChangedMeanwhile
+from hostprep.system.flushing import NotFlushed
 from hostprep.volumes import fstab_file
 from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
 from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab
@@ -243,6 +245,26 @@ def test_systemd_is_not_told_about_another_fstab_nor_where_it_does_not_run(
     monkeypatch.setattr(fstab_file, "systemd_runs", lambda: False)
     edit_fstab(fstab, drop)
     assert systemctl.read_text() == ""
+
+
+def test_systemd_reads_an_fstab_whose_folder_was_not_flushed(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what counts by now, and the next run would find nothing to do."""
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(NotFlushed, match="was replaced"):
+        edit_fstab(fstab, put)
+    assert fstab.read_bytes() == put(fstab.read_bytes())
+    assert systemctl.read_text() == "daemon-reload\n"
 
 
 def test_a_reload_that_fails_says_that_the_file_is_written(systemctl: Path) -> None:
