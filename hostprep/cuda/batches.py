@@ -137,6 +137,17 @@ def _fields(batch: Any) -> dict[str, Any]:
     return {name: getattr(batch, name) for name in names if hasattr(batch, name)}
 
 
+def _holds_its_values(batch: Mapping[Any, Any]) -> bool:
+    """Return whether a mapping's values are the same each time they are asked for.
+
+    TensorDict's lazy stack makes them anew, and cannot where those of its samples differ in shape.
+    """
+    try:
+        return not _differ(batch.values(), batch.values())
+    except Exception:
+        return False
+
+
 def _parts(batch: Any) -> Any:
     """Return what a container holds, or None for a leaf."""
     if type(batch) in PLAIN or isinstance(batch, type):
@@ -145,7 +156,8 @@ def _parts(batch: Any) -> Any:
         # A mapping may do so as well (transformers' BatchEncoding): its values can be copied, but
         # where it has a device of its own (TensorDict), on which it keeps all of them.
         whole = attribute_of(batch, "device") is not None
-        return batch.values() if isinstance(batch, Mapping) and not whole else None
+        parts = isinstance(batch, Mapping) and not whole and _holds_its_values(batch)
+        return batch.values() if parts else None
     if isinstance(batch, Mapping):
         return batch.values()
     if dataclasses.is_dataclass(batch):

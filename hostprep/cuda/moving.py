@@ -50,18 +50,19 @@ def moves_itself(value: Any) -> bool:
 def moved(value: Any, device: Any) -> Any:
     """Return what ``moves_itself`` on ``device``; itself, where its ``to`` is for something else.
 
-    Raises what its ``to`` raises, where that is known to be for devices.
+    One that moves in place may return nothing: then it is itself, too. Raises what its ``to``
+    raises, where that is known to be for devices.
     """
     kind: Any = type(value)
     takes = _takes(kind)
-    if takes == "device":
-        return value.to(device=device)  # it may have a dtype first
     try:
-        return value.to(device)
+        # By its name, where it has one: it may have a dtype first.
+        there = value.to(device=device) if takes == "device" else value.to(device)
     except (TypeError, ValueError, AttributeError):
-        if takes == "torch":
+        if takes in ("torch", "device"):
             raise
         return value
+    return value if there is None else there
 
 
 @lru_cache(maxsize=256)

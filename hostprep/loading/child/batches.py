@@ -59,7 +59,7 @@ def count_samples(item: Any) -> tuple[int, str]:
     """
     shapes = list(_shapes(item))
     if not shapes:
-        return 1, "as one sample: it holds no array"
+        return 1, "as one sample: no array was found in it"
     if () in shapes:
         return 1, "as one sample: a number in it has no dimension for a batch"
     if len({shape[0] for shape in shapes}) > 1:
@@ -93,16 +93,8 @@ def _leaves(
         return
     if depth == 0:
         return
-    inner: Iterable[Any]
-    if isinstance(batch, Mapping):
-        inner = batch.values()
-    elif isinstance(batch, list | tuple):
-        inner = batch
-    elif hasattr(batch, "__dict__"):
-        inner = vars(batch).values()
-    elif dataclasses.is_dataclass(batch):  # one with slots
-        inner = [getattr(batch, item.name) for item in dataclasses.fields(batch)]
-    else:
+    inner = _held_in(batch)
+    if inner is None:
         yield batch
         return
     known = {} if known is None else known
@@ -111,6 +103,28 @@ def _leaves(
     known[id(batch)] = depth, batch  # held, so that nothing else gets its number
     for item in inner:
         yield from _leaves(item, depth - 1, known)
+
+
+def _held_in(thing: Any) -> Iterable[Any] | None:
+    """Return what a container or an object holds, with what a dataclass has beside its fields."""
+    told = _told_in(thing)
+    if hasattr(thing, "__dict__") and (told is None or dataclasses.is_dataclass(thing)):
+        return list(vars(thing).values())
+    return told
+
+
+def _told_in(thing: Any) -> Iterable[Any] | None:
+    """Return what a mapping, a sequence or a dataclass says it holds; None of anything else."""
+    if isinstance(thing, Mapping):
+        try:
+            return list(thing.values())
+        except Exception:  # TensorDict's lazy stack, of samples that differ in shape
+            return None
+    if isinstance(thing, list | tuple):
+        return thing
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        return [getattr(thing, each.name, None) for each in dataclasses.fields(thing)]
+    return None
 
 
 def _content(leaf: Any) -> str:
@@ -126,16 +140,18 @@ def _shapes(item: Any, depth: int = _DEEPEST) -> Iterator[tuple[int, ...]]:
 
     Texts by themselves tell nothing.
     """
+    # A TensorDict has a shape as well, which is that of its batches alone.
+    holds = isinstance(item, Mapping) or dataclasses.is_dataclass(item)
     if isinstance(item, bool | int | float):
         yield ()
-    elif (shape := shape_of(item)) is not None:
+    elif not holds and (shape := shape_of(item)) is not None:
         yield shape
-    elif shapes := _shapes_in(item):
+    elif not holds and (shapes := _shapes_in(item)):
         yield (len(shapes), *shapes[0])
     elif isinstance(item, list) and item and isinstance(item[0], bool | int | float | str):
         yield (len(item),)
-    elif isinstance(item, list | tuple | Mapping) and depth:
-        for value in item.values() if isinstance(item, Mapping) else item:
+    elif (holds or isinstance(item, list | tuple)) and depth:
+        for value in _told_in(item) or ():
             yield from _shapes(value, depth - 1)
 
 

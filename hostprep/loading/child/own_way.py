@@ -25,7 +25,8 @@ def has_own_way(loader: Any) -> bool:
 
     kind = type(loader)
     if not issubclass(kind, DataLoader):
-        return len(loader.pipeline) > 1  # as webdataset's WebLoader, with stages after it
+        # Accelerate's only say that they are one; webdataset's chain may have stages after it.
+        return isinstance(loader, DataLoader) or len(loader.pipeline) > 1
     return (
         kind.__iter__ is not DataLoader.__iter__
         or kind._get_iterator is not DataLoader._get_iterator

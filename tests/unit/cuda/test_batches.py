@@ -60,6 +60,21 @@ def test_a_mapping_with_a_device_of_its_own_is_a_leaf() -> None:
     assert list(leaves([Encoding({"image": 1})])) == [1]
 
 
+class Lazy(Encoding):  # like TensorDict's lazy stack of samples
+    def __getitem__(self, key: str) -> Any:
+        samples = self.data[key]
+        if isinstance(samples, str):
+            raise RuntimeError("the shapes of its samples differ")
+        return [samples]
+
+
+@pytest.mark.parametrize("samples", [1, "1"])
+def test_a_mapping_that_makes_its_values_when_asked_is_a_leaf(samples: Any) -> None:
+    batch = Lazy({"image": samples})
+    assert list(leaves([batch])) == [batch]
+    assert replaced([batch], lambda leaf: (leaf,)) == [(batch,)]
+
+
 def test_containers_come_back_as_they_were() -> None:
     batch = {"a": [1, (2, "x")], "b": Pair(3, None), "c": Frozen(4, "n"), "d": ()}
     assert replaced(batch, tenfold) == {

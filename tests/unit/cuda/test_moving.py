@@ -74,6 +74,14 @@ class Wrapper:
         return getattr(self.inner, name)
 
 
+class InPlace:  # returns nothing, as a loop needs no more of `batch.to(device)`
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def to(self, device: Any) -> None:
+        self.tensor = self.tensor.to(device)
+
+
 @dataclass
 class Length:
     value: torch.Tensor
@@ -101,6 +109,7 @@ class Point:
         (Terse(torch.ones(2)), lambda value: value.tensor),
         (Wrapper(Terse(torch.ones(2))), lambda value: value.tensor),
         (Point(torch.ones(2)), lambda value: value.value),
+        (InPlace(torch.ones(2)), lambda value: value.tensor),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -129,6 +129,25 @@ class Preparing(_Own):
             yield batch
 
 
+class Prepared:
+    """As accelerate's loaders since 1.0: what only says that it is a DataLoader, and asks one."""
+
+    def __init__(self) -> None:
+        self.base_dataloader = DataLoader(Numbers(), batch_size=BATCH, shuffle=True, num_workers=2)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return DataLoader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base_dataloader, name)
+
+    def __iter__(self) -> Any:
+        for batch in self.base_dataloader.__iter__():
+            time.sleep(MAIN_SECONDS)
+            yield batch
+
+
 class Around(_Own):
     """Goes over a loader that goes over another, whose workers live on."""
 

@@ -29,6 +29,17 @@ class Slots:
     values: torch.Tensor
 
 
+class Lazy(UserDict[str, Any]):
+    """As TensorDict's lazy stack is, of samples that differ in shape."""
+
+    def __init__(self, *samples: torch.Tensor) -> None:
+        super().__init__(x=None)
+        self.samples = samples
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError(f"the shapes of {key} differ")
+
+
 class Refusing:
     """Raises what it likes when it is asked for its size."""
 
@@ -105,6 +116,13 @@ def test_a_method_called_shape_is_none() -> None:
 
 def test_what_raises_when_asked_counts_for_nothing() -> None:
     assert sized([Refusing(), torch.zeros(3)]) == (12, 1)
+
+
+def test_a_mapping_that_cannot_be_asked_for_its_values_is_looked_into_as_an_object() -> None:
+    batch = Lazy(torch.zeros(3), torch.zeros(2))
+    assert sized(batch) == (20, 2)
+    assert fingerprint(batch) is not None
+    assert count_samples(batch)[0] == 1
 
 
 @pytest.mark.parametrize(

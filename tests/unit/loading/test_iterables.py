@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import UserDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -50,6 +52,20 @@ class Unending:
         return itertools.repeat(torch.zeros(16, 8))
 
 
+@dataclass
+class Told:
+    """A batch of a class of one's own."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+
+
+class Whole(UserDict[str, torch.Tensor]):
+    """As TensorDict is: its shape is that of its batches alone."""
+
+    shape = (16,)
+
+
 class ListOfTensors:
     """As DALI's lists of tensors are: no array, but a method that tells the shape of each."""
 
@@ -93,6 +109,8 @@ def test_a_batch_size_that_was_given_counts() -> None:
         ({"image": torch.zeros(16, 3, 8, 8), "path": ["a.jpg"] * 16}, 16),
         (torch.zeros(16, 3, 8, 8), 16),
         (torch.zeros(256, 30), 256),
+        (Told(torch.zeros(16, 3, 8, 8), torch.zeros(16)), 16),
+        (Whole(x=torch.zeros(16, 3, 8, 8), y=torch.zeros(16)), 16),
         # As DALI gives them: images of one size or several, and their labels.
         ((ListOfTensors(*[(3, 8, 8)] * 16), ListOfTensors(*[(1,)] * 16)), 16),
         ((ListOfTensors((3, 8, 8), (3, 9, 7), (3, 5, 5)),), 3),
@@ -107,6 +125,8 @@ def test_a_batch_size_that_was_given_counts() -> None:
         (torch.zeros(1024), 1),
         ({"tokens": [5] * 1024, "mask": [1] * 1024}, 1),
         ({"text": "once"}, 1),
+        (Told(torch.zeros(3, 8, 8), torch.tensor(7)), 1),
+        (Whole(x=torch.zeros(16), y=torch.zeros(16)), 1),
         (torch.nested.nested_tensor([torch.zeros(3, 4)]), 1),  # has no shape
         ((), 1),
     ],

@@ -50,7 +50,9 @@ def timed(of: Opened, workers: int, **changed: Any) -> tuple[dict[str, Any], lis
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("name", ["Augmenting", "Neighbours", "Merging", "Preparing", "Around"])
+@pytest.mark.parametrize(
+    "name", ["Augmenting", "Neighbours", "Merging", "Preparing", "Prepared", "Around"]
+)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int) -> None:
     found, events = timed(opened(name), workers)
@@ -63,6 +65,15 @@ def test_what_its_class_does_with_batches_is_in_the_rate(name: str, workers: int
         assert spent.main_seconds == pytest.approx(MAIN_SECONDS / BATCH, rel=0.25)
         assert spent.worker_seconds < 0.2 * spent.main_seconds  # what workers would take over
         assert spent.batch_size == BATCH
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_only_says_that_it_is_a_data_loader_goes_its_own_way(workers: int) -> None:
+    prepared = opened("Prepared")
+    told = describe(prepared, thoroughly=True)
+    assert (told.own_class, told.own_iteration, told.current_workers) == ("Prepared", True, 2)
+    found, _ = timed(prepared, workers, seconds=0.1)
+    assert found["probe"]["own_way"] and found["own_way_problem"] is None
 
 
 def test_what_is_looked_at_after_the_clock_is_nothing_that_the_class_does(
