@@ -24,7 +24,7 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.observer import Observer
 from hostprep.probing.timing import CAUTION, LATE_SECONDS, only
-from hostprep.units import format_bytes, format_seconds
+from hostprep.units import format_bytes, format_number, format_seconds
 
 LEAST_SECONDS = 0.3
 START_SECONDS = 0.45  # what fio takes beside its reading
@@ -215,7 +215,7 @@ def _fewer(
     done = f"were only made {depth} at a time" if depth else "were only made one at a time"
     message = (
         f"{words} {done}: with {wanted.depth} it takes {format_seconds(took)} at least, by the"
-        f" {single.iops:,.3g} a second of one alone; {only(allowed)}"
+        f" {format_number(single.iops)} a second of one alone; {only(allowed)}"
     )
     return Fewer(wanted.of, wanted.depth, depth, message)
 

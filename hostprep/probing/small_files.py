@@ -25,7 +25,7 @@ from hostprep.probing.readers import (
 )
 from hostprep.probing.timing import CAUTION, only
 from hostprep.system import page_cache
-from hostprep.units import KIB, MIB, format_seconds
+from hostprep.units import KIB, MIB, format_number, format_seconds
 
 # Half of them are for each of two passes, of which a rate wants 20.
 FEWEST_FILES = 40
@@ -189,7 +189,7 @@ def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, F
         several, what = 1, "by one reader at a time"
     message = (
         f"small files were only read {what}: with {readers}, each waits"
-        f" {format_seconds(readers * each)} for its last file, by the {one.files_per_s:,.3g}"
+        f" {format_seconds(readers * each)} for its last file, by the {format_number(one.files_per_s)}"
         f" files/s of one alone; {only(left)}"
     )
     fewer = Fewer(SMALL_FILES, readers, several if several > 1 else None, message)
