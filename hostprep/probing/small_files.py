@@ -189,8 +189,8 @@ def _several(readers: int, one: SmallRun, budget: Budget) -> tuple[int, float, F
         several, what = 1, "by one reader at a time"
     message = (
         f"small files were only read {what}: with {readers}, each waits"
-        f" {format_seconds(readers * each)} for its last file, by the {format_number(one.files_per_s)}"
-        f" files/s of one alone; {only(left)}"
+        f" {format_seconds(readers * each)} for its last file, by the"
+        f" {format_number(one.files_per_s)} files/s of one alone; {only(left)}"
     )
     fewer = Fewer(SMALL_FILES, readers, several if several > 1 else None, message)
     return several, min(budget.several, max(least, left - several * each)), fewer
