@@ -43,7 +43,7 @@ try:
     import signal
     from typing import NoReturn
 
-    from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt
+    from hostprep.system.interruption import INTERRUPTIONS, as_keyboard_interrupt, is_interruption
 except Exception as error:
     _give_up(error)
     raise
@@ -56,15 +56,15 @@ def main() -> NoReturn:
             from hostprep.cli.main import main as command_line
 
             command_line()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not is_interruption(error):
+            _give_up(error)
+            raise
         for number in INTERRUPTIONS:
             signal.signal(number, signal.SIG_IGN)  # or a second one would end this
         from hostprep.cli.main import interrupted
 
         interrupted()
-    except Exception as error:
-        _give_up(error)
-        raise
 
 
 if __name__ == "__main__":

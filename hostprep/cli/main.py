@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from hostprep.cli.output import begin, emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError, failed_by_host
-from hostprep.system.interruption import as_keyboard_interrupt
+from hostprep.system.interruption import as_keyboard_interrupt, is_interruption
 from hostprep.system.python import pip_line, taken_by_pythonpath
 
 _COLLECT_AFTER = 50_000
@@ -141,7 +141,7 @@ def run(argv: list[str]) -> int:
 
         if isinstance(error, typer.Exit):
             return error.exit_code
-        if isinstance(error, typer.Abort):
+        if is_interruption(error) or isinstance(error, typer.Abort):
             _tell(argv, command, Interrupted("interrupted."))
             return Interrupted.exit_code
         if hasattr(error, "format_message") and hasattr(error, "ctx"):

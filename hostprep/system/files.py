@@ -29,7 +29,7 @@ ACL = "system.posix_acl_access"
 # The kernel computes these two from the content; a copy would be wrong or be refused.
 _XATTRS_OF_CONTENT = frozenset({"security.ima", "security.evm"})
 _HINTS = {
-    errno.EACCES: "run it as root",
+    errno.EACCES: "run it as a user who may write there, or name another place",
     errno.EPERM: "`lsattr` shows whether it is immutable or append-only (as root: chattr -ia)",
     errno.ENOENT: "make its folder first (mkdir -p), or name another place",
     errno.EROFS: "its file system is mounted read-only; `findmnt -T` with the path names it",

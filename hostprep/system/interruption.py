@@ -45,6 +45,15 @@ def as_keyboard_interrupt() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
+def is_interruption(error: BaseException) -> bool:
+    """Return whether an error is an interruption, or what Python makes of one.
+
+    While it sets up the attributes of a class, as every import does, Python before 3.12 raises a
+    ``RuntimeError`` of whatever comes.
+    """
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
     if number == signal.SIGHUP:  # a shell sends it, and then the kernel: that is not impatience
         signal.signal(number, signal.SIG_IGN)

@@ -188,7 +188,9 @@ def place_refusal(path: str, place: Place) -> Refused | None:
         return Refused(f"{path} is not a directory; nothing was changed.", _SAFER)
     if place.read_only:
         return Refused(
-            f"{place.missing[0]} cannot be made: its file system is mounted read-only.", _SAFER
+            f"{place.missing[0]} cannot be made: its file system is mounted read-only.",
+            # Where it is the root's, /mnt lies on it too.
+            "choose a directory on one that can be written, such as /run/NAME",
         )
     return None
 

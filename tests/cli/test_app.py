@@ -319,12 +319,17 @@ def test_a_home_that_the_shell_left_as_it_is_becomes_no_folder_of_that_name(
 def test_an_interruption_while_the_command_line_is_loaded_is_one_like_any_other(
     tmp_path: Path, number: signal.Signals, module: str
 ) -> None:
-    # In place of a hand that is quick: an import sends the signal, the first time.
+    # In place of a hand that is quick: an import sends the signal, the first time, and while it
+    # sets up a class, as nearly all of them do.
     slow = (
         "import os, sys, time\n"
         f"sys.path.remove({str(tmp_path)!r})\n"
-        f"os.kill(os.getpid(), {int(number)})\n"
-        "time.sleep(20)\n"
+        "class Slow:\n"
+        "    def __set_name__(self, *_):\n"
+        f"        os.kill(os.getpid(), {int(number)})\n"
+        "        time.sleep(20)\n"
+        "class Holder:\n"
+        "    slow = Slow()\n"
     )
     (tmp_path / f"{module}.py").write_text(slow)
     path = f"{tmp_path}:{Path(hostprep.__file__).parents[1]}"

@@ -136,10 +136,11 @@ def test_without_any_time_nothing_is_read_and_all_of_it_is_told(
     assert all("were left out: there was only" in fewer.message for fewer in found.fewer)
 
 
-def test_fast_reads_are_told_in_figures_that_people_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = read(Storage(1 / 5810, 1 / 5810), 1.5, 0.5, monkeypatch)
-    (fewer, *_) = [fewer for fewer in found.fewer if "of one alone" in fewer.message]
-    assert "by the 5,810 a second of one alone" in fewer.message
+def test_how_fast_storage_answers_is_told_in_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read(Storage(1 / 50_000, 1 / 0.4), 1.2, 0.5, monkeypatch)
+    told = {fewer.of: fewer.message for fewer in found.fewer}
+    assert "by the 50,0" in told[RANDOM_READS] and "e+" not in told[RANDOM_READS]
+    assert "by the 0.40 a second of one alone" in told[SEQUENTIAL_READS]
 
 
 def test_no_pass_is_waited_for_long_after_the_time_is_over(

@@ -135,6 +135,7 @@ def test_no_more_read_at_a_time_than_there_is_time_for(
     assert found.fewer is not None
     assert (found.fewer.wanted, found.fewer.used) == (8, used)
     assert "with 8, each waits 5.0 s for its last file" in found.fewer.message
+    assert "by the 2.0 files/s of one alone" in found.fewer.message
 
 
 def test_made_files_look_like_photographs_and_keep_the_budget(tmp_path: Path) -> None:

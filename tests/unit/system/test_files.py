@@ -20,6 +20,7 @@ from hostprep.system.files import (
     remove_stale_temps,
     replace_file,
     replacing_refusal,
+    writing_hint,
 )
 
 
@@ -332,3 +333,9 @@ def test_stale_temps_go_and_others_stay(file: Path) -> None:
         assert remove_stale_temps(file) == (stale.name,)
     assert set(temps(file)) == {held.name, link.name, *(path.name for path in theirs)}
     assert remove_stale_temps(file) == (held.name,)
+
+
+def test_who_may_not_write_a_file_may_name_another_place() -> None:
+    # Root as well: of a server it is nobody, so that "run it as root" helps neither.
+    hint = writing_hint(PermissionError(errno.EACCES, "Permission denied"))
+    assert hint == "run it as a user who may write there, or name another place"

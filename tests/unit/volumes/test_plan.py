@@ -155,6 +155,12 @@ def test_places_that_are_refused(facts: VolumeFacts, words: str) -> None:
     assert words in refusal(REQUEST, facts)
 
 
+def test_where_nothing_can_be_written_no_place_beside_it_is_proposed() -> None:
+    refused = plan_volume(REQUEST, replace(FRESH, place=replace(FRESH.place, read_only=True)))
+    assert refused.refusal is not None and refused.refusal.hint is not None
+    assert "/run/NAME" in refused.refusal.hint and "/mnt" not in refused.refusal.hint
+
+
 @pytest.mark.parametrize(
     ("folder", "words"),
     [
