@@ -118,11 +118,11 @@ def show_stage_plan(plan: StagePlan) -> None:
         return
     for line in _plan_lines(plan):
         emit_text(printable(line))
+    room = "no limit" if space.free_bytes is None else format_bytes(space.free_bytes)
     inodes = "no limit" if space.free_inodes is None else format_count(space.free_inodes)
     emit_text(
         f"  space: needs {format_bytes(space.needed_bytes)} and"
-        f" {format_count(space.needed_inodes, 'inode')}; free are {format_bytes(space.free_bytes)}"
-        f" and {inodes}"
+        f" {format_count(space.needed_inodes, 'inode')}; free are {room} and {inodes}"
     )
     if budget is not None:
         then = "with the volume full" if plan.volume is not None else "with the copies"

@@ -58,7 +58,8 @@ class DatasetLook:
 
     ``target`` is where it appears, without symlinks. ``needed_bytes`` and ``needed_inodes`` are
     what staging it will yet take on the target. ``action`` of None: it is whole and fresh.
-    ``device`` and ``free_bytes`` are of the file system that it is staged to, None for a volume.
+    ``device`` and ``free_bytes`` are of the file system that it is staged to; ``device`` is None
+    for a volume, and ``free_bytes`` where there is no limit, or none is told.
     ``budget`` is what it takes of the machine's memory, None where it goes to a disk or a volume.
     ``problem`` is why it cannot be staged, if it cannot. ``away``: its source cannot be looked at,
     and must not be asked again; ``missing``: it was looked for, and is not there. ``source`` is
@@ -72,7 +73,7 @@ class DatasetLook:
     needed_bytes: int = 0
     needed_inodes: int = 0
     device: int | None = None
-    free_bytes: int = 0
+    free_bytes: int | None = None
     budget: RamBudget | None = None
     action: str | None = None
     reason: str = ""
@@ -104,8 +105,9 @@ def plan_datasets(looks: Sequence[DatasetLook]) -> tuple[ObjectPlan, ...]:
         if look.device is not None:
             before = taken.get(look.device, 0)
             taken[look.device] = before + look.needed_bytes
-            if before and taken[look.device] > look.free_bytes:
-                problem = _no_room(look, before)
+            free = look.free_bytes
+            if before and free is not None and taken[look.device] > free:
+                problem = _no_room(look, free, before)
         if look.budget is not None:
             together = dataclasses.replace(
                 look.budget, growth_bytes=look.budget.growth_bytes + in_memory
@@ -140,10 +142,10 @@ def _in_one_place(look: DatasetLook, earlier: Iterable[DatasetLook]) -> Refused 
     return None
 
 
-def _no_room(look: DatasetLook, taken_bytes: int) -> Refused:
+def _no_room(look: DatasetLook, free_bytes: int, taken_bytes: int) -> Refused:
     return Refused(
         f"{look.spec.name} takes {format_bytes(look.needed_bytes)} on the file system of"
-        f" {look.spec.parent}, where {format_bytes(look.free_bytes)} are free and the spec's other"
+        f" {look.spec.parent}, where {format_bytes(free_bytes)} are free and the spec's other"
         f" data sets take {format_bytes(taken_bytes)} of that; nothing was changed.",
         "free some room there, or put one of them somewhere else",
     )

@@ -189,7 +189,7 @@ def _problem(plan: StagePlan) -> HostprepError | None:
 
 def _reclaimed(plan: StagePlan) -> int:
     """Return what an interrupted run left and this one clears away first, in bytes."""
-    if plan.volume is None:
+    if plan.volume is None or plan.space.free_bytes is None:
         return 0
     used = plan.volume.live.used_bytes if plan.volume.live is not None else 0
     return max(0, plan.space.free_bytes - max(0, plan.volume.size_bytes - used))

@@ -32,7 +32,7 @@ class Share:
 
     ``needed_*`` is what a run takes at its height, ``lasting_*`` the least that it leaves taken of
     ``free_*``; it may be negative, where the run first clears away what an earlier one left.
-    ``free_*`` is what there is now for this one alone; ``free_inodes`` of None is no limit.
+    ``free_*`` is what there is now for this one alone; None is no limit, or one that is not told.
     ``volume_bytes`` is the size of a volume, 0 for none. ``budget`` is that of a place in the
     memory, None elsewhere and in a volume, which has its own.
     """
@@ -41,7 +41,7 @@ class Share:
     where: str
     needed_bytes: int
     lasting_bytes: int
-    free_bytes: int
+    free_bytes: int | None
     needed_inodes: int
     lasting_inodes: int
     free_inodes: int | None
@@ -73,6 +73,7 @@ def share_of(plan: StagePlan) -> Share:
         after = files.copied.bytes + files.kept.bytes + files.resumed.bytes
         lasting_bytes, lasting_inodes = min(lasting_bytes, max(0, after - before)), 0
     alone = reclaiming(space, *_left_behind(plan), files)
+    lasting_bytes -= alone.reclaimed_bytes
     free_inodes = None
     if plan.volume is None and alone.free_inodes is not None and space.free_inodes is not None:
         free_inodes = alone.free_inodes
@@ -84,7 +85,7 @@ def share_of(plan: StagePlan) -> Share:
         request,
         alone.where,
         alone.needed_bytes,
-        lasting_bytes - (alone.free_bytes - space.free_bytes),
+        lasting_bytes,
         alone.free_bytes,
         alone.needed_inodes,
         lasting_inodes,
@@ -116,16 +117,17 @@ def room_for_all(shares: Sequence[Share]) -> Refused | None:
     taken_bytes = taken_inodes = taken_memory = 0
     for index, share in enumerate(shares):
         names = ", ".join(each.request.name for each in shares[:index])
-        lacking = share.needed_bytes + taken_bytes - share.free_bytes
-        if taken_bytes > 0 and lacking > 0:
-            return Refused(
-                f"the data sets do not fit together: {share.request.name} needs"
-                f" {format_bytes(share.needed_bytes)}, and of the"
-                f" {format_bytes(share.free_bytes)} free in {share.where}"
-                f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are missing."
-                " Nothing was changed.",
-                larger_volume(share.request, share.volume_bytes, lacking),
-            )
+        if share.free_bytes is not None and taken_bytes > 0:
+            lacking = share.needed_bytes + taken_bytes - share.free_bytes
+            if lacking > 0:
+                return Refused(
+                    f"the data sets do not fit together: {share.request.name} needs"
+                    f" {format_bytes(share.needed_bytes)}, and of the"
+                    f" {format_bytes(share.free_bytes)} free in {share.where}"
+                    f" {format_bytes(taken_bytes)} go to {names}; {format_bytes(lacking)} are"
+                    " missing. Nothing was changed.",
+                    larger_volume(share.request, share.volume_bytes, lacking),
+                )
         if (
             share.free_inodes is not None
             and taken_inodes > 0

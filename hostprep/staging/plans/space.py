@@ -31,14 +31,15 @@ OUT_OF_MEMORY = (
 class Space:
     """What the copies take and what the target has, in bytes and inodes.
 
-    ``free_inodes`` of None is a file system without a limit. ``reserved_bytes`` is what the file
-    system, of type ``fstype``, keeps for root or itself and hostprep leaves alone; ``others`` are
-    still to take what is not counted as free either. ``reclaimed_*`` are those of the free ones
-    that an unfinished run still holds. ``volume_bytes`` is the size of the volume, 0 for none.
+    ``free_*`` of None is a file system that has no such limit, or does not tell (ramfs, a tmpfs
+    with size=0, some FUSE). ``reserved_bytes`` is what the file system, of type ``fstype``, keeps
+    for root or itself and hostprep leaves alone; ``others`` are still to take what is not counted
+    as free either. ``reclaimed_*`` are those of the free ones that an unfinished run still holds.
+    ``volume_bytes`` is the size of the volume, 0 for none.
     """
 
     needed_bytes: int
-    free_bytes: int
+    free_bytes: int | None
     needed_inodes: int
     free_inodes: int | None
     reserved_bytes: int = 0
@@ -97,7 +98,7 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     st, mount = os.statvfs(path), mount_below(path)
     space = Space(
         needed_bytes=files.space_needed(st.f_frsize),
-        free_bytes=st.f_bavail * st.f_frsize,
+        free_bytes=st.f_bavail * st.f_frsize if st.f_blocks else None,
         needed_inodes=files.inodes_needed(),
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
@@ -109,10 +110,10 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
 
 def _beside(others: InFlight, space: Space) -> Space:
     """Count what ``others`` are still to take as taken."""
-    free_inodes = space.free_inodes
+    free_bytes, free_inodes = space.free_bytes, space.free_inodes
     return replace(
         space,
-        free_bytes=max(0, space.free_bytes - others.size_bytes),
+        free_bytes=None if free_bytes is None else max(0, free_bytes - others.size_bytes),
         free_inodes=None if free_inodes is None else max(0, free_inodes - others.inodes),
         others=others,
     )
@@ -166,7 +167,7 @@ def check_memory(request: StageRequest, budget: RamBudget) -> Refused | None:
 def fits(space: Space) -> bool:
     """Whether bytes and inodes suffice."""
     enough = space.free_inodes is None or space.needed_inodes <= space.free_inodes
-    return enough and space.needed_bytes <= space.free_bytes
+    return enough and (space.free_bytes is None or space.needed_bytes <= space.free_bytes)
 
 
 def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> Space:
@@ -175,7 +176,7 @@ def reclaiming(space: Space, size_bytes: int, inodes: int, files: CopyPlan) -> S
     inodes = max(0, inodes - files.resumed.files)
     return replace(
         space,
-        free_bytes=space.free_bytes + size_bytes,
+        free_bytes=None if space.free_bytes is None else space.free_bytes + size_bytes,
         free_inodes=None if space.free_inodes is None else space.free_inodes + inodes,
         reclaimed_bytes=size_bytes,
         reclaimed_inodes=inodes,
@@ -203,7 +204,7 @@ def _enough(request: StageRequest, volume_bytes: int, lacking_bytes: int) -> str
 
 def check_space(request: StageRequest, space: Space) -> Refused | None:
     """Return a refusal with the arithmetic where the plan does not fit, else None."""
-    if space.needed_bytes > space.free_bytes:
+    if space.free_bytes is not None and space.needed_bytes > space.free_bytes:
         lacking = space.needed_bytes - space.free_bytes
         beside = []
         if space.others.size_bytes:

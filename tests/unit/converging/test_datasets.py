@@ -54,6 +54,8 @@ def test_data_sets_in_memory_share_it_on_whichever_tmpfs_they_are() -> None:
             action="stage it",
         )
 
+    without_limit = [replace(seen(n, "/r", 1), free_bytes=None, budget=None) for n in "ab"]
+    assert [plan.refusal for plan in plan_datasets(without_limit)] == [None, None]
     looks = [seen("a", "/dev/shm", 1), seen("b", "/run/x", 2)]
     assert [plan.refusal for plan in plan_datasets(looks[1:])] == [None]
     first, second = plan_datasets(looks)

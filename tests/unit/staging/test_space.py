@@ -205,6 +205,14 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
     assert found.free_inodes == 5 + 90
     assert reclaiming(space, 100, 3, files) == space, "never less than there is"
     assert reclaiming(Space(1, 1, 1, None), 8, 1, CopyPlan()).free_inodes is None
+    assert reclaiming(Space(1, None, 1, None), 8, 1, CopyPlan()).free_bytes is None
+
+
+def test_what_has_no_limit_or_tells_none_has_room() -> None:
+    space = Space(11 * GIB, None, 5, None)
+    assert fits(space) and check_space(INTO_A_DIRECTORY, space) is None
+    share = Share(INTO_A_DIRECTORY, "it", GIB, GIB, None, 1, 1, None)
+    assert room_for_all([share, share]) is None
 
 
 @pytest.mark.parametrize(
@@ -251,6 +259,7 @@ class Disk(NamedTuple):
     """What statvfs tells of a disk of 4 KiB blocks; nobody can make a real one so."""
 
     f_frsize: int = 4096
+    f_blocks: int = 2000
     f_bavail: int = 1000
     f_bfree: int = 1300
     f_files: int = 500
@@ -262,6 +271,8 @@ class Disk(NamedTuple):
     [
         (Disk(), True, (4_096_000, 77, 1_228_800, "ext4")),
         (Disk(f_files=0, f_favail=0), True, (4_096_000, None, 1_228_800, "ext4")),  # no limit
+        # ramfs, a tmpfs with size=0, and FUSE that does not tell: no limit, where 0 would be full
+        (Disk(f_blocks=0, f_bavail=0, f_bfree=0), True, (None, 77, 0, "ext4")),
         (Disk(f_bfree=1000), False, (4_096_000, 77, 0, None)),
     ],
 )
