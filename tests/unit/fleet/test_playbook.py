@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -188,7 +189,7 @@ def test_an_owner_that_yaml_takes_for_a_number_to_base_60_is_refused(playbooks: 
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.endswith('-> quote it in the inventory: owner: "1000:50"')
+    assert here.message.endswith('-> quote it where it is written: owner: "1000:50"')
     (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{volumes.replace('1000', 'alice')}}}\n")
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert not here.failed
@@ -206,13 +207,28 @@ def test_a_folder_that_is_no_absolute_path_is_refused_before_it_is_made(playbook
         assert host.message is not None and "nothing was changed. -> write" in host.message
 
 
+def test_a_playbook_of_ones_own_reads_the_spec_as_hostprep_does(playbooks: Path) -> None:
+    """The README's, with a mode, an owner and a name that YAML would make other numbers of."""
+    (playbooks / "hostprep.yml").write_text(
+        "volumes: [{path: /v, size: 1G, mode: 0750, owner: 1000:50, swap: true}]\n"
+        "datasets: [{name: 2024_01, source: /a, volume: /v}]\n"
+    )
+    (spec,) = re.findall(r"hostprep_spec: .*", (data_path("playbooks") / "README.md").read_text())
+    (playbooks / "own.yml").write_text(f"{OWN}        {spec}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True, diff=True).hosts
+    assert not here.failed
+    written = "\n".join(here.diffs)
+    for said in ("mode: '0750'", "owner: '1000:50'", "swap: true", "name: '2024_01'"):
+        assert re.search(rf"^\+.*{re.escape(said)}$", written, re.M), written
+
+
 def test_a_name_that_yaml_takes_for_a_number_is_refused(playbooks: Path) -> None:
     datasets = "hostprep_datasets: [{name: 2024_01, source: /a}]"
     (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{datasets}}}\n")
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.endswith('-> quote it in the inventory: name: "2024_01"')
+    assert here.message.endswith('-> quote it where it is written: name: "2024_01"')
 
 
 @pytest.mark.parametrize(
