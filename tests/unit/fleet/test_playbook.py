@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ ANSWER = """\
 #!/usr/bin/python
 import json
 print(json.dumps(json.loads(%r)))
+"""
+SURVEYING = """\
+- hosts: all
+  gather_facts: false
+  vars:
+    ansible_connection: local
+    hostprep_install_dir: /nowhere
+    hostprep_install_python: "{{ playbook_dir }}/greeting"
+  tasks:
+    - ansible.builtin.include_role: {name: hostprep_install, tasks_from: survey}
+    - ansible.builtin.fail: {msg: "a Python that fits: {{ __hostprep_install_has.fits }}"}
 """
 OWN = """\
 - hosts: all
@@ -317,6 +329,18 @@ def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
     first, *rest = caught.value.message.splitlines()
     assert first == f"{tmp_path}/b.yml cannot be read as an inventory; no host was reached."
     assert any("YAML parsing failed" in line for line in rest)
+
+
+def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
+    playbooks: Path,
+) -> None:
+    """As an ``echo`` in root's ``.bashrc``, which Ansible's own modules outlive."""
+    greeting = playbooks / "greeting"
+    greeting.write_text(f'#!/bin/sh\necho "Welcome {{}}"\nexec {sys.executable} "$@"\n')
+    greeting.chmod(0o755)
+    (playbooks / "surveying.yml").write_text(SURVEYING)
+    (here,) = run_playbook("surveying", "here,", {}).hosts
+    assert here.message == "a Python that fits: True"
 
 
 def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
