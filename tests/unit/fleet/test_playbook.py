@@ -356,6 +356,20 @@ def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
     assert here.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or later")
 
 
+def test_a_host_on_which_it_is_not_root_is_told_so_and_not_of_a_chown(playbooks: Path) -> None:
+    (playbooks / "own.yml").write_text(
+        OWN.replace("role: hostprep\n", "role: hostprep_install\n")
+        + "        hostprep_install_dir: /nowhere\n"
+    )
+    facts = {"distribution": "Debian", "version": "12", "family": "Debian", "uid": "1001"}
+    given = {"__hostprep_install_facts": facts}
+    (here,) = run_playbook("own", "here,", given, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.startswith("what is done on this host is done by the uid 1001, and only")
+    assert "-> see what the inventory gives this host as ansible_become" in here.message
+
+
 @pytest.mark.parametrize(
     "answer",
     [
