@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,17 @@ ANSWER = """\
 #!/usr/bin/python
 import json
 print(json.dumps(json.loads(%r)))
+"""
+SURVEYING = """\
+- hosts: all
+  gather_facts: false
+  vars:
+    ansible_connection: local
+    hostprep_install_dir: /nowhere
+    hostprep_install_python: "{{ playbook_dir }}/greeting"
+  tasks:
+    - ansible.builtin.include_role: {name: hostprep_install, tasks_from: survey}
+    - ansible.builtin.fail: {msg: "a Python that fits: {{ __hostprep_install_has.fits }}"}
 """
 OWN = """\
 - hosts: all
@@ -188,7 +201,7 @@ def test_an_owner_that_yaml_takes_for_a_number_to_base_60_is_refused(playbooks: 
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.endswith('-> quote it in the inventory: owner: "1000:50"')
+    assert here.message.endswith('-> quote it where it is written: owner: "1000:50"')
     (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{volumes.replace('1000', 'alice')}}}\n")
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert not here.failed
@@ -206,13 +219,28 @@ def test_a_folder_that_is_no_absolute_path_is_refused_before_it_is_made(playbook
         assert host.message is not None and "nothing was changed. -> write" in host.message
 
 
+def test_a_playbook_of_ones_own_reads_the_spec_as_hostprep_does(playbooks: Path) -> None:
+    """The README's, with a mode, an owner and a name that YAML would make other numbers of."""
+    (playbooks / "hostprep.yml").write_text(
+        "volumes: [{path: /v, size: 1G, mode: 0750, owner: 1000:50, swap: true}]\n"
+        "datasets: [{name: 2024_01, source: /a, volume: /v}]\n"
+    )
+    (spec,) = re.findall(r"hostprep_spec: .*", (data_path("playbooks") / "README.md").read_text())
+    (playbooks / "own.yml").write_text(f"{OWN}        {spec}\n")
+    (here,) = run_playbook("own", "here,", {}, check=True, diff=True).hosts
+    assert not here.failed
+    written = "\n".join(here.diffs)
+    for said in ("mode: '0750'", "owner: '1000:50'", "swap: true", "name: '2024_01'"):
+        assert re.search(rf"^\+.*{re.escape(said)}$", written, re.M), written
+
+
 def test_a_name_that_yaml_takes_for_a_number_is_refused(playbooks: Path) -> None:
     datasets = "hostprep_datasets: [{name: 2024_01, source: /a}]"
     (playbooks / "own.yml").write_text(f"{OWN.rstrip()} {{{datasets}}}\n")
     (here,) = run_playbook("own", "here,", {}, check=True).hosts
     assert here.failed and not here.changed
     assert here.message is not None
-    assert here.message.endswith('-> quote it in the inventory: name: "2024_01"')
+    assert here.message.endswith('-> quote it where it is written: name: "2024_01"')
 
 
 @pytest.mark.parametrize(
@@ -303,6 +331,18 @@ def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
     assert any("YAML parsing failed" in line for line in rest)
 
 
+def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
+    playbooks: Path,
+) -> None:
+    """As an ``echo`` in root's ``.bashrc``, which Ansible's own modules outlive."""
+    greeting = playbooks / "greeting"
+    greeting.write_text(f'#!/bin/sh\necho "Welcome {{}}"\nexec {sys.executable} "$@"\n')
+    greeting.chmod(0o755)
+    (playbooks / "surveying.yml").write_text(SURVEYING)
+    (here,) = run_playbook("surveying", "here,", {}).hosts
+    assert here.message == "a Python that fits: True"
+
+
 def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
     playbooks: Path,
 ) -> None:
@@ -314,6 +354,20 @@ def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
     assert here.failed and here.changed_tasks == ()
     assert here.message is not None
     assert here.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or later")
+
+
+def test_a_host_on_which_it_is_not_root_is_told_so_and_not_of_a_chown(playbooks: Path) -> None:
+    (playbooks / "own.yml").write_text(
+        OWN.replace("role: hostprep\n", "role: hostprep_install\n")
+        + "        hostprep_install_dir: /nowhere\n"
+    )
+    facts = {"distribution": "Debian", "version": "12", "family": "Debian", "uid": "1001"}
+    given = {"__hostprep_install_facts": facts}
+    (here,) = run_playbook("own", "here,", given, check=True).hosts
+    assert here.failed and not here.changed
+    assert here.message is not None
+    assert here.message.startswith("what is done on this host is done by the uid 1001, and only")
+    assert "-> see what the inventory gives this host as ansible_become" in here.message
 
 
 @pytest.mark.parametrize(

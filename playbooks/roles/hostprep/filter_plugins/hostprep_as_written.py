@@ -1,0 +1,33 @@
+"""The text of a hostprep.yml as hostprep reads it: every number is what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+_READ = ("bool", "null", "merge")
+
+
+class _AsWritten(yaml.SafeLoader):
+    """Makes no number of anything: of ``mode: 0750`` YAML would make 488."""
+
+
+_AsWritten.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in known if tag.rpartition(":")[2] in _READ]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def as_written(text: str) -> Any:
+    """Return what a spec file says."""
+    return yaml.load(text, Loader=_AsWritten)
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters by name."""
+        return {"hostprep_as_written": as_written}
