@@ -56,6 +56,7 @@ def rates_of(measured: Measured) -> Rates:
 def rates_in(document: Mapping[str, Any]) -> Rates:
     """Return the rates in a kept probe (``results.document``)."""
     small, sequential = document["small_files"], document["sequential"]
+    dataset = document["dataset"]
     return Rates(
         None if sequential is None else sequential["bytes_per_s"],
         None
@@ -63,7 +64,7 @@ def rates_in(document: Mapping[str, Any]) -> Rates:
         else SmallRates(
             small["files_per_s"], small["bytes_per_s"], small["mean_bytes"], small["source"]
         ),
-        DataSet(**document["dataset"]).large_files,
+        DataSet(dataset["files"], dataset["complete"], dataset["size_bytes"]).large_files,
     )
 
 

@@ -138,7 +138,7 @@ def test_taskset_is_seen_and_followed() -> None:
     assert found["binding"] in ("cpu", "transport")
     assert found["num_workers"] <= 4
     probes = [probe for probe in found["evidence"]["probes"] if probe["workers"]]
-    assert all(probe["worker_affinity_cpus"] == 1 for probe in probes)
+    assert probes and all(probe["worker_affinity_cpus"] == 1 for probe in probes)
 
 
 @pytest.fixture

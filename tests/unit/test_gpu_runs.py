@@ -67,6 +67,7 @@ def test_without_the_plugin_for_timeouts_the_tests_are_found_all_the_same(
 ) -> None:
     with monkeypatch.context() as patch:
         _, ran = run_without("pytest_timeout", monkeypatch=patch)
+    assert ran
     for command in ran:
         done = subprocess.run(
             [sys.executable, *command, "-p", "no:timeout", "--collect-only", "-q"],

@@ -363,3 +363,28 @@ def test_a_volume_that_is_not_mounted_now_keeps_its_recorded_size() -> None:
     (step,) = plan_boot((dataset,), facts(record)).steps
     assert step.record == record
     assert step.content == render(record, ("/opt/hostprep/bin/hostprep",), ())
+
+
+def test_of_what_is_away_now_the_record_stays_unless_it_is_of_another_source() -> None:
+    volume = "/mnt/ram"
+    record = BootRecord("data", "/srv/data", volume, volume, 1 << 20, "/srv", None, True, "d1")
+    dataset = DatasetSpec("data", "/srv/data", volume=volume, at_boot=True)
+    (footing,) = facts(record).footings
+
+    def recorded(dataset: DatasetSpec, **now: object) -> BootRecord:
+        found = facts(record, footings=(dataclasses.replace(footing, **now),))
+        (step,) = plan_boot((dataset,), found).steps
+        assert step.record is not None  # the unit is not there yet
+        return step.record
+
+    away = recorded(dataset, source_mount=None, remote=None, volume_size_bytes=None, digest=None)
+    assert away == record
+    assert recorded(dataset, digest="d2").digest == "d2"
+    other = recorded(dataset, source="/srv/other", volume_size_bytes=None, digest=None)
+    assert (other.digest, other.volume_size_bytes) == (None, None), "that is another's"
+    into_a_directory = dataclasses.replace(dataset, volume=None, to="/fast")
+    moved = recorded(into_a_directory, parent="/fast", volume_size_bytes=None)
+    assert (moved.volume, moved.volume_size_bytes) == (None, None)
+    lost = dataclasses.replace(footing, source="/srv/other", source_mount=None)
+    (refusal,) = plan_boot((dataset,), facts(record, footings=(lost,))).refusals
+    assert "/srv/other is not there" in refusal.message

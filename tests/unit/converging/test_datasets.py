@@ -40,19 +40,36 @@ def test_data_sets_beside_each_other_are_apart() -> None:
     assert [plan.refusal for plan in plans] == [None, None]
 
 
+def to_stage(name: str, to: str, device: int, needed_bytes: int, free_bytes: int) -> DatasetLook:
+    """Return a data set that is to be staged to a file system with so much room."""
+    return replace(
+        looked_at(name, to, f"{to}/{name}"),
+        request=StageRequest(f"/srv/{name}", name, to, None),
+        needed_bytes=needed_bytes,
+        device=device,
+        free_bytes=free_bytes,
+        action="stage it",
+    )
+
+
+def test_data_sets_on_one_file_system_share_its_room() -> None:
+    def fits(free_bytes: int, *devices: int) -> list[bool]:
+        looks = [
+            to_stage(f"d{index}", f"/nvme{index}", device, 4 * GIB, free_bytes)
+            for index, device in enumerate(devices)
+        ]
+        return [plan.refusal is None for plan in plan_datasets(looks)]
+
+    assert fits(12 * GIB, 1, 1, 1) == [True, True, True]
+    assert fits(12 * GIB - 1, 1, 1, 1) == [True, True, False]
+    assert fits(4 * GIB, 1, 2, 1) == [True, True, False]
+    assert fits(GIB, 1) == [True], "that it fits by itself is its own plan's to say"
+
+
 def test_data_sets_in_memory_share_it_on_whichever_tmpfs_they_are() -> None:
     def seen(name: str, to: str, device: int) -> DatasetLook:
         budget = RamBudget(6 * GIB, 20 * GIB, 10 * GIB, "MemAvailable")
-        request = StageRequest(f"/srv/{name}", name, to, None)
-        return replace(
-            looked_at(name, to, f"{to}/{name}"),
-            request=request,
-            needed_bytes=6 * GIB,
-            device=device,
-            free_bytes=64 * GIB,
-            budget=budget,
-            action="stage it",
-        )
+        return replace(to_stage(name, to, device, 6 * GIB, 64 * GIB), budget=budget)
 
     without_limit = [replace(seen(n, "/r", 1), free_bytes=None, budget=None) for n in "ab"]
     assert [plan.refusal for plan in plan_datasets(without_limit)] == [None, None]
@@ -62,3 +79,9 @@ def test_data_sets_in_memory_share_it_on_whichever_tmpfs_they_are() -> None:
     assert first.refusal is None and second.refusal is not None
     assert "b takes 6.00 GiB of the memory in /run/x" in second.refusal.message
     assert "2.00 GiB are missing" in second.refusal.message
+    small = replace(looks[0], budget=RamBudget(4 * GIB, 20 * GIB, 10 * GIB, "MemAvailable"))
+    three = [
+        replace(small, spec=replace(small.spec, name=name), target=f"/dev/shm/{name}")
+        for name in ("x", "y", "z")
+    ]
+    assert [plan.refusal is None for plan in plan_datasets(three)] == [True, True, False]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hostprep.converging.model import Kind, ObjectPlan
-from hostprep.converging.volumes import Need, VolumeTask, plan_volumes, wanted_size
+from hostprep.converging.volumes import Freed, Need, VolumeTask, plan_volumes, wanted_size
 from hostprep.errors import HostprepError, UsageError
 from hostprep.units import GIB, MIB, PAGE_BYTES
 from hostprep.volumes.facts import VolumeFacts
@@ -176,6 +176,21 @@ def test_memory_that_one_volume_gives_back_is_there_for_another() -> None:
     assert [plan.subject for plan in kept if plan.refusal] == ["/mnt/new"]
 
 
+def test_memory_of_volumes_that_go_first_is_there_as_well() -> None:
+    """What they hold is available then, and what they may yet take is promised to nobody."""
+    full = replace(fresh(PATH), promised_bytes=30 * GIB)
+    full = replace(full, headroom=replace(full.headroom, available_bytes=40 * GIB))
+
+    def fits(freed: Freed) -> bool:
+        return (
+            only(plan_volumes([look("50G", full)], {}, reserve_bytes=0, freed=freed)).refusal
+            is None
+        )
+
+    assert not fits(Freed()) and not fits(Freed(30 * GIB, 0)) and not fits(Freed(0, 30 * GIB))
+    assert fits(Freed(30 * GIB, 30 * GIB))
+
+
 def test_a_volume_comes_before_one_inside_it_and_each_directory_is_made_once() -> None:
     below = fresh("/mnt/a/b")
     below = replace(below, place=replace(below.place, missing=("/mnt/a", "/mnt/a/b")))
@@ -211,6 +226,10 @@ def test_there_are_inodes_for_what_is_to_come() -> None:
     assert wanted is not None and wanted > 10**6
     there = mounted(PATH, 64 * MIB)
     assert only(plan_volumes([look("64M", there)], few)).changes == ()
+    left = 65536 - live_of(there).used_inodes
+    for inodes, changes in ((left - 1, 0), (left, 1)):  # the last one is nobody's to take
+        found = only(plan_volumes([look("64M", there)], {PATH: [Need("all", MIB, inodes)]}))
+        assert len([each for each in found.changes if each.kind is Kind.VOLUME]) == changes
     assert "inodes" in only(plan_volumes([look("64M", there)], many)).changes[0].action
 
 

@@ -218,7 +218,7 @@ def test_workers_that_fail_are_a_bound() -> None:
     made.run(None)
     assert made.failures
     assert 4 <= made.chosen().workers <= 10
-    assert all(workers < asked[0] for workers in asked[1:])
+    assert len(asked) > 1 and max(asked[1:]) < asked[0]
 
 
 def test_where_all_workers_fail_none_are_left() -> None:

@@ -220,6 +220,15 @@ def test_a_damaged_result_is_as_good_as_none_for_what_reads_it(tmp_path: Path) -
     assert refused > 50
 
 
+def test_what_a_later_version_noted_beside_the_rates_is_let_be() -> None:
+    fields = made()
+    known = rates_in(fields)
+    assert known.small is not None
+    for part in ("dataset", "small_files", "sequential"):
+        fields[part]["of_a_later_version"] = 1
+    assert rates_in(fields) == known
+
+
 def test_a_rate_below_nought_is_damage(tmp_path: Path) -> None:
     whole = json.loads(json.dumps({"schema": results.SCHEMA, **made()}))
     file = tmp_path / "kept.json"

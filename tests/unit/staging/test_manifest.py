@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hostprep.errors import HostprepError
 from hostprep.staging.model import Recorded, Skipped
+from hostprep.staging.record.damage import has_lost
 from hostprep.staging.record.journal import Journal, record
 from hostprep.staging.record.manifest import (
     ManifestIndex,
@@ -32,7 +33,7 @@ from hostprep.staging.record.records import (
     record_id,
     save_record,
 )
-from tests.unit.staging.test_diff import entry
+from tests.unit.staging.test_diff import entry, recorded
 
 # Any bytes that a file system takes as a name, as os.fsdecode gives them.
 raw_names = st.binary(min_size=1, max_size=20).filter(lambda raw: not {0, 47} & set(raw))
@@ -200,6 +201,69 @@ def test_the_later_of_two_records_counts(tmp_path: Path) -> None:
     index = ManifestIndex([manifest_path(tmp_path), extra])
     assert index.records("a") == {"x": one("x", 2), "y": one("y", 3)}
     index.close()
+
+
+def test_what_an_update_that_was_cut_short_was_to_add_is_told_from_what_it_was_to_replace(
+    tmp_path: Path,
+) -> None:
+    write_manifest(tmp_path, [encode_line("a", [one("kept", 1), one("replaced", 1)])], durable=True)
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert (index.promises, index.promised("a")) == (False, set())
+    index.close()
+    extend_manifest(
+        tmp_path, [encode_line("a", [one("replaced", 2), one("added", 1)])], durable=False
+    )
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert (index.promises, index.promised("a"), index.promised("b")) == (True, {"added"}, set())
+    index.close()
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "there", "speaks"),
+    [
+        # Size and time tell which of the two lies there; what is neither's is held against the new.
+        ({"size": 1}, {"size": 2}, {"size": 1}, "earlier"),
+        ({"size": 1}, {"size": 2}, {"size": 2}, "later"),
+        ({"size": 1}, {"size": 2}, {"size": 3}, "later"),
+        # Mode and owner tell where these are the same.
+        ({}, {"mode": 0o600}, {}, "earlier"),
+        ({}, {"mode": 0o600}, {"mode": 0o600}, "later"),
+        ({}, {"uid": 5}, {}, "earlier"),
+        ({}, {"uid": 5}, {"uid": 5}, "later"),
+    ],
+)
+def test_of_an_update_that_was_cut_short_the_record_counts_that_speaks_of_what_is_there(
+    earlier: dict[str, int],
+    later: dict[str, int],
+    there: dict[str, int],
+    speaks: str,
+    tmp_path: Path,
+) -> None:
+    records = {
+        "earlier": recorded(entry("x", **earlier), "one"),
+        "later": recorded(entry("x", **later), "two"),
+    }
+    write_manifest(tmp_path, [encode_line("", [records["earlier"]])], durable=True)
+    extend_manifest(tmp_path, [encode_line("", [records["later"]])], durable=False)
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert index.records("", {"x": entry("x", **there)}) == {"x": records[speaks]}
+    index.close()
+
+
+def test_where_nothing_tells_two_records_apart_the_content_is_unknown(tmp_path: Path) -> None:
+    there = entry("x")
+    write_manifest(tmp_path, [encode_line("", [recorded(there, "one")])], durable=True)
+    extend_manifest(tmp_path, [encode_line("", [recorded(there, "two")])], durable=False)
+    index = ManifestIndex([manifest_path(tmp_path)])
+    assert index.records("", {"x": there}) == {"x": recorded(there, None)}
+    index.close()
+
+
+def test_a_manifest_has_lost_entries_only_where_the_record_counts_those_of_the_same_run() -> None:
+    staged = a_record()
+    assert staged.entries == 3
+    assert has_lost(staged, 2) and not has_lost(staged, 3) and not has_lost(staged, 4)
+    assert not has_lost(dataclasses.replace(staged, phase="updating"), 2)
 
 
 @given(raw=raw_names)

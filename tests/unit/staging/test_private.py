@@ -78,3 +78,21 @@ def test_what_another_version_left_is_said_to_be_that_and_stays(
     with pytest.raises(Refused, match=r"of another version of hostprep \(hostprep.manifest/7\)"):
         prepare(parent_fd, purpose)
     assert (tmp_path / ".hostprep-data/tree/copy").exists()
+
+
+def test_what_others_can_write_or_another_owns_is_refused_and_stays(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    purpose = {"target": str(tmp_path / "data")}
+    resumable(parent_fd, purpose)
+    private = tmp_path / ".hostprep-data"
+    for mode in (0o720, 0o702):
+        private.chmod(mode)
+        with pytest.raises(Refused, match="others can write it"):
+            prepare(parent_fd, purpose)
+    private.chmod(0o755)  # as on exFAT, which has one mode for all
+    assert resumable(parent_fd, purpose) is True
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(Refused, match="not a private directory of this user"):
+        prepare(parent_fd, purpose)
+    assert (private / "tree/copy").exists()

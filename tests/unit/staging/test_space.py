@@ -16,7 +16,7 @@ from hostprep.staging.deciding import _room_refusal
 from hostprep.staging.model import StageRequest, Totals, Verify, space_on_target
 from hostprep.staging.plans import space as plans_space
 from hostprep.staging.plans.copy_plan import CopyPlan
-from hostprep.staging.plans.in_flight import InFlight
+from hostprep.staging.plans.in_flight import NOTHING, InFlight, in_flight
 from hostprep.staging.plans.space import (
     Space,
     check_memory,
@@ -29,8 +29,10 @@ from hostprep.staging.plans.space import (
     volume_request,
     volume_space,
 )
-from hostprep.staging.record.records import Record
+from hostprep.staging.record.records import Record, save_record
+from hostprep.staging.target.place import mount_below
 from hostprep.staging.together import Share, room_for_all
+from hostprep.system.locks import lock
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.model import INODE_BYTES, LiveVolume, RamBudget
 from hostprep.volumes.plan import VolumePlan
@@ -176,6 +178,57 @@ def test_what_other_runs_are_still_to_take_is_not_free_and_told(
     refusal = check_space(INTO_A_DIRECTORY, one)
     assert refusal is not None and "the run that stages 'city' is still to" in refusal.message
     assert refusal.hint and refusal.hint.startswith("choose a target with more inodes")
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Record:
+    """Return the record of a run that has copied one page of the 5 MiB that it is to copy."""
+    mount = mount_below(str(tmp_path))
+    assert mount is not None
+    private = tmp_path / ".hostprep-city"
+    private.mkdir()
+    (private / "copy").write_bytes(b"\1" * 4096)
+    return Record(
+        name="city",
+        source="/data",
+        target=str(tmp_path / "city"),
+        volume=None,
+        files=1,
+        bytes=1,
+        entries=1,
+        digest=None,
+        verify="readback",
+        verified_at=None,
+        staged_at=1.0,
+        boot_id="boot",
+        phase="copying",
+        target_mount=mount.target,
+        needed_bytes=5 * MIB,
+        needed_inodes=30,
+    )
+
+
+def test_what_another_run_is_still_to_write_counts_while_it_is_at_work(
+    beside: Record, tmp_path: Path
+) -> None:
+    copy = tmp_path / ".hostprep-city/copy"
+    to_take = InFlight(5 * MIB - copy.stat().st_blocks * 512, 29, ("city",))
+    request = StageRequest("/data", "data", str(tmp_path), None)
+    save_record(beside, durable=False)
+    assert in_flight(request) == NOTHING, "a killed run takes nothing more"
+    with lock(beside.lock, purpose="stage"):
+        assert in_flight(request) == to_take
+        own = StageRequest("/data", "city", str(tmp_path), None)
+        assert in_flight(own) == NOTHING, "what it writes itself is no other's"
+        save_record(replace(beside, needed_bytes=1, needed_inodes=1), durable=False)
+        assert in_flight(request) == InFlight(0, 0, ("city",)), "never less than nothing"
+        for changed in (
+            replace(beside, phase="removing"),
+            replace(beside, needed_inodes=0),
+            replace(beside, target_mount="/elsewhere"),
+        ):
+            save_record(changed, durable=False)
+            assert in_flight(request) == NOTHING
 
 
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:

@@ -1,0 +1,67 @@
+"""What goes with ``--prune``, from plans made by hand: no machine is touched."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hostprep.converging.model import Kind
+from hostprep.converging.prune import Leftovers, _Going, going_volumes, plan_leftovers
+from hostprep.converging.volumes import Freed
+from hostprep.errors import HostprepError, Refused
+from hostprep.units import GIB
+from hostprep.volumes.removal import UnmountPlan, UnmountRequest
+from tests.unit.volumes.made import live_volume
+
+LIVE = live_volume(path="/mnt/old", used_bytes=GIB, size_bytes=3 * GIB, inodes=1)
+OLD = UnmountPlan(UnmountRequest("/mnt/old", fstab=True), "/mnt/old", live=LIVE)
+
+
+def test_a_volume_that_goes_gives_back_what_it_holds_and_what_it_may_yet_take() -> None:
+    found = going_volumes(Leftovers((), (("/mnt/old", OLD),)), ["/mnt/older", "/srv/data"])
+    assert found == {"/mnt/old": Freed(GIB, 2 * GIB)}
+
+
+@pytest.mark.parametrize("needed", ["/mnt/old", "/mnt/old/source"])
+def test_one_that_something_is_read_from_meanwhile_does_not_go_first(needed: str) -> None:
+    assert going_volumes(Leftovers((), (("/mnt/old", OLD),)), [needed]) == {}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        None,
+        HostprepError("it cannot be looked at."),
+        replace(OLD, live=None),
+        replace(OLD, refusal=Refused("it is in use.")),
+    ],
+)
+def test_one_that_stays_gives_nothing(plan: UnmountPlan | HostprepError | None) -> None:
+    assert going_volumes(Leftovers((), (("/mnt/old", plan),)), []) == {}
+
+
+def test_what_will_be_gone_is_in_nobodys_way(tmp_path: Path) -> None:
+    """A volume inside another, and the directory that it was mounted on, go before that one."""
+    volume, made, theirs = (str(tmp_path / name) for name in ("volume", "made", "theirs"))
+    for path in (volume, made, theirs):
+        os.mkdir(path)
+    going = _Going({f"{volume}/data"}, {volume}, {volume, made})
+    assert not going.leaves(f"{volume}/data")
+    assert not going.leaves(volume), "what is in it now goes with its mount"
+    assert not going.leaves(made) and going.leaves(theirs)
+    (tmp_path / "made/file").touch()
+    (tmp_path / "volume/file").touch()
+    assert going.leaves(made) and not going.leaves(volume)
+    os.rename(made, f"{made}-2")
+    os.symlink(theirs, made)
+    assert going.leaves(made), "a link in the place of a directory is somebody's"
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_of_what_nobody_can_tell_nothing_goes_and_who_asked_for_it_is_told(prune: bool) -> None:
+    damaged = ((Kind.VOLUME, "mnt-x", HostprepError("the record x cannot be read.", "look")),)
+    (found,) = plan_leftovers(Leftovers((), (), damaged, prune=prune))
+    assert (found.refusal is not None) is prune and not found.changes and found.task is None
