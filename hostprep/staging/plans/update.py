@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
+from typing import TypeVar
 
 from hostprep.errors import Refused
 from hostprep.staging.batches import pack_batches
@@ -37,6 +39,8 @@ from hostprep.staging.record.manifest import ManifestIndex, encode_line
 from hostprep.staging.source.scan import Listing, Scan
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import join
+
+_Found = TypeVar("_Found")
 
 
 def plan_update(
@@ -96,17 +100,9 @@ def plan_update(
             else:
                 diff = diff_directory(
                     listing.entries(),
-                    manifest={
-                        name: record
-                        for name, record in known.items()
-                        if not suspect or join(directory, name) not in suspect
-                    },
+                    manifest=_trusted(known, directory, suspect),
                     journal=journal.records(directory),
-                    published={
-                        name: found
-                        for name, found in here.items()
-                        if not suspect or join(directory, name) not in suspect
-                    },
+                    published=_trusted(here, directory, suspect),
                     private=prepared,
                     subdirectories=_subdirectories(directory, here, scan),
                     links_stand=links.stand,
@@ -131,6 +127,15 @@ def plan_update(
     _refuse_taken_places(plan, links.replaced)
     group_links(plan, links.kept)
     return plan
+
+
+def _trusted(
+    found: Mapping[str, _Found], directory: str, suspect: frozenset[str]
+) -> Mapping[str, _Found]:
+    """Return what is found of a directory, by name, without what is ``suspect``."""
+    if not suspect:
+        return found
+    return {name: each for name, each in found.items() if join(directory, name) not in suspect}
 
 
 def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
