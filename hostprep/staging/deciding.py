@@ -100,6 +100,7 @@ def decide(
         if files.copied.files
         else Sample(0, None, None)
     )
+    files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
     reading = choose_reading(
         storage.storage_class,
         sample,

@@ -6,10 +6,10 @@ Nothing here touches what is published.
 from __future__ import annotations
 
 import errno
-import os
 from time import monotonic
 
 from hostprep.errors import HostprepError
+from hostprep.staging.files.holding import lacks_inodes
 from hostprep.staging.model import Verify
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -24,8 +24,6 @@ from hostprep.system.flushing import flush_file_system
 
 # Where more readers are tried than were chosen.
 _MOST_PROCESSES = 16
-# What is left of inodes where they are what is lacking.
-_FEW_INODES = 16
 
 
 def copy_all(
@@ -112,7 +110,7 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
             " qgroup show`), or make room, and run the same command again: it goes on with the"
             " copies",
         )
-    if error.errno == errno.ENOSPC and _lacks_inodes(private.fd):
+    if error.errno == errno.ENOSPC and lacks_inodes(private.fd):
         return HostprepError(
             "the target has no inode left for another file; nothing was published, and the copies"
             " so far are kept.",
@@ -137,13 +135,3 @@ def _explain(error: TaskFailed, private: PrivateDir) -> HostprepError:
         f"copying failed: {error.reason}; nothing was published.",
         "run the same command again: it goes on with the copies",
     )
-
-
-def _lacks_inodes(descriptor: int) -> bool:
-    """Whether it is inodes that a full file system has run out of, where it has a limit of them."""
-    try:
-        room = os.fstatvfs(descriptor)
-    except OSError:
-        return False
-    # Other workers may have given back what they could not fill.
-    return room.f_files > 0 and room.f_favail < _FEW_INODES and room.f_bavail * room.f_frsize > 0

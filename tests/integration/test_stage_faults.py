@@ -675,6 +675,23 @@ def test_a_target_without_another_inode_is_not_called_full(source: Path, small: 
     assert differences(source, small / "data", owners=True) == []
 
 
+@pytest.mark.usefixtures("user_attributes")
+def test_attributes_for_which_a_tmpfs_has_no_inodes_left_are_not_lost(safe_dir: Path) -> None:
+    """It counts them as inodes: what was copied without would be taken up by the next run."""
+    source, small = safe_dir / "data", safe_dir / "small"
+    source.mkdir()
+    small.mkdir()
+    for number in range(60):
+        (source / f"{number}").write_bytes(b"x")
+        os.setxattr(source / f"{number}", "user.note", bytes(4000))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,nr_inodes=200", "t", small], check=True)
+    said = hostprep("stage", source, "--to", small, expect=1)
+    assert "the target has no inode left" in said["error"]["message"]
+    subprocess.run(["mount", "-o", "remount,nr_inodes=900", small], check=True)
+    assert hostprep("stage", source, "--to", small)["resumed_files"] > 0
+    assert all(os.listxattr(small / f"data/{number}") for number in range(60))
+
+
 def test_what_an_unfinished_run_left_does_not_stand_in_the_way(source: Path, small: Path) -> None:
     for number in range(200):
         (source / f"file-{number}").write_bytes(os.urandom(1 << 20))

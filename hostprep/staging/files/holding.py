@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from types import TracebackType
 
@@ -23,6 +24,9 @@ NAME_REFUSALS = (errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ)
 _LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL, errno.EMLINK)
 # Holds on every file system that is still in use; NTFS and SMB also end no name with a dot.
 _PLAIN = re.compile(r"[ !#-)+-.0-9;=@-Z\[\]^-{}~]{0,99}[!#-)+,0-9;=@-Z\[\]^-{}~-]", re.ASCII)
+# What is left of inodes where they are what is lacking: tmpfs counts attributes of a file as inodes
+# of 1 KiB, and one may have 64 KiB.
+_FEW_INODES = 65
 
 
 def is_plain(name: str) -> bool:
@@ -78,3 +82,18 @@ def reason_of(error: OSError) -> str:
     if limit is not None:
         return f"{FILE_SIZE_LIMIT}{limit:,} bytes: {said}"
     return f"{TARGET_CANNOT}{_THIS_SIZE}: {said}"
+
+
+def lacks_inodes(descriptor: int) -> bool:
+    """Whether it is inodes that a full file system has run out of, where it has a limit of them."""
+    try:
+        room = os.fstatvfs(descriptor)
+    except OSError:
+        return False
+    # Other workers may have given back what they could not fill.
+    return room.f_files > 0 and room.f_favail < _FEW_INODES and room.f_bavail * room.f_frsize > 0
+
+
+def is_full(descriptor: int) -> bool:
+    """Whether a file system that has no room for something has none for anything."""
+    return lacks_inodes(descriptor) or os.fstatvfs(descriptor).f_bavail == 0

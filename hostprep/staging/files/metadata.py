@@ -10,7 +10,7 @@ from array import array
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.files.holding import OWNER, holding
+from hostprep.staging.files.holding import OWNER, holding, is_full
 from hostprep.staging.model import RANGE_BYTES, Verify
 
 SOURCE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -145,5 +145,7 @@ def _hand_over(names: list[str], source: int, target: int, *more: int) -> int:
     except OSError as error:
         if error.errno not in (*_NO_XATTRS, *_NO_ROOM, *more):
             raise
+        if error.errno == errno.ENOSPC and is_full(target):
+            raise  # with more room it can hold them, as it cannot what is too large for it
         return error.errno
     return 0

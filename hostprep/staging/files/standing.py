@@ -81,7 +81,7 @@ def _stands(
                 count += 1
     if len(known) != count:
         return None  # recorded more than once: an update was cut short, or ended
-    for entry in chain(singles, *map(marshal.loads, packed)):
+    for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
         if parts > 1 and hash(entry[0]) % parts != number:
             continue
         item = known.get(entry[0])

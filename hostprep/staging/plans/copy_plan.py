@@ -54,7 +54,8 @@ class CopyPlan:
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
-    order in which they were listed.
+    order in which they were listed. ``attribute_bytes`` is what the ``user.*`` attributes of the
+    copies take of a tmpfs, by those of a few files.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -77,6 +78,7 @@ class CopyPlan:
     copied: Totals = field(default_factory=Totals)
     kept: Totals = field(default_factory=Totals)
     resumed: Totals = field(default_factory=Totals)
+    attribute_bytes: int = 0
 
     @property
     def nothing_to_do(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 
@@ -54,11 +55,15 @@ class Space:
 def volume_request(
     request: StageRequest, files: CopyPlan, live: LiveVolume | None
 ) -> VolumeRequest:
-    """Return the volume that the data set needs, with inodes for what will live in it."""
+    """Return the volume that the data set needs, with inodes for what will live in it.
+
+    As such a tmpfs counts attributes too, since Linux 6.6.
+    """
     assert request.volume_size_bytes is not None
     used = live.used_inodes + in_flight(request).inodes if live is not None else 0
-    inodes = used + files.inodes_needed() * 5 // 4 + _SPARE_INODES
-    if live is not None and live.inodes is not None and files.inodes_needed() + used < live.inodes:
+    needed = files.inodes_needed() + math.ceil(files.attribute_bytes / INODE_BYTES)
+    inodes = used + needed * 5 // 4 + _SPARE_INODES
+    if live is not None and live.inodes is not None and needed + used < live.inodes:
         inodes = live.inodes
     return VolumeRequest(
         path=request.parent,

@@ -41,7 +41,8 @@ class Sample:
     of opening a file and reading ``SAMPLED_BYTES`` of it, and ``open_seconds`` what opening alone
     took, both of files that were not cached if there were such; None where nothing could be read.
     ``parallel_gain`` is how many times sooner several files answered side by side than one after
-    the other, None where that was not tried.
+    the other, None where that was not tried. ``attribute_bytes`` is the mean of what the ``user.*``
+    attributes of a file take of a tmpfs.
     """
 
     files: int
@@ -49,6 +50,7 @@ class Sample:
     seconds: float | None
     parallel_gain: float | None = None
     open_seconds: float | None = None
+    attribute_bytes: float = 0
 
     @property
     def is_warm(self) -> bool:
@@ -69,6 +71,7 @@ class Answer(NamedTuple):
     cached: bool | None
     open_seconds: float
     seconds: float
+    attribute_bytes: int = 0
 
     @property
     def missed(self) -> bool:
@@ -128,6 +131,7 @@ def sum_up(answers: Sequence[Answer]) -> Sample:
         share,
         _median([each.seconds for each in by]),
         open_seconds=_median([each.open_seconds for each in by]),
+        attribute_bytes=sum(each.attribute_bytes for each in answers) / len(answers),
     )
 
 
@@ -179,11 +183,21 @@ def _read(
     try:
         cached, offset = _is_cached(descriptor)
         os.preadv(descriptor, [bytearray(size_bytes)], offset)
-        return Answer(cached, opened, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return Answer(cached, opened, seconds, _attribute_bytes(descriptor))
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def _attribute_bytes(descriptor: int) -> int:
+    """Return what the ``user.*`` attributes of a file take of a tmpfs (simple_xattr_space)."""
+    try:
+        names = [name for name in os.listxattr(descriptor) if name.startswith("user.")]
+        return sum(40 + len(name) + len(os.getxattr(descriptor, name)) for name in names)
+    except OSError:
+        return 0  # it has none, or the copy will meet it again
 
 
 def _is_cached(descriptor: int) -> tuple[bool | None, int]:

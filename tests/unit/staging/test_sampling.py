@@ -130,3 +130,18 @@ def test_an_arm_is_asked_for_few_files_that_are_not_cached_and_many_that_are(
     assert half.cached_share is not None and round((1 - half.cached_share) * half.files) == 5
     tail = sampled(tree, monkeypatch, lambda name, offset: int(name) >= 190)
     assert tail.is_warm and not tail.is_all_cached
+
+
+def test_attributes_are_counted_as_a_tmpfs_counts_them(tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / f"{number}").write_bytes(b"x")
+        try:
+            os.setxattr(tmp_path / f"{number}", "user.note", bytes(100))
+        except OSError:
+            pytest.skip("this file system has no user attributes")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        sample = take_sample(descriptor, scan_tree(descriptor, processes=1), arm=False)
+    finally:
+        os.close(descriptor)
+    assert sample.attribute_bytes == 40 + len("user.note") + 100

@@ -231,6 +231,16 @@ def test_what_another_run_is_still_to_write_counts_while_it_is_at_work(
             assert in_flight(request) == NOTHING
 
 
+def test_a_volume_has_inodes_for_attributes_as_well() -> None:
+    files = CopyPlan(copied=Totals(files=100_000), attribute_bytes=100_000 * 2048)
+    plain = volume_request(INTO_A_VOLUME, replace(files, attribute_bytes=0), None).inodes
+    wanted = volume_request(INTO_A_VOLUME, files, None).inodes
+    assert plain is not None and wanted == plain + 200_000 * 5 // 4
+    live = replace(LIVE, inodes=plain, used_inodes=1)
+    grown = volume_request(INTO_A_VOLUME, files, live).inodes
+    assert grown is not None and grown > wanted
+
+
 def test_a_volume_that_is_larger_than_was_asked_for_has_to_grow_from_what_it_is() -> None:
     files = CopyPlan(copied=Totals(files=1, bytes=11 * GIB, space_bytes=11 * GIB))
     live = replace(LIVE, size_bytes=20 * GIB, used_bytes=10 * GIB)

@@ -1,8 +1,10 @@
-"""A quick look at a directory tells nothing of a manifest's line that is damaged within JSON."""
+"""A quick look at a directory tells nothing of a line damaged within JSON, and holds little."""
 
 from __future__ import annotations
 
+import marshal
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -42,5 +44,18 @@ def test_of_a_damaged_line_nothing_is_said(field: str, other: str, tmp_path: Pat
             assert whole is not None and whole[0] == 1
             told = stands("", [], [(*found,)], [damaged], (0, 1), target, verified=False)
             assert told is None or field == "content"
+    finally:
+        os.close(root_fd)
+
+
+def test_of_a_large_directory_a_part_is_unpacked_at_a_time(tmp_path: Path) -> None:
+    def packed() -> Iterator[bytes]:
+        yield marshal.dumps([(*entry_of("new", os.stat(tmp_path)),)])
+        raise AssertionError("all of them at once take 400 bytes a file")
+
+    root_fd = os.open(tmp_path, DIRECTORY_FLAGS)
+    try:
+        with DirCache(root_fd) as target:
+            assert stands("", packed(), [], [], (0, 1), target, verified=False) is None
     finally:
         os.close(root_fd)
