@@ -341,7 +341,7 @@ def _remove_unlocked(path: Path) -> bool:
 
 
 def writing_hint(error: OSError, otherwise: str | None = None) -> str:
-    """Return what to do about a file that could not be written; ``otherwise`` if that is unknown."""
+    """Return what to do about a file that could not be written; ``otherwise`` if none is known."""
     return _HINTS.get(error.errno or 0) or otherwise or reading_hint(error)
 
 
