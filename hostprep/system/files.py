@@ -110,6 +110,7 @@ def replace_file(
     system refuses; the old file is untouched in all these cases, but for ``NotFlushed``.
     """
     with _parent(path) as directory:
+        replaced = False
         try:
             with _temporary(directory, path, content, expected, check) as name:
                 if read_snapshot(path) != expected:
@@ -119,9 +120,11 @@ def replace_file(
                         "run the same command again when the other program is done",
                     )
                 os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+                replaced = True
         except OSError as error:
             what = "could not be replaced and is as it was" if expected else "was not written"
-            raise _failed(path, what, error) from None
+            if not replaced:  # else the temporary name is gone, whatever a failing disk says of it
+                raise _failed(path, what, error) from None
         try:
             os.fsync(directory)
         except OSError as error:
@@ -338,10 +341,7 @@ def _remove_unlocked(path: Path) -> bool:
 
 
 def writing_hint(error: OSError, otherwise: str | None = None) -> str:
-    """Return what to do about a file that could not be written.
-
-    ``otherwise`` is for what has no cure of its own; not given, it is as for reading.
-    """
+    """Return what to do about a file that could not be written; ``otherwise`` if none is known."""
     return _HINTS.get(error.errno or 0) or otherwise or reading_hint(error)
 
 

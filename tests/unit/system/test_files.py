@@ -258,6 +258,17 @@ def test_a_directory_flush_that_fails_is_not_hidden(
     assert file.read_bytes() == b"new\n"
 
 
+def test_what_is_replaced_is_not_said_to_be_as_it_was(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "unlink", failing)
+    replace_file(file, b"new\n", expected=read_snapshot(file))
+    assert file.read_bytes() == b"new\n"
+
+
 def test_symlinks_are_refused_by_name(file: Path) -> None:
     link = file.with_name("link")
     link.symlink_to("fstab")
