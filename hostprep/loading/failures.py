@@ -73,6 +73,12 @@ _STARTS_WORKERS = (
     "workers that do not start by fork import the module anew: what makes batches when it is"
     " imported goes below `if __name__ == '__main__':`"
 )
+_OF_NO_WORKER = re.compile(r"'NoneType' object has no attribute")
+_DONE_WITHOUT_WORKERS = (
+    "it was done without workers, where worker_init_fn is not called and get_worker_info() is None:"
+    " a data set that needs either is measured once it does without, as by opening its files when"
+    " __getitem__ is first called"
+)
 _MAGIC = re.compile(r"\bname 'get_ipython' is not defined")
 _OUT_OF_A_NOTEBOOK = "Python has no magics: take get_ipython() out of the exported notebook"
 _SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
@@ -97,6 +103,15 @@ class LoaderFailed(HostprepError):
     """The user's loader raised, hung, or took its process with it."""
 
     code = "loader_failed"
+
+    def tell_without_workers(self, subject: Subject | None) -> None:
+        """Have the hint say what a loader that is used with workers may have missed alone."""
+        if subject is None or not subject.current_workers:
+            return
+        if any("worker_init_fn" in each for each in subject.kept) or _OF_NO_WORKER.search(
+            self.message
+        ):
+            self.hint = "; ".join(filter(None, [_DONE_WITHOUT_WORKERS, self.hint]))
 
     def tell_rate_alone(self, samples_per_s: float) -> None:
         """Have the message say that without workers the loader gave so many samples a second."""

@@ -111,7 +111,12 @@ class Measurer:
         """Time the loader without workers; of an iterable return what was timed instead."""
         self.observer.note(f"timing {self.what} without workers")
         longest = max(_LONGEST_PROBE_SECONDS, _FIRST_SHARE * self.left())
-        result = self._ask_probe(0, limit_seconds=longest)
+        try:
+            result = self._ask_probe(0, limit_seconds=longest)
+        except failures.LoaderFailed as error:
+            if not isinstance(error, failures.Hung):
+                error.tell_without_workers(self.subject)
+            raise
         if "iterable" in result:
             return Pipeline(**result["iterable"])
         cost = SampleCost(**result["cost"])

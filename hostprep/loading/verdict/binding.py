@@ -21,6 +21,11 @@ _MAIN_BUSY = 0.85
 _MAIN_MOST = 0.5
 _WAITING_SHARE = 0.5
 _STORE_SMALL = "store images at the size you train on (resize once, then JPEG again)"
+_FEWER_BYTES = "make batches of uint8 and convert to float on the GPU: a quarter of the bytes"
+# Of somebody's own collate function nobody knows what it makes: tokens are no uint8.
+_COLLATE_LESS = (
+    "do less where batches are made: tokenise, pad and convert once, and store that; of images,"
+)
 # Nothing of them is an image: their type and their number are all there is to save.
 _STORE_ARRAYS = (
     "store arrays as small as you train on them (uint8 or float16 instead of float32), or many in"
@@ -125,8 +130,7 @@ def remedy(known: Known, point: Point, binding: Binding) -> str | None:
         Binding.DECODE: f"{_STORE_SMALL}, or decode with a faster library: --compare measures"
         " which",
         Binding.RESIZE: "store images at the size you train on, or resize on the GPU",
-        Binding.COLLATE: "make batches of uint8 and convert to float on the GPU: a quarter of the"
-        " bytes",
+        Binding.COLLATE: _FEWER_BYTES if known.stages else f"{_COLLATE_LESS} {_FEWER_BYTES}",
         Binding.TRANSPORT: "send less: uint8 instead of float32, converted on the GPU; fewer and"
         " larger tensors in a batch",
         Binding.CPU: "do less for each sample: prepare once and store it, use faster libraries, or"

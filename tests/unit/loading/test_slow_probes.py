@@ -90,6 +90,35 @@ def test_a_sampler_of_batches_is_passed_over_batch_by_batch(
     assert asking.first == 8
 
 
+@pytest.mark.parametrize(
+    ("message", "kept", "workers", "told"),
+    [
+        ("KeyError: 'file'", ("worker_init_fn=worker_init_fn",), 2, True),
+        ("AttributeError: 'NoneType' object has no attribute 'id'", (), 2, True),
+        ("AttributeError: 'NoneType' object has no attribute 'id'", (), 0, False),
+        ("KeyError: 'file'", ("shuffle=True",), 2, False),
+    ],
+)
+def test_what_a_loader_may_have_missed_without_workers_is_told(
+    message: str,
+    kept: tuple[str, ...],
+    workers: int,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise failures.LoaderFailed(message, "see /home/u/train.py:12")
+
+    monkeypatch.setattr(Measurer, "_ask", fail)
+    asking = measurer()
+    asking.subject = making.subject(current_workers=workers, kept=kept)
+    with pytest.raises(failures.LoaderFailed) as caught:
+        asking.alone()
+    hint = caught.value.hint or ""
+    assert ("worker_init_fn is not called" in hint) is told
+    assert hint.endswith("see /home/u/train.py:12")
+
+
 @pytest.mark.parametrize(("seconds", "limit"), [(300, 150), (60, 30), (30, 20), (12, 10.5)])
 def test_the_first_probe_may_take_half_of_the_time_where_there_is_much(
     seconds: float, limit: float, monkeypatch: pytest.MonkeyPatch
