@@ -57,7 +57,7 @@ def main() -> NoReturn:
 
             command_line()
     except (KeyboardInterrupt, Exception) as error:
-        if not is_interruption(error):
+        if isinstance(error, Exception) and not is_interruption(error):
             _give_up(error)
             raise
         for number in INTERRUPTIONS:
