@@ -8,6 +8,7 @@ import gc
 import io
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -35,6 +36,8 @@ _PACKAGES = {
     "xxhash": "xxhash",
     "jinja2": "jinja2",
 }
+# What the parser calls the types of options.
+_TYPES = re.compile(r"is not a valid (integer|int range|float range|float)\b")
 
 
 def main() -> NoReturn:
@@ -238,7 +241,10 @@ def _given(argv: list[str], option: str) -> list[str]:
 def _usage(argv: list[str], command: str, error: Exception) -> int:
     """Report a mistake that the command line parser found."""
     context = getattr(error, "ctx", None)
-    message = str(error.format_message())  # type: ignore[attr-defined]
+    message = _TYPES.sub(
+        lambda found: f"is not a {'whole ' if found[1].startswith('int') else ''}number",
+        str(error.format_message()),  # type: ignore[attr-defined]
+    )
     # Of an option without its value the parser does not say to which command it belongs.
     path = context.command_path if context is not None else f"hostprep {command}"
     hint = f"see `{path.removesuffix(' hostprep')} --help`"

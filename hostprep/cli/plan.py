@@ -28,6 +28,9 @@ def plan(
         bool, typer.Option("--exit-code", help="Exit with 4 where changes are pending.")
     ] = False,
     as_json: JsonOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="What it is anyhow.", hidden=True)
+    ] = False,
 ) -> None:
     """Show what the spec would change here, and why.
 

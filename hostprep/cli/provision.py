@@ -43,7 +43,8 @@ def provision(
         bool, typer.Option("--retry-failed", help="Only hosts that failed when last provisioned.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Say what would change; change nothing.")
+        bool,
+        typer.Option("--check", "--dry-run", help="Say what would change; change nothing."),
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes, as a diff.")] = False,
     prune: Annotated[

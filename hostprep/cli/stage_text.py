@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hostprep.staging.bound import Bound
     from hostprep.staging.model import StageResult
     from hostprep.staging.planning import StagePlan
+    from hostprep.volumes.model import RamBudget
+    from hostprep.volumes.plan import VolumePlan
 
 
 def announce(plan: StagePlan) -> None:
@@ -124,16 +126,21 @@ def show_stage_plan(plan: StagePlan) -> None:
         f"  space: needs {format_bytes(space.needed_bytes)} and"
         f" {format_count(space.needed_inodes, 'inode')}; free are {room} and {inodes}"
     )
-    if budget is not None:
-        then = "with the volume full" if plan.volume is not None else "with the copies"
-        after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
-        emit_text(
-            f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
-            f"{format_bytes(max(0, after))} left {then}; the machine should keep "
-            f"{format_bytes(budget.reserve_bytes)}"
-        )
+    if budget is not None and (plan.volume is None or plan.volume.refusal is None):
+        emit_text(_memory_left(budget, plan.volume))
     _show_rights(plan)
     emit_text(f"dry run: nothing was changed{'' if plan.refusal is None else '; it is refused:'}")
+
+
+def _memory_left(budget: RamBudget, volume: VolumePlan | None) -> str:
+    # A volume that is there and large enough has none of its own: then it is the copies'.
+    whole = volume is not None and volume.budget is not None
+    after = budget.available_bytes - budget.growth_bytes - budget.promised_bytes
+    return (
+        f"  RAM: {format_bytes(budget.available_bytes)} available ({budget.available_from}), "
+        f"{format_bytes(max(0, after))} left with the {'volume full' if whole else 'copies'};"
+        f" the machine should keep {format_bytes(budget.reserve_bytes)}"
+    )
 
 
 def _show_rights(plan: StagePlan) -> None:

@@ -20,8 +20,9 @@ from hostprep.dataclass import dataclass
 from hostprep.system.resources import data_path
 
 _DATA = ("playbooks", "templates")
-# What an installer wrote beside the metadata: it tells of this installation, not of the wheel.
-_OF_INSTALLATION = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+# What our wheels have beside the RECORD. What else is there an installer wrote: it tells of this
+# installation (uv of its time), and the same hostprep would be another build on each controller.
+_OF_WHEEL = {"METADATA", "WHEEL", "entry_points.txt", "licenses"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip can hold
 
 
@@ -74,7 +75,7 @@ def _files(
             yield from _below(data_path(folder), f"hostprep/_data/{folder}")
     for file in distribution.files or ():
         below = file.parts[1:]
-        if file.parts[0] == metadata and below[0] not in _OF_INSTALLATION:
+        if file.parts[0] == metadata and below[0] in _OF_WHEEL:
             yield "/".join((metadata, *below)), Path(str(file.locate()))
 
 

@@ -168,6 +168,21 @@ def test_a_mistake_in_the_command_line_says_whose_help_to_see(
     assert f"-> see `{path} --help`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("stage", "/srv", "--to=/x", "--readers=1.5"), "'1.5' is not a whole number."),
+        (("wait", "x", "--timeout=soon"), "'soon' is not a number."),
+        (("recommend", "--gpu-rate=fast"), "'fast' is not a number."),
+    ],
+)
+def test_what_is_no_number_is_told_in_words_of_people(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("option", "mistake"), [("--to-tmpfs", "1X"), ("--reserve", "1X")])
 def test_a_size_that_is_none_is_told_of_before_rights_are(
     option: str,

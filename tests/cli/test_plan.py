@@ -53,7 +53,7 @@ def test_the_document_of_a_plan(home: Path, capsys: pytest.CaptureFixture[str]) 
     assert set(change) == {"kind", "subject", "action", "reason"}
     assert (change["kind"], change["subject"]) == ("dataset", "data")
     assert (found["unchanged"], found["warnings"], found["refusals"]) == ([], [], [])
-    assert run(["plan", "--exit-code", "--json"]) == 4
+    assert run(["plan", "--exit-code", "--dry-run", "--json"]) == 4
     assert document(capsys)["ok"] is True
     assert not (home / "fast").exists()
 

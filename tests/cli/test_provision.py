@@ -373,6 +373,7 @@ def test_a_prediction_is_no_run_to_be_tried_again(
     [
         ([], "what was done on the hosts stays"),
         (["--check"], "nothing was changed on any host, but a folder"),
+        (["--dry-run"], "nothing was changed on any host, but a folder"),
     ],
 )
 def test_ctrl_c_says_how_the_hosts_are_left(

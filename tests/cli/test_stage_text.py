@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hostprep.cli.full_check import MOST_LISTED
-from hostprep.cli.stage_text import conclude
+from hostprep.cli.stage_text import _memory_left, conclude
 from hostprep.errors import HostprepError
 from hostprep.staging.model import Skipped, StageResult, Verify
+from hostprep.volumes.model import RamBudget, VolumeRequest
+from hostprep.volumes.plan import VolumePlan
 
 
 def ended(readers: int | None, planned_readers: int | None) -> StageResult:
@@ -59,6 +61,16 @@ def test_holes_are_no_part_of_the_rate(capsys: pytest.CaptureFixture[str]) -> No
     conclude(replace(ended(1, 1), copied_hole_bytes=900), None, None, as_json=False)
     said = "copied 100 files (1000 B, 100 B without holes) in 500 ms, 200 B/s"
     assert said in capsys.readouterr().out
+
+
+def test_memory_is_left_by_a_new_volume_that_is_full_or_by_the_copies() -> None:
+    budget = RamBudget(2 << 30, 10 << 30, 4 << 30, "MemAvailable")
+    request = VolumeRequest("/mnt/ram", 2 << 30)
+    full, copies = "8.00 GiB left with the volume full;", "8.00 GiB left with the copies;"
+    assert full in _memory_left(budget, VolumePlan(request, budget=budget))
+    # As it is: the budget is that of what is written to it, under a limit.
+    assert copies in _memory_left(budget, VolumePlan(request))
+    assert copies in _memory_left(budget, None)
 
 
 @pytest.mark.parametrize("readers", [64, None])

@@ -5,9 +5,14 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import importlib.metadata
 import io
 import zipfile
 from importlib.metadata import entry_points
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from hostprep.fleet.packing import pack_wheel
 
@@ -44,3 +49,23 @@ def test_modules_data_and_the_command_are_in_it_and_nothing_else() -> None:
     } <= names
     assert not [name for name in names if "__pycache__" in name or "direct_url" in name]
     assert {name.split("/")[0].split("-")[0] for name in names} == {"hostprep"}
+
+
+def test_who_installed_it_and_when_is_no_part_of_the_build(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    as_it_is = pack_wheel()
+    (tmp_path / "uv_cache.json").write_text('{"timestamp": {"secs_since_epoch": 1795700084}}')
+    files = importlib.metadata.Distribution.files.fget  # type: ignore[attr-defined]
+
+    def with_more(self: importlib.metadata.Distribution) -> list[importlib.metadata.PackagePath]:
+        found = files(self)
+        (folder,) = {file.parts[0] for file in found if file.parts[0].endswith(".dist-info")}
+        more = importlib.metadata.PackagePath(folder, "uv_cache.json")
+        more.dist = SimpleNamespace(  # type: ignore[assignment]
+            locate_file=lambda _: tmp_path / "uv_cache.json"
+        )
+        return [*found, more]
+
+    monkeypatch.setattr(importlib.metadata.Distribution, "files", property(with_more))
+    assert pack_wheel().build == as_it_is.build
