@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -88,10 +89,11 @@ def evict(path: str, *, written_out: bool = False, at: int | None = None) -> Non
         return  # gone meanwhile, or unreadable: the pass over the files will count it
     try:
         if not written_out:
-            os.fdatasync(fd)
+            with suppress(OSError):  # an image (squashfs, EROFS, ISO 9660) has nothing to write out
+                os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError:
-        pass  # a file system without either: the residency that is sampled later tells
+        pass  # a file system without it: the residency that is sampled later tells
     finally:
         os.close(fd)
 

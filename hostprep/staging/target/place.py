@@ -93,8 +93,12 @@ def check_writable(parent: str) -> None:
         raise read_only_refusal(path)
     hint = "run it with sudo, or choose a target that you may write to"
     if os.geteuid() == 0:
-        hint = f"`lsattr -d {shlex.quote(path)}` shows whether it is immutable (chattr -i);"
-        hint += " a server may keep root out (NFS: root_squash)"
+        quoted = shlex.quote(path)
+        hint = (
+            f"`lsattr -d {quoted}` shows whether it is immutable (chattr -i), on Btrfs `btrfs"
+            f" property get -ts {quoted} ro` whether it is a read-only snapshot; a server may keep"
+            " root out (NFS: root_squash)"
+        )
     raise HostprepError(f"{path} may not be written to; nothing was changed.", hint)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.spec.names import name_problem
 from hostprep.staging.source.opening import check_name, open_source
-from hostprep.staging.target.place import check_apart
+from hostprep.staging.target.place import check_apart, check_writable
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])
@@ -93,3 +93,15 @@ def test_a_source_is_a_directory(tmp_path: Path) -> None:
         pass
     with pytest.raises(UsageError, match="does not exist"), open_source(str(tmp_path / "none")):
         pass
+
+
+def test_what_may_keep_root_from_a_target_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(HostprepError, match="may not be written to") as caught:
+        check_writable(str(tmp_path))
+    hint = caught.value.hint or ""
+    assert f"`lsattr -d {tmp_path}`" in hint and "root_squash" in hint
+    assert f"`btrfs property get -ts {tmp_path} ro`" in hint  # a snapshot, on a disk that is not

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections import OrderedDict
@@ -41,6 +42,21 @@ def test_what_is_written_out_at_once_can_leave_at_once(disk_folder: Path) -> Non
     write_out(str(disk_folder))
     for name in names:
         evict(name, written_out=True)
+    after = resident_share(names)
+    assert after is not None and after < 0.05
+
+
+def test_files_of_an_image_leave_too(disk_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squashfs, EROFS and ISO 9660 have nothing to write out, and call it an error to be asked."""
+    names = just_written(disk_folder)
+    write_out(str(disk_folder))
+
+    def fdatasync(_: int) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    for name in names:
+        evict(name)
     after = resident_share(names)
     assert after is not None and after < 0.05
 
