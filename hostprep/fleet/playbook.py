@@ -25,9 +25,11 @@ from hostprep.system.run import Running, start
 _MOST_SECONDS = 7 * 24 * 3600.0  # a run stages as long as it takes; the hosts' own limits are tight
 
 
-# How ansible-playbook begins a warning, and what it says where patterns leave no host.
+# How ansible-playbook begins a warning, and what it says where patterns leave no host or are none.
 _WARNING = "[WARNING]"
-_NOBODY = "no hosts to target"
+_NOBODY = re.compile(
+    "no hosts to target|No hosts matched|Invalid host list pattern|Unable to find limit file"
+)
 _ERROR = re.compile(r"(?:\[ERROR\]:|ERROR!)\s*(.*)")  # the latter before ansible-core 2.19
 
 
@@ -95,7 +97,7 @@ def run_playbook(
         said = completed.stderr.strip() or "\n".join(words).strip()
         if (mistake := unread(said)) is not None:
             raise mistake
-        if completed.returncode == 0 or _NOBODY in said:
+        if completed.returncode == 0 or _NOBODY.search(said):
             raise UsageError(
                 f"no host of {inventory} is meant: {said[-2000:] or 'it names none'}",
                 "look at --limit and at the inventory" if limit else "look at the inventory",
