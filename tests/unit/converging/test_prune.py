@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from hostprep.converging.model import Kind
-from hostprep.converging.prune import Leftovers, _Going, going_volumes, plan_leftovers
+from hostprep.converging.prune import Leftovers, _damaged, _Going, going_volumes, plan_leftovers
 from hostprep.converging.volumes import Freed
 from hostprep.errors import HostprepError, Refused
+from hostprep.staging.record.records import record_id
 from hostprep.units import GIB
+from hostprep.volumes.records import record_name
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest
 from tests.unit.volumes.made import live_volume
 
@@ -58,6 +60,23 @@ def test_what_will_be_gone_is_in_nobodys_way(tmp_path: Path) -> None:
     os.rename(made, f"{made}-2")
     os.symlink(theirs, made)
     assert going.leaves(made), "a link in the place of a directory is somebody's"
+
+
+def test_records_that_cannot_be_read_are_named_but_for_the_specs_own(own_state: Path) -> None:
+    for path in ("/mnt/ours", "/mnt/theirs"):
+        record = own_state / f"state/volumes/{record_name(path)}.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("{")
+    for target in ("/fast/ours", "/fast/theirs"):
+        folder = own_state / "state/datasets" / record_id(os.path.basename(target), target)
+        folder.mkdir(parents=True)
+        (folder / "dataset.json").write_text("{")
+    found = _damaged({"/fast/ours"}, {"/mnt/ours"})
+    assert [(kind, name) for kind, name, _ in found] == [
+        (Kind.DATASET, record_id("theirs", "/fast/theirs")),
+        (Kind.VOLUME, record_name("/mnt/theirs")),
+    ]
+    assert len(_damaged((), ())) == 4
 
 
 @pytest.mark.parametrize("prune", [False, True])
