@@ -272,7 +272,10 @@ def test_unfinished_copies_count_as_free_less_what_is_taken_up_of_them() -> None
 def test_a_volume_gets_inodes_for_what_will_live_in_it(
     live: LiveVolume | None, inodes: int
 ) -> None:
-    files = CopyPlan(copied=Totals(files=1000 - 16, bytes=0, space_bytes=0))
+    files = CopyPlan(
+        copied=Totals(files=900 - 16, bytes=0, space_bytes=0),
+        make_directories=[f"class-{number}" for number in range(100)],
+    )
     assert files.inodes_needed() == 1000
     request = volume_request(INTO_A_VOLUME, files, live)
     assert (request.inodes, request.allow_shrink) == (inodes, False)
