@@ -101,13 +101,6 @@ class UsageError(HostprepError):
     code = "usage"
 
 
-class VerdictFailed(HostprepError):
-    """A check was carried out and its verdict is FAIL."""
-
-    exit_code = 3
-    code = "verdict_fail"
-
-
 class Inconclusive(HostprepError):
     """Not tested, or no verdict possible; must never be taken for a pass."""
 

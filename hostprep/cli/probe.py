@@ -19,7 +19,7 @@ from hostprep.cli.output import (
     takes_escapes,
     wants_colour,
 )
-from hostprep.errors import Inconclusive, UsageError, VerdictFailed
+from hostprep.errors import UsageError
 
 if TYPE_CHECKING:
     from hostprep.probing.judgement import Need
@@ -73,7 +73,7 @@ def probe(
     from hostprep.cli.probe_text import render
     from hostprep.probing import results
     from hostprep.probing.judge import judge
-    from hostprep.probing.judgement import Verdict
+    from hostprep.probing.judgement import EXIT_CODES
     from hostprep.probing.model import Settings
     from hostprep.probing.probe import probe as measure
     from hostprep.probing.probe import target
@@ -115,8 +115,7 @@ def probe(
         valid = before is None or bool(before.get("valid"))
         kept_as = fields.get("id")
         emit_text(render(measured, judgement, required, kept_as, changes, earlier_valid=valid))
-    codes = {Verdict.FAIL: VerdictFailed.exit_code, Verdict.INVALID: Inconclusive.exit_code}
-    return codes.get(judgement.verdict, 0)
+    return EXIT_CODES[judgement.verdict]
 
 
 def _show_intent(to: Target, settings: Settings, *, as_json: bool) -> None:

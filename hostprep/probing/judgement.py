@@ -17,6 +17,14 @@ class Verdict(StrEnum):
     MEASURED = "MEASURED"
 
 
+EXIT_CODES = {
+    Verdict.PASS: 0,
+    Verdict.MEASURED: 0,
+    Verdict.FAIL: 3,
+    Verdict.INVALID: 4,
+}
+
+
 class Behaviour(StrEnum):
     """How the storage answered, whatever the kernel calls it."""
 

@@ -132,6 +132,18 @@ def test_a_power_cut_may_take_what_was_not_flushed(host: Host, leaves: str) -> N
     assert only_dataset()["boot"]["state"] == "ready"
 
 
+def test_without_an_earlier_digest_nobody_says_whether_the_source_changed(host: Host) -> None:
+    host.prepare()
+    record = load_boot_record("data")
+    assert record is not None
+    save_boot_record(dataclasses.replace(record, digest=None))
+    host.reboot()
+    shutil.rmtree(host.state / "datasets")
+    done = run_hostprep("restage", "data")
+    assert done.returncode == 0, done.stderr
+    assert "there was no earlier digest to compare with" in done.stdout
+
+
 def test_a_source_that_changed_is_staged_as_it_is_now(host: Host) -> None:
     host.prepare()
     rewrite(host.source / "hard", b"changed")

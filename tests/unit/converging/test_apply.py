@@ -100,6 +100,15 @@ def test_pending_changes_are_no_success_though_nothing_failed() -> None:
     assert apply_plan(host(again), host, Silent()).ok
 
 
+def test_what_is_refused_only_now_is_no_success_though_nothing_failed() -> None:
+    plan = host(thing(Kind.DATASET, "moving", lambda: None))
+    refusal = Problem(Kind.VOLUME, "/a", "its memory was taken meanwhile", None)
+    applied = apply_plan(
+        plan, lambda: host(ObjectPlan(Kind.VOLUME, "/a", refusal=refusal)), Silent()
+    )
+    assert (applied.failed, applied.after.changes, applied.ok) == ((), (), False)
+
+
 def test_a_refusal_anywhere_stops_it_before_the_first_task() -> None:
     problem = Problem(Kind.DATASET, "b", "no room", "make some")
     other = Problem(Kind.VOLUME, "/c", "not ours", None)

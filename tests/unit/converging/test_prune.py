@@ -9,11 +9,22 @@ from pathlib import Path
 import pytest
 
 from hostprep.converging.model import Kind
-from hostprep.converging.prune import Leftovers, _Going, going_volumes, plan_leftovers
+from hostprep.converging.prune import (
+    Leftovers,
+    UnstageTask,
+    _damaged,
+    _Going,
+    going_volumes,
+    plan_leftovers,
+)
 from hostprep.converging.volumes import Freed
 from hostprep.errors import HostprepError, Refused
+from hostprep.staging.observer import Silent
+from hostprep.staging.record.records import load_record, record_id
 from hostprep.units import GIB
+from hostprep.volumes.records import record_name
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest
+from tests.kit.stagecraft import hostprep, make_source, snapshot
 from tests.unit.volumes.made import live_volume
 
 LIVE = live_volume(path="/mnt/old", used_bytes=GIB, size_bytes=3 * GIB, inodes=1)
@@ -58,6 +69,39 @@ def test_what_will_be_gone_is_in_nobodys_way(tmp_path: Path) -> None:
     os.rename(made, f"{made}-2")
     os.symlink(theirs, made)
     assert going.leaves(made), "a link in the place of a directory is somebody's"
+
+
+def test_what_came_since_the_plan_keeps_all_of_the_data_set(tmp_path: Path) -> None:
+    source = make_source(tmp_path / "data", directories=2, files=3)
+    hostprep("stage", source, "--to", tmp_path / "to")
+    record = load_record("data", f"{tmp_path}/to/data")
+    assert record is not None
+    (tmp_path / "to/data/note").write_text("mine")
+    before = snapshot(tmp_path / "to")
+    with pytest.raises(Refused, match=r"holds 1 entry not as staged \(note\), .*nothing was"):
+        UnstageTask(record).carry_out(Silent())
+    assert snapshot(tmp_path / "to") == before
+    (tmp_path / "to/data/note").unlink()
+    UnstageTask(record).carry_out(Silent())
+    assert not (tmp_path / "to/data").exists() and load_record("data", record.target) is None
+    UnstageTask(record).carry_out(Silent())  # somebody else's unstage was faster
+
+
+def test_records_that_cannot_be_read_are_named_but_for_the_specs_own(own_state: Path) -> None:
+    for path in ("/mnt/ours", "/mnt/theirs"):
+        record = own_state / f"state/volumes/{record_name(path)}.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text("{")
+    for target in ("/fast/ours", "/fast/theirs"):
+        folder = own_state / "state/datasets" / record_id(os.path.basename(target), target)
+        folder.mkdir(parents=True)
+        (folder / "dataset.json").write_text("{")
+    found = _damaged({"/fast/ours"}, {"/mnt/ours"})
+    assert [(kind, name) for kind, name, _ in found] == [
+        (Kind.DATASET, record_id("theirs", "/fast/theirs")),
+        (Kind.VOLUME, record_name("/mnt/theirs")),
+    ]
+    assert len(_damaged((), ())) == 4
 
 
 @pytest.mark.parametrize("prune", [False, True])

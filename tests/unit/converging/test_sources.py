@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hostprep.converging import sources
-from hostprep.converging.sources import Patient, real_paths
+from hostprep.converging.sources import Patient, kept_target, real_paths
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.answering import NoAnswer
 from hostprep.spec import DatasetSpec
 from hostprep.staging.observer import Silent
+from tests.kit.stagecraft import hostprep, make_source
 
 
 class Clock:
@@ -65,3 +68,24 @@ def test_an_empty_source_is_refused_whatever_was_staged_of_it(tmp_path: Path) ->
     assert refused.value.hint is not None and f"findmnt -T '{source}'" in refused.value.hint
     (source / "file").touch()
     assert real_paths(DatasetSpec("data", str(source), to="/")) == (str(source), "/")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda copy: copy.unlink(),
+        lambda copy: os.truncate(copy, 1),
+    ],
+    ids=["missing", "changed"],
+)
+def test_what_is_not_as_it_was_staged_is_no_copy_to_keep_to(
+    tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    source = make_source(tmp_path / "data", directories=2, files=3)
+    hostprep("stage", source, "--to", tmp_path / "to")
+    spec = DatasetSpec("data", str(source), to=str(tmp_path / "to"))
+    assert kept_target(spec) == f"{tmp_path}/to/data"
+    assert kept_target(DatasetSpec("data", str(tmp_path), to=str(tmp_path / "to"))) is None
+    assert kept_target(DatasetSpec("other", str(source), to=str(tmp_path / "to"))) is None
+    spoil(next(path for path in (tmp_path / "to/data").rglob("*.bin") if path.stat().st_size > 1))
+    assert kept_target(spec) is None

@@ -29,6 +29,17 @@ def test_an_epoch_in_three_states_and_the_band() -> None:
     assert epoch.next_high_seconds == pytest.approx(100 - 98 * 0.1534, abs=0.01)
 
 
+def test_what_never_stays_in_memory_takes_each_epoch_as_long_as_the_first() -> None:
+    small = small_files(
+        cold=(small_run(8, 400),), cached=small_run(8, 20_000), stays_in_memory=False
+    )
+    epoch = predict(DataSet(40_000, True, None), small, 1 << 40)
+    assert (epoch.hit_low, epoch.hit_high) == (0, 0)
+    assert epoch.next_low_seconds == epoch.next_high_seconds == epoch.cold_seconds
+    stays = predict(DataSet(40_000, True, None), replace(small, stays_in_memory=None), 1 << 40)
+    assert stays.next_high_seconds == stays.cached_seconds != stays.cold_seconds
+
+
 def test_a_sample_of_smaller_files_than_the_mean_is_corrected() -> None:
     small = small_files(
         cold=(small_run(1, 100, mean_bytes=90_000),),

@@ -79,6 +79,16 @@ def test_remedies_come_in_order_of_cost_and_say_whether_they_suffice() -> None:
     assert enough["stage to RAM"] is False
 
 
+def test_a_remedy_suffices_at_nine_tenths_of_the_requirement_where_the_data_has_room() -> None:
+    def enough(need: str, memory_bytes: int) -> list[bool | None]:
+        judgement = judge(measured(memory_bytes=memory_bytes), parse_need(need))
+        return [remedy.enough for remedy in judgement.remedies[:2]]  # shards, RAM
+
+    # Of 157 MB/s sequentially, and a data set of 1 GB, which is to leave a fifth of the memory.
+    assert enough("1700", 1_260_000_000) == [True, True]
+    assert enough("1800", 1_240_000_000) == [False, False]
+
+
 def test_far_storage_is_told_to_read_with_more_workers_first() -> None:
     far = measured(
         storage=storage(StorageClass.NETWORK, ()), fio=four_runs(90, 100, 3000, p50=0.01)

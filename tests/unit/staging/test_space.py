@@ -290,7 +290,10 @@ def test_what_has_no_limit_or_tells_none_has_room() -> None:
 def test_a_volume_gets_inodes_for_what_will_live_in_it(
     live: LiveVolume | None, inodes: int
 ) -> None:
-    files = CopyPlan(copied=Totals(files=1000 - 16, bytes=0, space_bytes=0))
+    files = CopyPlan(
+        copied=Totals(files=900 - 16, bytes=0, space_bytes=0),
+        make_directories=[f"class-{number}" for number in range(100)],
+    )
     assert files.inodes_needed() == 1000
     request = volume_request(INTO_A_VOLUME, files, live)
     assert (request.inodes, request.allow_shrink) == (inodes, False)
