@@ -41,7 +41,8 @@ _CHOSEN = (
     "path", "fstype", "mounted", "engine", "fio_version", "sequential_block_bytes",
     "random_block_bytes", "depths", "readers", "seconds", "size_bytes", "drop_caches",
 )  # fmt: skip
-_FOUND = ("direct", "file_source", "small_source")
+# And beside what says that it was measured at all: for want of time it may not have been.
+_FOUND = (("direct", "file_source"), ("file_source",) * 2, ("small_source",) * 2)
 _COMPARED = (
     ("sequential", "bytes_per_s"),
     ("random_4k", "iops"),
@@ -293,9 +294,10 @@ def _read(file: Path) -> dict[str, Any]:
 def refuse_unlike(before: dict[str, Any], now: dict[str, Any]) -> None:
     """Raise ``Refused`` where the two sets of settings differ in what both have."""
     mine, theirs = now, before.get("settings", {})
+    measured = [name for name, by in _FOUND if None not in (mine.get(by), theirs.get(by))]
     unlike = [
         f"{name} ({theirs.get(name)!r} then, {mine[name]!r} now)"
-        for name in (*_CHOSEN, *_FOUND)
+        for name in (*_CHOSEN, *measured)
         if name in mine and mine[name] != theirs.get(name)
     ]
     if unlike:

@@ -284,6 +284,14 @@ def test_other_settings_are_refused(name: str, value: object) -> None:
         results.refuse_unlike(before, now)
 
 
+def test_what_there_was_no_time_to_measure_makes_no_probe_unlike() -> None:
+    before = made()
+    now = {**before["settings"], "direct": False, "file_source": None}
+    results.refuse_unlike(before, now)
+    with pytest.raises(Refused, match="small_source"):
+        results.refuse_unlike(before, now | {"small_source": "made up"})
+
+
 def test_missing_figures_are_not_compared() -> None:
     without = made(None, fio=())
     names = {change.name for change in results.differences(made(), without)}
