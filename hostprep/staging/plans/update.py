@@ -33,6 +33,7 @@ from hostprep.staging.plans.copy_plan import (
     plan_single,
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
+from hostprep.staging.plans.links import Links
 from hostprep.staging.plans.standing import Lookers, Standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
@@ -72,7 +73,7 @@ def plan_update(
     plan = CopyPlan(skipped=list(scan.skipped))
     listings = {listing.directory: listing for listing in scan.listings}
     recorded: dict[str, Recorded] = {}
-    links = _Links()
+    links = Links()
     published = TargetTree(published_fd)
     private = TargetTree(private_fd)
     try:
@@ -156,30 +157,6 @@ def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
     return source, copy
 
 
-class _Links:
-    """Which inode of the source is which of the target, over all that is kept.
-
-    ``kept`` has path and record of a copy that is in place for each linked file of the source;
-    ``replaced`` are published directories that files of the source take the place of.
-    """
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
-        self.replaced: set[str] = set()
-        self._there: dict[tuple[int, int], tuple[int, int]] = {}
-        self._back: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def stand(self, entry: Entry, here: Entry) -> bool:
-        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
-        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
-            return True
-        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
-        if self._there.get(source, target) != target or self._back.get(target, source) != source:
-            return False
-        self._there[source], self._back[target] = target, source
-        return True
-
-
 def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> frozenset[str]:
     """Return which of a target's entries are directories that the source has too."""
     return frozenset(
@@ -194,7 +171,7 @@ def _apply_diff(
     listing: Listing,
     diff: DirectoryDiff,
     here: dict[str, Entry],
-    links: _Links,
+    links: Links,
     scan: Scan,
 ) -> None:
     directory = listing.directory

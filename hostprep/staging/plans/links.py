@@ -1,0 +1,31 @@
+"""Hard links of what is kept: do source and target tie the same names together?"""
+
+from __future__ import annotations
+
+import stat
+
+from hostprep.staging.model import Entry, Recorded
+
+
+class Links:
+    """Which inode of the source is which of the target, over all that is kept.
+
+    ``kept`` has path and record of a copy that is in place for each linked file of the source;
+    ``replaced`` are published directories that files of the source take the place of.
+    """
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int], tuple[str, Recorded]] = {}
+        self.replaced: set[str] = set()
+        self._there: dict[tuple[int, int], tuple[int, int]] = {}
+        self._back: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def stand(self, entry: Entry, here: Entry) -> bool:
+        """Whether ``here`` can stay for ``entry``: no group of links is split or joined anew."""
+        if not stat.S_ISREG(entry.mode) or (entry.nlink == 1 and here.nlink == 1):
+            return True
+        source, target = (entry.dev, entry.ino), (here.dev, here.ino)
+        if self._there.get(source, target) != target or self._back.get(target, source) != source:
+            return False
+        self._there[source], self._back[target] = target, source
+        return True
