@@ -1,8 +1,8 @@
 """A staged data set, or its source, against the manifest: as much of it as a given time allows.
 
 Nothing is planned and nothing changed: ``update`` decides what a run would do, this only counts
-what differs. Directories come in a random order, so that runs that do not get through look at other
-parts each time.
+what differs. Directories come in a random order, and a large one in parts from any on, so that runs
+that do not get through look at others each time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import suppress
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
@@ -144,18 +145,20 @@ def _inspect(
     try:
         with DirCache(root_fd) as cache:
             for directory in directories:
-                known = index.records(directory)
-                tally.on_record += len(known)
-                try:
+                descriptor: int | None = None
+                with suppress(FileNotFoundError, NotADirectoryError):
                     descriptor = cache.fd(directory)
-                except (FileNotFoundError, NotADirectoryError):
-                    for name in known:  # it is gone, and all that was in it
-                        tally.lacks(join(directory, name))
-                    continue
-                tally.compare(directory, descriptor, known, stands)
+                names: set[str] = set()
+                for known in index.parts(directory, random.random()):
+                    tally.on_record += len(known)
+                    names.update(known)
+                    tally.compare(directory, descriptor, known, stands)
+                    if tally.late:
+                        break
                 if tally.late:
                     break
-                tally.look_for_more(directory, descriptor, known, left_out)
+                if descriptor is not None:
+                    tally.look_for_more(directory, descriptor, names, left_out)
     finally:
         index.close()
     if not tally.late:
@@ -187,15 +190,21 @@ class _Tally:
     def compare(
         self,
         directory: str,
-        descriptor: int,
+        descriptor: int | None,
         known: Mapping[str, Recorded],
         stands: Callable[[Recorded, Entry], bool],
     ) -> None:
-        """Look at each entry of a directory that is on record, until the time is over."""
+        """Look at each of a directory's entries that are on record, until the time is over.
+
+        Without a ``descriptor`` the directory is gone, and all that was in it.
+        """
         for name, recorded in _from_anywhere(known):
             if self.compared % _FILES_AT_ONCE == 0 and self.compared and self.over():
                 self.late = True
                 return
+            if descriptor is None:
+                self.lacks(join(directory, name))
+                continue
             self.compared += 1
             try:
                 status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
@@ -224,7 +233,7 @@ class _Tally:
         self,
         directory: str,
         descriptor: int,
-        known: Mapping[str, Recorded],
+        known: Set[str],
         left_out: frozenset[str],
     ) -> None:
         """Count what is there and not on record.

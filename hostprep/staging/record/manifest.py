@@ -132,6 +132,28 @@ class ManifestIndex:
                 found[record.name] = _speaks_of(there, earlier, record)
         return found
 
+    def parts(self, directory: str, begin: float = 0) -> Iterator[dict[str, Recorded]]:
+        """Yield what is recorded in ``directory``, of a large one a part after the other.
+
+        The first part is that at ``begin``, a share of all from 0 to below 1. Where an update was
+        cut short there is one part: an entry may be in several lines, of which the later counts.
+        """
+        lines = self._lines.get(directory, [])
+        if self.promises or sum(length for *_, length in lines) <= _PART_BYTES:
+            yield self.records(directory)
+            return
+        first = int(begin * len(lines))
+        part: list[tuple[int, int, int]] = []
+        size_bytes = 0
+        for line in lines[first:] + lines[:first]:
+            part.append(line)
+            size_bytes += line[2]
+            if size_bytes >= _PART_BYTES:
+                yield {record.name: record for _, record in self._read_lines(part)}
+                part, size_bytes = [], 0
+        if part:
+            yield {record.name: record for _, record in self._read_lines(part)}
+
     def lines(self, directory: str) -> list[bytes]:
         """Return the lines of ``directory`` as they are."""
         return [
@@ -178,7 +200,10 @@ class ManifestIndex:
 
     def _read(self, directory: str) -> Iterator[tuple[int, Recorded]]:
         """Yield the records in ``directory``, each with the offset of its line."""
-        for number, offset, length in self._lines.get(directory, ()):
+        return self._read_lines(self._lines.get(directory, ()))
+
+    def _read_lines(self, lines: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, Recorded]]:
+        for number, offset, length in lines:
             data = _pread(self._files[number].fileno(), length, offset)
             try:
                 records = decode_line(data)[1]

@@ -6,12 +6,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.probing.folder import own_folder
 from hostprep.staging.inspection import Inspected, inspect_source, inspect_target, read_through
+from hostprep.staging.record import manifest
 from hostprep.staging.record.manifest import manifest_path
 from hostprep.staging.record.records import Record, folder_of, load_record
 from hostprep.system.own_directory import PROBE_PREFIX
@@ -148,6 +150,38 @@ def test_without_time_part_is_compared_and_it_is_said(tmp_path: Path) -> None:
     assert not found.whole and 0 < found.compared < found.known
     assert differing(found) == (0, 0, 0)
     assert not read_through(record, seconds=-1, processes=0).whole
+
+
+def test_a_large_directory_is_read_in_parts_and_no_more_of_it_than_there_is_time_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A record takes some 3 us: of a million in one folder the time was over before the first look.
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(600):
+        (source / f"{number}").touch()
+    hostprep("stage", source, "--to", tmp_path / "to", "--name", "data")
+    record = load_record("data", str(tmp_path / "to" / "data"))
+    assert record is not None
+    asked: list[bytes] = []
+
+    def decode(line: bytes, decode: Callable[[bytes], Any] = manifest.decode_line) -> Any:
+        asked.append(line)
+        return decode(line)
+
+    monkeypatch.setattr(manifest, "decode_line", decode)
+    monkeypatch.setattr(manifest, "_PART_BYTES", 1000)
+    copies = Path(record.target)
+    rewrite(copies / "5", b"other")
+    (copies / "70").unlink()
+    (copies / "new").touch()
+    found = inspect_target(record, seconds=60)
+    assert (found.whole, differing(found)) == (True, (1, 1, 1))
+    lines = len(asked)
+    assert lines > 2
+    asked.clear()
+    found = inspect_target(record, seconds=0)
+    assert not found.whole and found.compared and len(asked) < lines
 
 
 def test_a_changed_byte_is_found_by_reading_alone(staged: Record) -> None:
