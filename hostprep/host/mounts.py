@@ -131,3 +131,21 @@ def mount_containing(path: str, mounts: Iterable[Mount]) -> Mount | None:
         if lies_in(path, mount.target) and (best is None or len(mount.target) >= len(best.target)):
             best = mount
     return best
+
+
+def without_binds_in_place(mount: Mount, mounts: Iterable[Mount]) -> Mount:
+    """Return ``mount``, or where it only binds a directory onto itself, the one that has that.
+
+    systemd does that with what ``ReadWritePaths=`` names: what lies there is what it was before.
+    """
+    by_id = {each.mount_id: each for each in mounts}
+    seen = {mount.mount_id}
+    while (above := by_id.get(mount.parent_id)) is not None and above.mount_id not in seen:
+        if above.device != mount.device or not lies_in(mount.target, above.target):
+            break
+        below = mount.target[len(above.target.rstrip("/")) :]
+        if f"{above.root.rstrip('/')}{below}" != mount.root.rstrip("/"):
+            break
+        mount = above
+        seen.add(mount.mount_id)
+    return mount

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
-from hostprep.staging.record.records import load_record
+from hostprep.staging.record.records import load_record, save_record
 from hostprep.staging.target.place import check_apart
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
@@ -38,6 +39,25 @@ def disk(safe_dir: Path) -> Path:
     path.mkdir()
     mount("-t", "tmpfs", "-o", "size=64M", "disk", path)
     return path
+
+
+def test_what_is_bound_onto_itself_is_where_it_was(source: Path, disk: Path) -> None:
+    # So a service sees it that names it in ReadWritePaths=.
+    target = disk / "datasets"
+    hostprep("stage", source, "--to", target)
+    mount("--bind", target, target)
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    (source / "class-1/added").write_bytes(b"since")
+    hostprep("stage", source, "--to", target)
+    unmount(target)
+    assert hostprep("stage", source, "--to", target)["changed"] is False
+    mount("--bind", target, target)
+    record = load_record("data", str(target / "data"))
+    assert record is not None and record.target_mount == str(disk)
+    # As earlier versions recorded it.
+    save_record(replace(record, target_mount=str(target)), durable=False)
+    assert hostprep("unstage", "data")["changed"]
+    assert not any(target.iterdir())
 
 
 @pytest.mark.parametrize("how", ["symlink", "bind of the root", "bind of the parent"])

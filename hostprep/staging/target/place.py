@@ -15,7 +15,15 @@ from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import MADE_UP
-from hostprep.host.mounts import Mount, lies_in, mount_at, mount_of, mount_over, read_mounts
+from hostprep.host.mounts import (
+    Mount,
+    lies_in,
+    mount_at,
+    mount_of,
+    mount_over,
+    read_mounts,
+    without_binds_in_place,
+)
 from hostprep.staging.record.records import Record
 from hostprep.staging.target.private import private_name
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
@@ -187,8 +195,13 @@ def moved_refusal(record: Record) -> Refused | None:
     """
     if record.volume is not None or record.target_mount is None:
         return None
-    now = mount_below(os.path.dirname(record.target))
+    parent = os.path.dirname(record.target)
+    now = mount_below(parent)
     if now is None or now.target == record.target_mount:
+        return None
+    # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
+    bound = mount_at(record.target_mount, mounts := read_mounts())
+    if bound and lies_in(parent, bound.target) and without_binds_in_place(bound, mounts) == now:
         return None
     cure = "mount it as it was"
     if lies_in(now.target, record.target_mount):
@@ -258,7 +271,10 @@ def check_in_volume(parent_fd: int, volume: str, *, published: bool = False) -> 
 
 
 def mount_below(path: str) -> Mount | None:
-    """Return the mount on which ``path`` lies, or the nearest directory above it that there is."""
+    """Return the mount on which ``path`` lies, or the nearest directory above it that there is.
+
+    In a service that has ReadWritePaths= it is the same as outside of it.
+    """
     while True:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
@@ -268,7 +284,9 @@ def mount_below(path: str) -> Mount | None:
         except OSError:
             return None
     try:
-        return mount_of(descriptor, read_mounts())
+        mounts = read_mounts()
+        mount = mount_of(descriptor, mounts)
+        return None if mount is None else without_binds_in_place(mount, mounts)
     finally:
         os.close(descriptor)
 
