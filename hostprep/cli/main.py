@@ -12,7 +12,7 @@ import re
 import signal
 import sys
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hostprep.cli.output import begin, emit_error, say, unwritten
 from hostprep.errors import HostprepError, Interrupted, UsageError, failed_by_host
@@ -238,12 +238,16 @@ def _given(argv: list[str], option: str) -> list[str]:
     return apart + [word.partition("=")[2] for word in argv if word.startswith(f"{option}=")]
 
 
-def _usage(argv: list[str], command: str, error: Exception) -> int:
+def _usage(argv: list[str], command: str, error: Any) -> int:
     """Report a mistake that the command line parser found."""
     context = getattr(error, "ctx", None)
+    if getattr(error, "option_name", None) == "--force":
+        # --forget is alike by its letters alone: it leaves what somebody wanted to be rid of.
+        alike = error.possibilities or ()
+        error.possibilities = [each for each in alike if each != "--forget"]
     message = _TYPES.sub(
         lambda found: f"is not a {'whole ' if found[1].startswith('int') else ''}number",
-        str(error.format_message()),  # type: ignore[attr-defined]
+        str(error.format_message()),
     )
     # Of an option without its value the parser does not say to which command it belongs.
     path = context.command_path if context is not None else f"hostprep {command}"

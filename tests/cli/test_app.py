@@ -159,6 +159,14 @@ def test_an_option_that_is_misspelt_json_still_gives_a_document(
     assert "does not take a value" in document["error"]["message"]
 
 
+@pytest.mark.parametrize(("word", "alike"), [("--force", False), ("--forge", True)])
+def test_who_wants_to_force_something_is_not_led_to_forget_it(
+    word: str, alike: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["unstage", "city", word]) == 2
+    assert ("--forget" in capsys.readouterr().err) is alike
+
+
 @pytest.mark.parametrize("words", [("stage", "--to"), ("--completion",), ("spec", "check", "--no")])
 def test_a_mistake_in_the_command_line_says_whose_help_to_see(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
