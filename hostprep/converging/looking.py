@@ -168,7 +168,7 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
     return dataclasses.replace(
         look,
         needed_bytes=max(0, plan.space.needed_bytes - _reclaimed(plan)),
-        needed_inodes=files.inodes_needed(),
+        needed_inodes=plan.space.needed_inodes,
         device=None if plan.volume is not None else _device(request.parent),
         free_bytes=plan.space.free_bytes,
         budget=plan.budget if plan.volume is None else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
@@ -22,6 +23,7 @@ from hostprep.staging.record.manifest import decode_line, encode_line
 from hostprep.staging.source.scan import Scan
 from hostprep.system.trees import join
 from hostprep.units import PAGE_BYTES
+from hostprep.volumes.model import INODE_BYTES
 
 # What the journal takes on the target for an entry, beside its name.
 JOURNAL_BYTES_AN_ENTRY = 120
@@ -134,9 +136,13 @@ class CopyPlan:
         """Return the bytes that the copies and the journal take on a target of such blocks."""
         return self.content_space(block_bytes) + self.copied.entries * JOURNAL_BYTES_AN_ENTRY
 
-    def inodes_needed(self) -> int:
-        """Return the inodes that the copies take, and a few for the private directory."""
-        return self.copied.files + len(self.make_directories) + 16
+    def inodes_needed(self, *, of_tmpfs: bool = False) -> int:
+        """Return the inodes that the copies take, and a few for the private directory.
+
+        Those ``of_tmpfs`` are more: since Linux 6.6 it counts attributes as inodes, too.
+        """
+        attributes = math.ceil(self.attribute_bytes / INODE_BYTES) if of_tmpfs else 0
+        return self.copied.files + len(self.make_directories) + 16 + attributes
 
 
 def plan_fresh(scan: Scan) -> CopyPlan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 
@@ -55,13 +54,10 @@ class Space:
 def volume_request(
     request: StageRequest, files: CopyPlan, live: LiveVolume | None
 ) -> VolumeRequest:
-    """Return the volume that the data set needs, with inodes for what will live in it.
-
-    As such a tmpfs counts attributes too, since Linux 6.6.
-    """
+    """Return the volume that the data set needs, with inodes for what will live in it."""
     assert request.volume_size_bytes is not None
     used = live.used_inodes + in_flight(request).inodes if live is not None else 0
-    needed = files.inodes_needed() + math.ceil(files.attribute_bytes / INODE_BYTES)
+    needed = files.inodes_needed(of_tmpfs=True)
     inodes = used + needed * 5 // 4 + _SPARE_INODES
     if live is not None and live.inodes is not None and needed + used < live.inodes:
         inodes = live.inodes
@@ -89,7 +85,7 @@ def volume_space(request: StageRequest, files: CopyPlan, volume: VolumePlan) -> 
     space = Space(
         needed_bytes=files.space_needed(),
         free_bytes=max(0, size_bytes - used_bytes),
-        needed_inodes=files.inodes_needed(),
+        needed_inodes=files.inodes_needed(of_tmpfs=True),
         free_inodes=max(0, inodes - used_inodes),
         volume_bytes=size_bytes,
         where=f"a volume of {format_bytes(size_bytes)}",
@@ -104,7 +100,7 @@ def directory_space(request: StageRequest, files: CopyPlan) -> Space:
     space = Space(
         needed_bytes=files.space_needed(st.f_frsize),
         free_bytes=st.f_bavail * st.f_frsize if st.f_blocks else None,
-        needed_inodes=files.inodes_needed(),
+        needed_inodes=files.inodes_needed(of_tmpfs=mount is not None and mount.fstype == "tmpfs"),
         free_inodes=st.f_favail if st.f_files else None,
         reserved_bytes=(st.f_bfree - st.f_bavail) * st.f_frsize,
         where=f"the file system of {path}",

@@ -236,6 +236,7 @@ def test_a_volume_has_inodes_for_attributes_as_well() -> None:
     plain = volume_request(INTO_A_VOLUME, replace(files, attribute_bytes=0), None).inodes
     wanted = volume_request(INTO_A_VOLUME, files, None).inodes
     assert plain is not None and wanted == plain + 200_000 * 5 // 4
+    assert files.inodes_needed(of_tmpfs=True) == files.inodes_needed() + 200_000
     live = replace(LIVE, inodes=plain, used_inodes=1)
     grown = volume_request(INTO_A_VOLUME, files, live).inodes
     assert grown is not None and grown > wanted
