@@ -685,6 +685,10 @@ def test_attributes_for_which_a_tmpfs_has_no_inodes_left_are_not_lost(safe_dir: 
         (source / f"{number}").write_bytes(b"x")
         os.setxattr(source / f"{number}", "user.note", bytes(4000))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=755,nr_inodes=200", "t", small], check=True)
+    said = hostprep("stage", source, "--to", small, expect=5)
+    assert "too few inodes" in said["error"]["message"]
+    for number in range(60):
+        (source / f"{number}").write_bytes(b"")  # of which no sample is taken
     said = hostprep("stage", source, "--to", small, expect=1)
     assert "the target has no inode left" in said["error"]["message"]
     subprocess.run(["mount", "-o", "remount,nr_inodes=900", small], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -348,7 +349,8 @@ def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
 ) -> None:
     """As an ``echo`` in root's ``.bashrc``, which Ansible's own modules outlive."""
     greeting = playbooks / "greeting"
-    greeting.write_text(f'#!/bin/sh\necho "Welcome {{}}"\nexec {sys.executable} "$@"\n')
+    python = shlex.quote(sys.executable)
+    greeting.write_text(f'#!/bin/sh\necho "Welcome {{}}"\nexec {python} "$@"\n')
     greeting.chmod(0o755)
     (playbooks / "surveying.yml").write_text(SURVEYING)
     (here,) = run_playbook("surveying", "here,", {}).hosts
