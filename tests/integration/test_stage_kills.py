@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from hostprep.cli.main import run
+from hostprep.cli.output import say
 from tests.kit import failing_fs as failing
 from tests.kit.compare import differences
 from tests.kit.failing_fs import Rule, failing_fs
@@ -57,7 +58,11 @@ def start(out: Path, *words: str | Path) -> int:
         os.dup2(descriptor, 2)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
-        code = run([os.fspath(word) for word in words])
+        try:
+            code = run([os.fspath(word) for word in words])
+        except KeyboardInterrupt:  # as it gives the signals back, when `__main__` is there for it
+            say("hostprep: interrupted.")
+            code = 130
         sys.stdout.flush()
     finally:
         os._exit(code)
