@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import select
@@ -12,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hostprep.errors import LIMIT_HINTS, HostprepError
+from hostprep.errors import HostprepError, failed_by_host
 from hostprep.system.forking import NoProcess, fork
 from hostprep.system.interruption import INTERRUPTIONS
 
@@ -21,11 +20,6 @@ class NoAnswerInTime(Exception):
     """The question was not answered within the time given for it."""
 
 
-_HINTS = {
-    **LIMIT_HINTS,
-    errno.EACCES: "run it as root",
-    errno.EPERM: "run it as root",
-}
 _ENDED = "often that means that memory ran out (see dmesg); run the same command again"
 
 
@@ -105,7 +99,8 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
             words, hint = f"{error}" or type(error).__name__, None
             if isinstance(error, OSError) and error.errno and error.strerror:
                 words = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-                hint = _HINTS.get(error.errno)
+                known = failed_by_host(error)
+                hint = None if known is None else known.hint
             said = [False, words, hint]
         data = memoryview(json.dumps(said).encode())
         while data:

@@ -185,12 +185,13 @@ def remembered(folder: str) -> Iterator[Path]:
 
 
 def _unreadable(directory: Path, error: OSError) -> HostprepError:
-    hint = "mend that and run the same command again (dmesg may say more)"
-    if error.errno in (errno.EACCES, errno.EPERM):
-        hint = "run it as the user whose records they are"
-    hint += "; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR"
-    if error.errno in LIMIT_HINTS:  # then it is not the directory's fault
+    another = "; or name another directory for records of your own: HOSTPREP_STATE_DIR=DIR"
+    if error.errno in LIMIT_HINTS:  # it is not the directory's fault
         hint = LIMIT_HINTS[error.errno]
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        hint = f"run it as the user whose records they are{another}"
+    else:
+        hint = f"mend that and run the same command again (dmesg may say more){another}"
     return HostprepError(
         f"hostprep's records in {directory} cannot be read: {error.strerror}; nothing was changed.",
         hint,

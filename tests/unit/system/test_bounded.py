@@ -55,6 +55,23 @@ def test_a_limit_that_the_question_met_comes_with_what_helps() -> None:
     assert "ulimit -n" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize(("euid", "helps"), [(0, False), (1000, True)])
+def test_who_is_root_is_not_told_to_become_root(
+    euid: int, helps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a share whose server takes root for nobody."""
+
+    def question() -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/srv/nfs")
+
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    with pytest.raises(QuestionFailed, match="Permission denied: /srv/nfs") as caught:
+        ask_in_child(question, patience_seconds=5)
+    assert caught.value.hint is not None
+    assert ("run it with sudo" in caught.value.hint) is helps
+    assert "as root" not in caught.value.hint
+
+
 def test_one_that_hangs_is_given_up_and_killed() -> None:
     begun, before = time.monotonic(), children()
     with pytest.raises(NoAnswerInTime):

@@ -22,6 +22,7 @@ from hostprep.system.files import (
     replacing_refusal,
     writing_hint,
 )
+from tests.kit.flushing import fail_to_flush_folders
 
 
 @pytest.fixture
@@ -245,14 +246,7 @@ def test_a_flush_that_fails_leaves_the_old_file(
 def test_a_directory_flush_that_fails_is_not_hidden(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    fail_to_flush_folders(monkeypatch)
     with pytest.raises(HostprepError, match="may not survive a power cut"):
         replace_file(file, b"new\n", expected=read_snapshot(file))
     assert file.read_bytes() == b"new\n"

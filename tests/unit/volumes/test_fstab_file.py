@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
@@ -17,6 +16,7 @@ from hostprep.system.flushing import NotFlushed
 from hostprep.volumes import fstab_file
 from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
 from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab
+from tests.kit.flushing import fail_to_flush_folders
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
 PATH = "/mnt/hostprep"
@@ -253,14 +253,7 @@ def test_systemd_reads_an_fstab_whose_folder_was_not_flushed(
     """It is what counts by now, and the next run would find nothing to do."""
     monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
     monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    fail_to_flush_folders(monkeypatch)
     with pytest.raises(NotFlushed, match="was replaced"):
         edit_fstab(fstab, put)
     assert fstab.read_bytes() == put(fstab.read_bytes())
