@@ -34,12 +34,14 @@ def copy_all(
     verify: Verify,
     reading: Reading,
     prompt: bool,
+    in_ram: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
     A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
+    Behind a target that is ``in_ram`` there is no disk.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
     """
@@ -49,6 +51,7 @@ def copy_all(
         private.fd,
         verify=verify,
         drop_behind=reading.drop_behind,
+        in_ram=in_ram,
         look_ahead=reading.look_ahead,
         gentle=gentle,
     )

@@ -190,6 +190,7 @@ class _Work:
             verify=inline,
             reading=plan.reading,
             prompt=plan.answers_from_memory,
+            in_ram=plan.in_ram,
             gentle=plan.request.gentle,
             observer=self.observer,
         )

@@ -31,7 +31,8 @@ class CopyStyle:
 
     ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
     from the page cache, for a source with so much data that the cache would take the RAM that the
-    tmpfs needs. ``counters`` are those of ``processes.effort``, or nobody's.
+    tmpfs needs. The target is ``in_ram`` where no disk is behind it. ``counters`` are those of
+    ``processes.effort``, or nobody's.
     """
 
     verify: Verify
@@ -40,6 +41,7 @@ class CopyStyle:
     may_chown: bool
     look_ahead: bool = False
     drop_behind: bool = False
+    in_ram: bool = False
     source_flags: int = SOURCE_FLAGS | os.O_NOATIME
     source_xattrs: bool = True
     target_xattrs: bool = True

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, mmap
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap
 
 import xxhash
 
@@ -102,27 +102,42 @@ def copy_range(
     """Copy one range of a file without holes and return the digest of its bytes.
 
     It is read back here, from the memory that the target lies in and so without a copy of it, each
-    piece while the processor's cache still has what was written.
+    piece while the processor's cache still has what was written. Where that memory comes in huge
+    pages, the source is read straight into it: a write would be a second copy, and one at a time
+    for all writers of a file.
     """
     hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
+    again = xxhash.xxh3_128() if style.verify is Verify.READBACK else None
     pieces = _pieces(offset, length)
     if style.look_ahead:
         pieces = _asked_for(source, pieces)
-    if style.verify is not Verify.READBACK:
+    straight = style.in_ram and os.fstat(target).st_blksize >= BUFFER_BYTES
+    mapping: AbstractContextManager[memoryview | None] = nullcontext()
+    if straight or again is not None:
+        mapping = _mapped(target, offset, length, writable=straight)
+    with mapping as pages:
+        if straight and pages is not None and (whole := length - length % BUFFER_BYTES):
+            # Memory that is not there when it is written to would end this process by a SIGBUS.
+            os.posix_fallocate(target, offset, whole)
         for start, size in pieces:
-            _copy_piece(source, target, start, buffer[:size], hasher, style)
-        return b"" if hasher is None else hasher.digest()
-    assert hasher is not None
-    again = xxhash.xxh3_128()
-    with _mapped(target, offset, length) as written:
-        for start, size in pieces:
-            _copy_piece(source, target, start, buffer[:size], hasher, style)
-            if written is not None:
-                with written[start - offset : start - offset + size] as back:
-                    again.update(back)
-    found = hash_range(target, offset, length, buffer) if written is None else again.digest()
-    if found != hasher.digest():
-        raise Differs
+            if pages is None:
+                _copy_piece(source, target, start, buffer[:size], hasher, style)
+                continue
+            with pages[start - offset : start - offset + size] as there:
+                # What is left at the end has small pages, each of which would be a fault.
+                if straight and size == BUFFER_BYTES:
+                    _read_piece(source, start, there, hasher, style)
+                else:
+                    _copy_piece(source, target, start, buffer[:size], hasher, style)
+                if again is not None:
+                    again.update(there)
+    if hasher is None:
+        return b""
+    found = hasher.digest()
+    if again is not None:
+        back = hash_range(target, offset, length, buffer) if pages is None else again.digest()
+        if back != found:
+            raise Differs
     return found
 
 
@@ -152,18 +167,31 @@ def _copy_piece(
     hasher: xxhash.xxh3_128 | None,
     style: CopyStyle,
 ) -> None:
-    for start in range(0, len(piece), _READ_BYTES):
-        part = piece[start : start + _READ_BYTES]
-        _read_fully(source, part, offset + start)
-        if hasher is not None:
-            hasher.update(part)
+    _read_piece(source, offset, piece, hasher, style)
     _write_fully(target, piece, offset)
+
+
+def _read_piece(
+    source: int,
+    offset: int,
+    piece: memoryview,
+    hasher: xxhash.xxh3_128 | None,
+    style: CopyStyle,
+) -> None:
+    for start in range(0, len(piece), _READ_BYTES):
+        # Given back also on an error, whose traceback would keep mapped what it is a part of.
+        with piece[start : start + _READ_BYTES] as part:
+            _read_fully(source, part, offset + start)
+            if hasher is not None:
+                hasher.update(part)
     style.counters[0] += 1
     style.counters[1] += len(piece)
 
 
 @contextmanager
-def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview | None]:
+def _mapped(
+    descriptor: int, offset: int, length: int, *, writable: bool
+) -> Iterator[memoryview | None]:
     """Map a range of a file that nobody else can shorten: beyond its end a look is a SIGBUS.
 
     None where there is little address space (``ulimit -v``), which other threads need too.
@@ -172,7 +200,8 @@ def _mapped(descriptor: int, offset: int, length: int) -> Iterator[memoryview | 
     left = address_space_left()
     with suppress(OSError):
         if left is None or left > _LEAST_LEFT * length:
-            pages = mmap(descriptor, length, MAP_SHARED, PROT_READ, offset=offset)
+            access = PROT_READ | PROT_WRITE if writable else PROT_READ
+            pages = mmap(descriptor, length, MAP_SHARED, access, offset=offset)
     if pages is None:
         yield None
         return

@@ -76,6 +76,7 @@ class Copier:
             own_gid=os.getegid(),
             may_chown=os.geteuid() == 0 and knows_other_users(),
             drop_behind=job.drop_behind,
+            in_ram=job.in_ram,
         )
         if counters is not None:
             self.style.counters = counters

@@ -14,7 +14,8 @@ class Job:
     """What all workers of a run share: roots, journal and style; inherited at the fork.
 
     ``target_fd`` is None in a run that only scans. ``journal_fd`` is the private directory in
-    which every worker writes a journal of its own, None for none. ``look_ahead`` asks the disk for
+    which every worker writes a journal of its own, None for none. The target is ``in_ram`` where no
+    disk is behind it. ``look_ahead`` asks the disk for
     files before their turn; ``from_server`` has directories lstat-ed as they are listed (see
     ``tree.list_if_few``), where each question takes its time.
     ``looks_only`` makes and opens no directory in the target, which a check leaves as it is.
@@ -27,6 +28,7 @@ class Job:
     journal_fd: int | None = None
     verify: Verify = Verify.READBACK
     drop_behind: bool = False
+    in_ram: bool = False
     look_ahead: bool = False
     from_server: bool = False
     gentle: bool = False
