@@ -50,16 +50,25 @@ def make_kilobytes(work: Path, files: int) -> Path:
     return make_files(work / f"kilo-{files}", files, mu=6.9, sigma=0.3, folders=folders)
 
 
+def make_medium(work: Path) -> Path:
+    """500 files of 4 MiB in one folder, as of volumes or short videos."""
+    return _make_noise(work / "medium" / "data", 500, 1)
+
+
 def make_shards(work: Path) -> Path:
     """3 files of 1 GiB."""
-    data = work / "shards" / "data"
+    return _make_noise(work / "shards" / "data", 3, 256)
+
+
+def _make_noise(data: Path, files: int, pieces: int) -> Path:
+    """Make ``files`` of ``pieces`` times 4 MiB that nothing compresses."""
     data.mkdir(parents=True, exist_ok=True)
-    for number in range(3):
+    for number in range(files):
         path = data / f"shard_{number}.tar"
-        if path.exists() and path.stat().st_size == 2**30:
+        if path.exists() and path.stat().st_size == pieces * _NOISE_BYTES:
             continue
         chooser = random.Random(number)
         with path.open("wb") as file:
-            for _ in range(256):
+            for _ in range(pieces):
                 file.write(chooser.randbytes(_NOISE_BYTES))
     return data

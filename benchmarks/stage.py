@@ -284,6 +284,14 @@ SCENARIOS = (
         cold,
     ),
     Scenario(
+        "medium-warm",
+        "500 files of 4 MiB, warm",
+        (peers.CP, peers.TAR),
+        on_disk(data.make_medium),
+        warm,
+        verify=VERIFY,
+    ),
+    Scenario(
         "shards-warm",
         "3 files of 1 GiB, warm",
         (peers.CP,),

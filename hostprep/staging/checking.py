@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from hostprep.staging.batches import pack_batches
+from hostprep.staging.batches import BATCH_BYTES, pack_batches
 from hostprep.staging.model import Differing, Recorded, Skipped, Totals, space_on_target
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
@@ -152,6 +152,20 @@ def _whole(directory: str, record: Recorded) -> int:
     return record.size
 
 
+def _portions(records: list[Recorded]) -> Iterator[list[Recorded]]:
+    """Split what one task would read too long, while others have nothing to do."""
+    portion: list[Recorded] = []
+    size_bytes = 0
+    for record in records:
+        portion.append(record)
+        size_bytes += record.size
+        if len(portion) >= _TASK_FILES or size_bytes >= BATCH_BYTES:
+            yield portion
+            portion, size_bytes = [], 0
+    if portion:
+        yield portion
+
+
 def _is_hashed(record: Recorded) -> bool:
     return record.kind == "f" and bool(record.content)
 
@@ -209,8 +223,7 @@ def _check(
                 for each in records
                 if _is_hashed(each) or (links and each.kind == "l" and each.content)
             ]
-            for start in range(0, len(known), _TASK_FILES):
-                some = known[start : start + _TASK_FILES]
+            for some in _portions(known):
                 payload = [(each.kind, each.name, each.size, each.content) for each in some]
                 total = sum(to_read(directory, record) for record in some)
 

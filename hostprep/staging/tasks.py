@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import field
@@ -24,6 +25,9 @@ _T = TypeVar("_T")
 
 # How much a task may exceed its size so that it ends with a directory.
 _SLACK_FILES = 1024
+# Of larger files the turns in a directory are nothing beside their bytes, of which few would be
+# left for the other workers.
+_TASK_BYTES = RANGE_BYTES
 
 
 @dataclass(slots=True)
@@ -93,17 +97,20 @@ class Tasks:
         if slow:
             # Every reader is to have its share of a small set, and more than one task of it.
             task_files = min(task_files, max(1, plan.copied.files // (2 * reading.readers)))
+        most_bytes = math.inf if reading.readers == 1 else _TASK_BYTES
         group: list[Batch] = []
-        files = 0
+        files = size_bytes = 0
         batches = plan.batches if plan.sequence is None else plan.sequence
         for batch in split_batches(batches, task_files if slow else None):
-            if files >= task_files and (
-                files >= task_files + slack or batch.directory != group[-1].directory
+            if size_bytes >= most_bytes or (
+                files >= task_files
+                and (files >= task_files + slack or batch.directory != group[-1].directory)
             ):
                 yield self._copy(group)
-                group, files = [], 0
+                group, files, size_bytes = [], 0, 0
             group.append(batch)
             files += batch.files
+            size_bytes += batch.size_bytes
         if group:
             yield self._copy(group)
 

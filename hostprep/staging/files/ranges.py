@@ -39,7 +39,9 @@ def copy(
                 target_dir = target_tree.fd(directory)
             target = copying.open_range_target(entry, target_dir)
             try:
-                found = transfer.copy_range(source, target, offset, length, style, buffer)
+                found = transfer.copy_range(
+                    source, target, offset, length, style, buffer, shared=True
+                )
                 if style.drop_behind:
                     os.posix_fadvise(source, offset, length, os.POSIX_FADV_DONTNEED)
                 return found, None

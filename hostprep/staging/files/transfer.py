@@ -97,21 +97,28 @@ def content_of(digests: list[bytes]) -> str:
 
 
 def copy_range(
-    source: int, target: int, offset: int, length: int, style: CopyStyle, buffer: memoryview
+    source: int,
+    target: int,
+    offset: int,
+    length: int,
+    style: CopyStyle,
+    buffer: memoryview,
+    *,
+    shared: bool = False,
 ) -> bytes:
     """Copy one range of a file without holes and return the digest of its bytes.
 
     It is read back here, from the memory that the target lies in and so without a copy of it, each
-    piece while the processor's cache still has what was written. Where that memory comes in huge
-    pages, the source is read straight into it: a write would be a second copy, and one at a time
-    for all writers of a file.
+    piece while the processor's cache still has what was written. Of a ``shared`` file others copy
+    ranges too, and writers of one file wait for each other: where the target's memory comes in huge
+    pages, the source is read straight into it.
     """
     hasher = None if style.verify is Verify.NONE else xxhash.xxh3_128()
     again = xxhash.xxh3_128() if style.verify is Verify.READBACK else None
     pieces = _pieces(offset, length)
     if style.look_ahead:
         pieces = _asked_for(source, pieces)
-    straight = style.in_ram and os.fstat(target).st_blksize >= BUFFER_BYTES
+    straight = shared and style.in_ram and os.fstat(target).st_blksize >= BUFFER_BYTES
     mapping: AbstractContextManager[memoryview | None] = nullcontext()
     if straight or again is not None:
         mapping = _mapped(target, offset, length, writable=straight)

@@ -59,9 +59,9 @@ class Reading:
 
     ``adapts``: where more of them do not help, fewer go on. ``may_grow``: more are tried, since the
     look at a few files may have missed what is not cached, or what a server does at once. A task
-    carries at least ``task_files`` files. ``look_ahead`` hints at files before their turn.
-    ``drop_behind`` drops what was read from the page cache, where the data would fill it and take
-    the memory that the tmpfs needs.
+    carries at least ``task_files`` files, of large ones fewer. ``look_ahead`` hints at files before
+    their turn. ``drop_behind`` drops what was read from the page cache, where the data would fill
+    it and take the memory that the tmpfs needs.
     """
 
     processes: int

@@ -1,0 +1,55 @@
+"""How much of a plan one task carries: enough for each worker, and no directory in bits."""
+
+from __future__ import annotations
+
+import stat
+from typing import cast
+
+import pytest
+
+from hostprep.staging.batches import BATCH_BYTES, pack_batches
+from hostprep.staging.model import RANGE_BYTES, Entry
+from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.processes.pool import Pool
+from hostprep.staging.source.reading import Reading
+from hostprep.staging.tasks import Copied, Tasks
+
+MIB = 1 << 20
+
+
+def plan_of(directories: int, files: int, size: int) -> CopyPlan:
+    plan = CopyPlan()
+    for directory in range(directories):
+        entries = [
+            Entry(f"{number}", stat.S_IFREG | 0o644, size, 0, 0, 0, -(-size // 512), 1, 1, number)
+            for number in range(files)
+        ]
+        plan.batches += pack_batches(f"d{directory}", entries)
+    return plan
+
+
+def tasks_of(plan: CopyPlan, readers: int, task_files: int) -> list[list[tuple[str, bytes]]]:
+    reading = Reading(readers, 1, "listed", False, False, task_files, "of a test")
+    tasks = Tasks(cast(Pool, None), Copied()).all(plan, reading)
+    return [payload for _, payload, _ in tasks]
+
+
+def test_small_files_of_one_directory_are_one_task() -> None:
+    """Two workers in one directory wait for each other's turn to create files in it."""
+    tasks = tasks_of(plan_of(20, 500, 100_000), readers=16, task_files=16)
+    assert [{directory for directory, _ in task} for task in tasks] == [
+        {f"d{number}"} for number in range(20)
+    ]
+
+
+@pytest.mark.parametrize(("directories", "files"), [(1, 400), (100, 4)])
+def test_larger_files_are_shared_out(directories: int, files: int) -> None:
+    tasks = tasks_of(plan_of(directories, files, 5 * MIB), readers=16, task_files=512)
+    most = (RANGE_BYTES + BATCH_BYTES) // (5 * MIB)
+    assert len(tasks) >= 400 // most
+    assert max(len(task) for task in tasks) <= -(-RANGE_BYTES // BATCH_BYTES)
+
+
+def test_one_reader_has_nobody_to_share_with() -> None:
+    """An arm's next files are asked for to the end of a task."""
+    assert len(tasks_of(plan_of(1, 400, 5 * MIB), readers=1, task_files=512)) == 1
