@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-PART_ENTRIES = 8192
+PART_ENTRIES = 4096
 
 _Item = TypeVar("_Item", bound="tuple[object, ...]")
 

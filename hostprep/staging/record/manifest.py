@@ -177,12 +177,10 @@ class ManifestIndex:
         if part:
             yield {record.name: record for _, record in self._read_lines(part)}
 
-    def lines(self, directory: str) -> list[bytes]:
-        """Return the lines of ``directory`` as they are."""
-        return [
-            _pread(self._files[number].fileno(), length, offset)
-            for number, offset, length in self._lines.get(directory, ())
-        ]
+    def lines(self, directory: str) -> Iterator[bytes]:
+        """Yield the lines of ``directory`` as they are."""
+        for number, offset, length in self._lines.get(directory, ()):
+            yield _pread(self._files[number].fileno(), length, offset)
 
     @property
     def promises(self) -> bool:
