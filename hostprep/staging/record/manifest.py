@@ -19,7 +19,7 @@ from stat import S_ISREG
 from typing import IO
 
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.parted import PART_ENTRIES, part_of, parts_for, split
+from hostprep.staging.parted import part_of, parts_for, split
 from hostprep.staging.record.known import Known
 from hostprep.system.files import write_atomically
 from hostprep.system.kept import NO_FILE, open_kept, parse_kept
@@ -141,9 +141,9 @@ class ManifestIndex:
 
         Of others there may be something with it.
         """
-        if len(names) <= PART_ENTRIES:
+        if parts_for(len(names)) == 1:
             wanted = frozenset(names)
-            yield names, _known(each for each in self._read(directory) if each[1][0] in wanted)
+            yield names, _known(each for each in self._read(directory) if each[1].name in wanted)
             return
         parts = parts_for(max(len(names), self.entries(directory)))
         asked: list[list[str]] = [[] for _ in range(parts)]
