@@ -101,13 +101,14 @@ def read_through(record: Record, *, seconds: float, processes: int) -> ReadThrou
     def pieces() -> Iterator[tuple[str, list[Recorded]]]:
         nonlocal through, on_record
         for directory in _shuffled(index.directories()):
-            records = list(index.records(directory).values())
-            on_record += len(records)
-            for start in range(0, len(records), _FILES_AT_ONCE):
-                if time.monotonic() > deadline:
-                    through = False
-                    return
-                yield directory, records[start : start + _FILES_AT_ONCE]
+            for known in index.parts(directory):
+                records = list(known.values())
+                on_record += len(records)
+                for start in range(0, len(records), _FILES_AT_ONCE):
+                    if time.monotonic() > deadline:
+                        through = False
+                        return
+                    yield directory, records[start : start + _FILES_AT_ONCE]
 
     counter = _Counter()
     try:

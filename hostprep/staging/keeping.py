@@ -32,6 +32,6 @@ def keep_failed(
                 raise
             failed.setdefault(parent, {})[name] = here
     for parent, there in failed.items():
-        known = manifest.records(parent, there).values()
-        files = [record for record in known if record.kind != "d"]
-        keep_published(plan, parent, files, there)
+        for _, known in manifest.of(parent, [*there]):
+            files = [record for record in known.records(there).values() if record.kind != "d"]
+            keep_published(plan, parent, files, there)

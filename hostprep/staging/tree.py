@@ -38,13 +38,13 @@ def says_absent(error: OSError) -> bool:
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-def list_directory(descriptor: int) -> list[Plain]:
-    """Return the entries of a directory as plain tuples in the order of ``Entry``.
+def entries_in(descriptor: int) -> Iterator[Plain]:
+    """Yield the entries of a directory as plain tuples in the order of ``Entry``.
 
     An entry that vanishes between the listing and its lstat was never there.
     """
     with opened_anew(descriptor) as own, os.scandir(own) as listing:
-        return _look_at(listing)
+        yield from _look_at(listing)
 
 
 def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[Plain], list[str]]:
@@ -63,14 +63,15 @@ def list_if_few(descriptor: int, most: int, *, from_server: bool) -> tuple[list[
         entries = _look_while_prompt(items) if from_server else []
         rest = sorted(items, key=os.DirEntry.inode)
     if len(entries) + len(rest) <= most:
-        entries, rest = entries + _look_at(rest), []
+        entries.extend(_look_at(rest))
+        rest = []
     if from_server:
         entries.sort(key=_INODE)
     return entries, [item.name for item in rest]
 
 
 def look_up(descriptor: int, names: Iterable[str]) -> list[Plain]:
-    """Return what a directory has of ``names``, as ``list_directory`` does."""
+    """Return what a directory has of ``names``, as ``entries_in`` yields it."""
     entries = []
     for name in names:
         try:
@@ -99,25 +100,24 @@ def _each_once(items: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
 
 def _look_while_prompt(items: Iterator[os.DirEntry[str]]) -> list[Plain]:
     """Return the entries of ``items`` up to the one at which the looks have become slow."""
-    entries = []
+    entries: list[Plain] = []
     seconds = 0.0  # of the looks: those at the next part of the listing say nothing
     for item in items:
         started = monotonic()
-        entries += _look_at([item])
+        entries.extend(_look_at([item]))
         seconds += monotonic() - started
         if is_slow(seconds, len(entries)):
             break
     return entries
 
 
-def _look_at(items: Iterable[os.DirEntry[str]]) -> list[Plain]:
-    entries = []
+def _look_at(items: Iterable[os.DirEntry[str]]) -> Iterator[Plain]:
     for item in items:
         try:
-            entries.append(_plain(item.name, item.stat(follow_symlinks=False)))
+            entry = _plain(item.name, item.stat(follow_symlinks=False))
         except FileNotFoundError:
             continue
-    return entries
+        yield entry
 
 
 def entry_of(name: str, st: os.stat_result) -> Entry:
@@ -140,21 +140,28 @@ def _plain(name: str, st: os.stat_result) -> Plain:
     )
 
 
-def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, list[Entry]]]:
+def walk(root_fd: int, *, ours: bool = False) -> Iterator[tuple[str, Iterator[Plain]]]:
     """Yield each directory below ``root_fd`` with its entries, parents before children.
 
-    In a tree that is ``ours`` alone, directories that are closed to their owner are opened. Raises
+    Its entries are looked at as they are asked for, and the next directory comes after them. In a
+    tree that is ``ours`` alone, directories that are closed to their owner are opened. Raises
     OSError with the directory's path as its filename where one cannot be read.
     """
     pending = [""]
+
+    def entries(directory: str) -> Iterator[Plain]:
+        try:
+            for entry in entries_in(cache.fd(directory)):
+                if stat.S_ISDIR(entry[1]):
+                    pending.append(join(directory, entry[0]))
+                yield entry
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, directory) from None
+
     with DirCache(root_fd, create=ours) as cache:
         while pending:
             directory = pending.pop()
-            try:
-                entries = [Entry._make(item) for item in list_directory(cache.fd(directory))]
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, directory) from None
-            yield directory, entries
-            pending.extend(
-                join(directory, entry.name) for entry in entries if stat.S_ISDIR(entry.mode)
-            )
+            found = entries(directory)
+            yield directory, found
+            for _ in found:  # whoever wants no more of them may want those of its directories
+                pass

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hostprep.host.block import StorageClass
+from hostprep.staging import parted
 from hostprep.staging.files.standing import stands
 from hostprep.staging.planning import scan_source
 from hostprep.staging.plans import standing
@@ -156,6 +157,9 @@ def test_what_is_passed_by_has_not_changed(change: str, staged: tuple[Path, Path
         quick, passed = plan(source, copy, lookers, task_files=task_files)
         assert told(quick) == told(careful)
         assert passed == ({"", *there} - touched)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parted, "PART_ENTRIES", 2)  # each directory is a huge one
+        assert told(plan(source, copy, Lookers())[0]) == told(careful)
     assert careful.nothing_to_do is (change in ("nothing", "copy linked"))
 
 

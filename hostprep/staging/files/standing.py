@@ -24,13 +24,16 @@ from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, rewind
 
 _BITS = {"f": S_IFREG, "l": S_IFLNK}
 _TYPE = 0o170000
+# What is on record of an entry, as far as a look tells: (mode, uid, gid), size and time. All that
+# the manifest has would take 200 bytes more, of each file of a huge directory at once.
+_Wanted = tuple[tuple[int, int, int], int, int]
 
 
 def stands(
     directory: str,
     packed: Iterable[bytes],
     singles: Sequence[Plain],
-    lines: Sequence[bytes],
+    lines: Iterable[bytes],
     part: tuple[int, int],
     target: DirCache,
     *,
@@ -43,8 +46,8 @@ def stands(
     how many) is what to look at of a large directory, by names; (0, 1) is all of it.
 
     Returns (files, bytes, digest sum, whether some are without a hash, names of the target's
-    subdirectories, records of directories, the directory's own entry, the line of what stands, or
-    None where that is ``lines``).
+    subdirectories, records of directories, the directory's own entry, and those of ``lines`` that
+    have directories: number of the line, and it without them, which may be nothing).
     """
     try:
         return _stands(directory, packed, singles, lines, part, target, verified=verified)
@@ -56,71 +59,65 @@ def _stands(
     directory: str,
     packed: Iterable[bytes],
     singles: Sequence[Plain],
-    lines: Sequence[bytes],
+    lines: Iterable[bytes],
     part: tuple[int, int],
     target: DirCache,
     *,
     verified: bool,
 ) -> tuple[Any, ...] | None:
-    known: dict[str, list[Any]] = {}
+    known: dict[str, _Wanted] = {}
+    attributes: dict[tuple[int, int, int], tuple[int, int, int]] = {}  # few: each is kept once
     folders = []
-    count = 0
-    has_folders = False
+    mixed = []
+    count = size_bytes = total = 0
+    unverified = False
     number, parts = part
-    for line in lines:
-        for item in json.loads(line)[1]:
-            if item[1] == "d":
-                has_folders = True
+    term_of = digest.terms_below(directory)
+    for place, line in enumerate(lines):
+        items = json.loads(line)[1]
+        files = [item for item in items if item[1] != "d"]
+        if len(files) < len(items) and not number:  # one part tells of them
+            folders += [item for item in items if item[1] == "d"]
+            left = join_line(directory, [encode_record(*item) for item in files])
+            mixed.append((place, left if files else b""))
+        for name, kind, size, mtime_ns, mode, uid, gid, content, *group in files:
             # All that look at parts were forked from one process: a name has one hash.
-            if parts > 1 and hash(item[0]) % parts != number:
+            if parts > 1 and hash(name) % parts != number:
                 continue
-            if item[1] == "d":
-                folders.append(item)
+            if group and kind == "f":
+                return None  # of hard links one hangs on the others
+            if content is not None:
+                total += term_of(kind, name, content)
+            elif verified:
+                return None
             else:
-                known[item[0]] = item
-                count += 1
+                unverified = True
+            found = _BITS[kind] | mode, uid, gid
+            known[name] = attributes.setdefault(found, found), size, mtime_ns
+            size_bytes += size
+            count += 1
     if len(known) != count:
         return None  # recorded more than once: an update was cut short, or ended
     for entry in chain(singles, chain.from_iterable(map(marshal.loads, packed))):
         if parts > 1 and hash(entry[0]) % parts != number:
             continue
-        item = known.get(entry[0])
-        if (
-            item is None
-            or (entry[3], entry[4], entry[5]) != (item[3], item[5], item[6])
-            or entry[2] != item[2]
-            or entry[1] != _BITS[item[1]] | item[4]
-        ):
+        if known.get(entry[0]) != ((entry[1], entry[4], entry[5]), entry[2], entry[3]):
             return None
-        if item[1] == "f" and (entry[7] > 1 or len(item) > 8):
+        if entry[7] > 1 and entry[1] & _TYPE == S_IFREG:
             return None  # of hard links one hangs on the others
         count -= 1
     if count:
         return None
-    found = _in_target(directory, known, part, target)
-    if found is None:
+    there = _in_target(directory, known, part, target)
+    if there is None:
         return None
-    own, subdirectories = found
-    term_of = digest.terms_below(directory)
-    size_bytes = total = 0
-    unverified = False
-    for name, kind, size, *_, content in known.values():
-        size_bytes += size
-        if content is not None:
-            total += term_of(kind, name, content)
-        elif verified:
-            return None
-        else:
-            unverified = True
-    kept: bytes | None = None
-    if has_folders:
-        kept = join_line(directory, (encode_record(*item) for item in known.values()))
+    own, subdirectories = there
     hashed = (total % (1 << 128)).to_bytes(16, "big")
-    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, kept
+    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, mixed
 
 
 def _in_target(
-    directory: str, known: dict[str, list[Any]], part: tuple[int, int], target: DirCache
+    directory: str, known: dict[str, _Wanted], part: tuple[int, int], target: DirCache
 ) -> tuple[Plain, list[str]] | None:
     """Return a target directory's own entry, and its subdirectories; None where it has changed."""
     subdirectories = []
@@ -137,12 +134,17 @@ def _in_target(
                 if kind == S_IFDIR:
                     subdirectories.append(found.name)
                     continue
-                item = known.get(found.name)
-                if item is None or kind != _BITS[item[1]]:
+                wanted = known.get(found.name)
+                if wanted is None:
                     return None
-                if kind == S_IFREG and (status.st_size != item[2] or status.st_nlink > 1):
+                (mode, *_), size, mtime_ns = wanted
+                if kind != mode & _TYPE:
                     return None
-                if status.st_mtime_ns != item[3] and not is_kept_time(status.st_mtime_ns, item[3]):
+                if kind == S_IFREG and (status.st_size != size or status.st_nlink > 1):
+                    return None
+                if status.st_mtime_ns != mtime_ns and not is_kept_time(
+                    status.st_mtime_ns, mtime_ns
+                ):
                     return None
                 count -= 1
     except OSError:

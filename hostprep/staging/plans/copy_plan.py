@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field
 
 from hostprep.dataclass import dataclass
-from hostprep.staging.batches import Batch, pack_batches
+from hostprep.staging.batches import BATCH_FILES, Batch, pack_batches
 from hostprep.staging.model import (
     RANGE_BYTES,
     Differing,
@@ -160,8 +160,10 @@ def plan_fresh(scan: Scan) -> CopyPlan:
 
 def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:
     """Add records of ``directory`` to what is published and stays."""
+    # In lines as short as those of journals: they fit in the room that what was compared leaves.
+    for start in range(0, len(records), BATCH_FILES):
+        plan.keep_lines.append(encode_line(directory, records[start : start + BATCH_FILES]))
     if records:
-        plan.keep_lines.append(encode_line(directory, records))
         plan.kept += count(plan, directory, records)
 
 

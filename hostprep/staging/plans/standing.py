@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.processes.job import Job
+from hostprep.staging.processes.job import Job, Large
 from hostprep.staging.processes.pool import OnResult, Pool
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing, Scan
@@ -69,7 +69,7 @@ def find_standing(
     """
     if not lookers.processes or scan.totals.files < _LEAST_FILES:
         return {}
-    found: dict[str, tuple[list[bytes], list[tuple[Any, ...] | None]]] = {}
+    found: dict[str, list[tuple[Any, ...] | None]] = {}
     first: float | None = None  # when the first answer came
     seen = 0
 
@@ -84,8 +84,8 @@ def find_standing(
             seen += files
             if is_slow(monotonic() - first, seen):
                 pool.readers = None  # all threads: it can answer many at once
-        for (directory, *_, lines), result in zip(asked, results, strict=True):
-            found.setdefault(directory, (lines, []))[1].append(result)
+        for (directory, *_), result in zip(asked, results, strict=True):
+            found.setdefault(directory, []).append(result)
 
     def tasks() -> Iterator[tuple[str, Any, OnResult]]:
         for number, (known, files, parts) in enumerate(large):
@@ -95,7 +95,7 @@ def find_standing(
         group: list[tuple[Any, ...]] = []
         files = 0
         for listing in few:
-            group.append(known_of(listing))
+            group.append((*source_of(listing), [*manifest.lines(listing.directory)]))
             files += _files(listing)
             if files >= _TASK_FILES or len(group) >= _TASK_DIRECTORIES:
                 yield "standing", (verified, group), partial(take, group, files)
@@ -103,19 +103,19 @@ def find_standing(
         if group:
             yield "standing", (verified, group), partial(take, group, files)
 
-    def known_of(listing: Listing) -> tuple[str, list[bytes], list[Plain], list[bytes]]:
+    def source_of(listing: Listing) -> tuple[str, list[bytes], list[Plain]]:
         packed = [batch.packed for batch in listing.batches]
-        singles: list[Plain] = [(*entry,) for entry in listing.singles]
-        return listing.directory, packed, singles, manifest.lines(listing.directory)
+        return listing.directory, packed, [(*entry,) for entry in listing.singles]
 
     few: list[Listing] = []
-    large: list[tuple[tuple[str, list[bytes], list[Plain], list[bytes]], int, int]] = []
+    large: list[tuple[Large, int, int]] = []
     for listing in scan.listings:
         files = _files(listing)
         share = math.ceil(files * lookers.processes / scan.totals.files)
         parts = min(share, _MOST_PARTS, files // _TASK_FILES)
         if parts > 1:
-            large.append((known_of(listing), files, parts))
+            lines = partial(manifest.lines, listing.directory)
+            large.append(((*source_of(listing), lines), files, parts))
         else:
             few.append(listing)
     job = Job(
@@ -129,8 +129,10 @@ def find_standing(
         pool.readers = lookers.processes
         pool.run(tasks())
     return {
-        directory: _standing(lines, [part for part in parts if part is not None])
-        for directory, (lines, parts) in found.items()
+        directory: _standing(
+            manifest.lines(directory), [part for part in parts if part is not None]
+        )
+        for directory, parts in found.items()
         if None not in parts
     }
 
@@ -139,15 +141,13 @@ def _files(listing: Listing) -> int:
     return sum(batch.files for batch in listing.batches) + len(listing.singles)
 
 
-def _standing(lines: list[bytes], parts: list[tuple[Any, ...]]) -> Standing:
+def _standing(lines: Iterable[bytes], parts: list[tuple[Any, ...]]) -> Standing:
     """Return what is known of a directory of which all parts stand, see ``files.standing``."""
-    files = sum(part[0] for part in parts)
-    kept = lines
-    if parts[0][-1] is not None:  # beside its own there are those of directories
-        kept = [part[-1] for part in parts if part[0]]
+    mixed: dict[int, bytes] = dict(item for part in parts for item in part[-1])
+    kept = (mixed.get(place, line) for place, line in enumerate(lines))
     return Standing(
-        kept,
-        files,
+        [line for line in kept if line],
+        sum(part[0] for part in parts),
         sum(part[1] for part in parts),
         sum(int.from_bytes(part[2], "big") for part in parts),
         any(part[3] for part in parts),

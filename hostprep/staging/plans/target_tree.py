@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hostprep.staging.model import Entry
+from hostprep.staging.parted import split
 from hostprep.staging.plans.standing import Standing
-from hostprep.staging.tree import entry_of, list_directory, says_absent
+from hostprep.staging.tree import Plain, entries_in, entry_of, says_absent
 from hostprep.system.trees import DirCache, join
 
 
@@ -29,17 +30,28 @@ class TargetTree:
         Raises OSError where it is there and cannot be read: what is in it would count as gone, and
         be forgotten without being removed.
         """
+        return next(self.by_names(directory, 1))
+
+    def by_names(self, directory: str, parts: int) -> Iterator[dict[str, Entry]]:
+        """Yield what ``list`` returns in so many ``parts`` by names, see ``parted``."""
+        for part in split(self._entries(directory), parts):
+            yield {entry[0]: Entry._make(entry) for entry in part}
+
+    def _entries(self, directory: str) -> Iterator[Plain]:
         if self._cache is None or not self.is_there(directory):
-            return {}
+            return
+        below = []
         try:
-            entries = list_directory(self._cache.fd(directory))
+            for entry in entries_in(self._cache.fd(directory)):
+                if stat.S_ISDIR(entry[1]):
+                    below.append(entry[0])
+                yield entry
         except OSError as error:
+            # Missing, or something else in its place: then nothing of ours is there.
             if not says_absent(error):
                 path = f"{directory or '.'} on the target"
                 raise OSError(error.errno, error.strerror, path) from None
-            entries = []  # missing, or something else in its place: then nothing of ours is there
-        self._note(directory, (entry[0] for entry in entries if stat.S_ISDIR(entry[1])))
-        return {entry[0]: Entry._make(entry) for entry in entries}
+        self._note(directory, below)
 
     def take(self, directory: str, stands: Standing) -> None:
         """Take what was listed elsewhere."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import TypeVar
 
 from hostprep.errors import Refused
-from hostprep.staging.batches import pack_batches
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -23,6 +22,7 @@ from hostprep.staging.model import (
     space_on_target,
 )
 from hostprep.staging.observer import Count, Observer, Silent
+from hostprep.staging.parted import parts_for, split
 from hostprep.staging.plans.copy_plan import (
     CopyPlan,
     count,
@@ -34,10 +34,11 @@ from hostprep.staging.plans.copy_plan import (
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.links import Links
+from hostprep.staging.plans.sides import Chosen, Part, Sides
 from hostprep.staging.plans.standing import Lookers, Standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
-from hostprep.staging.source.scan import Listing, Scan
+from hostprep.staging.source.scan import Scan
 from hostprep.staging.tree import staged_mode
 from hostprep.system.trees import join
 
@@ -76,6 +77,7 @@ def plan_update(
     links = Links()
     published = TargetTree(published_fd)
     private = TargetTree(private_fd)
+    sides = Sides(manifest, journal, published, private)
     try:
         for directory, entry in scan.directories.items():
             stands = standing.pop(directory, None)
@@ -88,38 +90,29 @@ def plan_update(
                     plan.make_directories.append(directory)
                 continue
             listing = listings.get(directory)
-            here = published.list(directory)
-            known = manifest.records(directory, here)
-            prepared = private.list(directory)
-            for name, record in known.items():
-                if record.kind == "d":
-                    recorded["" if name == "." else join(directory, name)] = record
             if listing is None:
-                _keep_unread(plan, directory, manifest, published)
-                # Whether what was copied of it is still right, nobody can tell now.
-                plan.discard.extend(join(directory, name) for name in prepared)
+                _keep_unread(plan, directory, sides, recorded)
             else:
-                diff = diff_directory(
-                    listing.entries(),
-                    manifest=_trusted(known, directory, suspect),
-                    journal=journal.records(directory),
-                    published=_trusted(here, directory, suspect),
-                    private=prepared,
-                    subdirectories=_subdirectories(directory, here, scan),
-                    links_stand=links.stand,
-                    verified=verified,
-                    promised=manifest.promised(directory),
-                )
-                _apply_diff(plan, listing, diff, here, links, scan)
-                count_files(listing.totals.files)
-                wanted = {record.name for record in diff.done}
-                wanted |= _subdirectories(directory, prepared, scan)
-                plan.discard.extend(
-                    join(directory, name) for name in prepared if name not in wanted
-                )
+                chosen = Chosen(listing)
+                for part in sides.parts(listing):
+                    _note_directories(recorded, directory, part.manifest)
+                    diff = diff_directory(
+                        part.source,
+                        manifest=_trusted(part.manifest, directory, suspect),
+                        journal=part.journal,
+                        published=_trusted(part.published, directory, suspect),
+                        private=part.private,
+                        subdirectories=_subdirectories(directory, part.published, scan),
+                        links_stand=links.stand,
+                        verified=verified,
+                        promised=part.promised,
+                    )
+                    chosen.note(part.source, _apply_diff(plan, directory, part, diff, links, scan))
+                    count_files(len(part.source))
+                plan.batches.extend(chosen.batches())
             if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
-        _plan_gone_directories(plan, scan, manifest, published)
+        _plan_gone_directories(plan, scan, sides)
         if os.geteuid() == 0:
             _refuse_to_open(plan, scan, recorded, published)
     finally:
@@ -145,10 +138,10 @@ def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
     By the manifest; mode, owner and time of a directory count for neither.
     """
     source, copy = bool(plan.delete or plan.delete_directories), False
-    for directory, parts in groupby(plan.to_copy(), key=itemgetter(0)):
-        known = manifest.records(directory)
-        for _, entries in parts:
-            for entry in entries:
+    for directory, copied in groupby(plan.to_copy(), key=itemgetter(0)):
+        entries: Iterable[Entry] = chain.from_iterable(some for _, some in copied)
+        for part, known in _with_records(manifest, directory, entries):
+            for entry in part:
                 record = known.get(entry.name)
                 as_staged = record is not None and record.same_as(entry)
                 source, copy = source or not as_staged, copy or as_staged
@@ -157,7 +150,20 @@ def who_changed(plan: CopyPlan, manifest: ManifestIndex) -> tuple[bool, bool]:
     return source, copy
 
 
-def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> frozenset[str]:
+def _with_records(
+    manifest: ManifestIndex, directory: str, entries: Iterable[Entry]
+) -> Iterator[tuple[Iterable[Entry], dict[str, Recorded]]]:
+    """Yield some of a directory's ``entries`` after the other, with what is recorded of them."""
+    parts = parts_for(manifest.entries(directory))
+    if parts == 1:
+        yield entries, manifest.records(directory)
+        return
+    known = manifest.by_names(directory, parts)
+    for part, of in zip(split(map(tuple, entries), parts), known, strict=True):
+        yield map(Entry._make, part), of.records()
+
+
+def _subdirectories(directory: str, entries: Mapping[str, Entry], scan: Scan) -> frozenset[str]:
     """Return which of a target's entries are directories that the source has too."""
     return frozenset(
         name
@@ -167,14 +173,10 @@ def _subdirectories(directory: str, entries: dict[str, Entry], scan: Scan) -> fr
 
 
 def _apply_diff(
-    plan: CopyPlan,
-    listing: Listing,
-    diff: DirectoryDiff,
-    here: dict[str, Entry],
-    links: Links,
-    scan: Scan,
-) -> None:
-    directory = listing.directory
+    plan: CopyPlan, directory: str, part: Part, diff: DirectoryDiff, links: Links, scan: Scan
+) -> list[Entry]:
+    """Add what was decided to the plan, and return what is to be copied in batches."""
+    here = part.published
     batch: list[Entry] = []
     for entry in diff.copy:
         if stat.S_ISREG(entry.mode) and (entry.nlink > 1 or entry.size > RANGE_BYTES):
@@ -182,16 +184,18 @@ def _apply_diff(
         else:
             batch.append(entry)
         plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
-    plan.batches.extend(pack_batches(directory, batch))
     keep(plan, directory, diff.keep)
     for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
         if name in here and stat.S_ISDIR(here[name].mode):
             links.replaced.add(join(directory, name))
+    wanted = {record.name for record in diff.done}
+    wanted |= _subdirectories(directory, part.private, scan)
+    plan.discard.extend(join(directory, name) for name in part.private if name not in wanted)
     if diff.done:
         plan.done_lines.append(encode_line(directory, diff.done))
         plan.resumed += count(plan, directory, diff.done)
     standing = {record.name: record for record in (*diff.keep, *diff.done) if record.group}
-    for entry in listing.singles:
+    for entry in part.source if standing else ():
         if entry.nlink > 1 and entry.name in standing:
             place = join(directory, entry.name), standing[entry.name]
             links.kept.setdefault((entry.dev, entry.ino), place)
@@ -207,23 +211,30 @@ def _apply_diff(
             links.replaced.add(join(directory, name))
     for entry in diff.blocked:
         plan.skipped.append(Skipped(join(directory, entry.name), PLACE_TAKEN, failed=True))
+    return batch
 
 
-def _keep_unread(plan: CopyPlan, top: str, manifest: ManifestIndex, published: TargetTree) -> None:
+def _note_directories(
+    recorded: dict[str, Recorded], directory: str, known: Mapping[str, Recorded]
+) -> None:
+    for name, record in known.items():
+        if record.kind == "d":
+            recorded["" if name == "." else join(directory, name)] = record
+
+
+def _keep_unread(plan: CopyPlan, top: str, sides: Sides, recorded: dict[str, Recorded]) -> None:
     """Keep what is published at and below a directory that could not be read this time."""
-    for directory in manifest.directories():
+    # Whether what was copied of it is still right, nobody can tell now.
+    plan.discard.extend(join(top, name) for name in sides.private.list(top))
+    for directory in sides.manifest.directories():
         if directory != top and not directory.startswith(top + "/"):
             continue
-        here = published.list(directory)
-        keep_published(plan, directory, manifest.records(directory, here).values(), here)
+        for known, here in sides.staged(directory):
+            _note_directories(recorded, directory, known)
+            keep_published(plan, directory, known.values(), here)
 
 
-def _plan_gone_directories(
-    plan: CopyPlan,
-    scan: Scan,
-    manifest: ManifestIndex,
-    published: TargetTree,
-) -> None:
+def _plan_gone_directories(plan: CopyPlan, scan: Scan, sides: Sides) -> None:
     """Plan the removal of what is published in directories that the source no longer has.
 
     Below a directory that could not be read nothing counts as gone.
@@ -232,7 +243,7 @@ def _plan_gone_directories(
     gone: list[tuple[str, Recorded | None]] = []
     while pending:
         directory = pending.pop()
-        standing = published.subdirectories(directory)
+        standing = sides.published.subdirectories(directory)
         pending.extend(join(directory, name) for name in standing)
         lost = [
             name
@@ -241,7 +252,9 @@ def _plan_gone_directories(
             and not _below(path, scan.unreadable)
         ]
         if lost:
-            recorded = manifest.records(directory, published.list(directory))
+            recorded: dict[str, Recorded] = {}
+            for known, _ in sides.staged(directory):
+                recorded |= {name: known[name] for name in lost if name in known}
             gone.extend((join(directory, name), recorded.get(name)) for name in lost)
     for path, record in gone:
         # Of a file that a killed update was to put in its place, ``records`` does not speak here.
@@ -249,15 +262,14 @@ def _plan_gone_directories(
             plan.foreign.append(path + "/")
             continue
         plan.delete_directories.append(path)
-        here = published.list(path)
-        known = manifest.records(path, here)
-        for name, entry in here.items():
-            if stat.S_ISDIR(entry.mode):
-                continue
-            if name in known and known[name].present_as(entry):
-                plan.delete.append(join(path, name))
-            else:
-                plan.foreign.append(join(path, name))
+        for known, here in sides.staged(path):
+            for name, entry in here.items():
+                if stat.S_ISDIR(entry.mode):
+                    continue
+                if name in known and known[name].present_as(entry):
+                    plan.delete.append(join(path, name))
+                else:
+                    plan.foreign.append(join(path, name))
 
 
 def _refuse_taken_places(plan: CopyPlan, replaced: set[str]) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Verify
 from hostprep.staging.tree import Plain
+
+# A directory, the source's files and symlinks in it, and what reads the manifest's lines.
+Large = tuple[str, Sequence[bytes], Sequence[Plain], Callable[[], Iterable[bytes]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +36,4 @@ class Job:
     from_server: bool = False
     gentle: bool = False
     looks_only: bool = False
-    large: Sequence[tuple[str, list[bytes], Sequence[Plain], list[bytes]]] = ()
+    large: Sequence[Large] = ()

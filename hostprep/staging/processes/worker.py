@@ -206,7 +206,8 @@ class Worker:
         verified, number, part = payload
         target = self._target
         assert target is not None
-        return [stands(*self._job.large[number], part, target, verified=verified)]
+        directory, packed, singles, lines = self._job.large[number]
+        return [stands(directory, packed, singles, lines(), part, target, verified=verified)]
 
     def _check(
         self, payload: tuple[str, list[tuple[str, str, int, str]], str]

@@ -99,22 +99,22 @@ def check_places(
         for directory, names in _prepared(private.tree_fd):
             if takes(tree, directory):
                 continue
-            versions = manifest.versions(directory)
-            promised = manifest.promised(directory)
-            try:
-                target_dir = tree.fd(directory)
-            except OSError:
-                count.add(len(names))
-                continue  # it is yet to be made
-            for name in names:
-                count.add()
-                if name in versions and name not in promised:
-                    continue
-                here = _entry(name, target_dir)
-                if here is None or _is_one_of(versions.get(name, ()), here):
-                    continue
-                if not takes(tree, join(directory, name)):
-                    raise _appeared(join(directory, name))
+            for some, known in manifest.of(directory, names):
+                versions, promised = known.versions(), known.promised()
+                try:
+                    target_dir = tree.fd(directory)
+                except OSError:
+                    count.add(len(some))
+                    continue  # it is yet to be made
+                for name in some:
+                    count.add()
+                    if name in versions and name not in promised:
+                        continue
+                    here = _entry(name, target_dir)
+                    if here is None or _is_one_of(versions.get(name, ()), here):
+                        continue
+                    if not takes(tree, join(directory, name)):
+                        raise _appeared(join(directory, name))
 
 
 def _other_spelling(tree: DirCache, path: str, spelling: Spelling) -> str | None:
@@ -166,19 +166,19 @@ def publish_update(
                 target_dir = tree.fd(parent)
             except FileNotFoundError:
                 continue  # somebody was faster
-            found = [(path, _entry(path.rpartition("/")[2], target_dir)) for path in paths]
-            here = {entry.name: entry for _, entry in found if entry is not None}
-            known = manifest.records(parent, here)
-            for path, listed in found:
-                count.add()
-                # Right before it goes once more: the others of the directory took a while.
-                entry = None if listed is None else _entry(listed.name, target_dir)
-                if entry is None:
-                    continue
-                if entry.name in known and not known[entry.name].present_as(entry):
-                    left.append(path)
-                else:
-                    os.unlink(entry.name, dir_fd=writable(target_dir))
+            for names, known in manifest.of(parent, [path.rpartition("/")[2] for path in paths]):
+                here = {name: entry for name in names if (entry := _entry(name, target_dir))}
+                records = known.records(here)
+                for name in names:
+                    count.add()
+                    # Right before it goes once more: the others of the directory took a while.
+                    entry = _entry(name, target_dir) if name in here else None
+                    if entry is None:
+                        continue
+                    if name in records and not records[name].present_as(entry):
+                        left.append(join(parent, name))
+                    else:
+                        os.unlink(name, dir_fd=writable(target_dir))
     for path in sorted(plan.delete_directories, key=lambda path: path.count("/"), reverse=True):
         parent, _, name = path.rpartition("/")
         with DirCache(published_fd) as tree:
@@ -193,17 +193,16 @@ def publish_update(
         DirCache(private.tree_fd, create=True) as prepared,
     ):
         for directory, names in _prepared(private.tree_fd):
-            target_dir = writable(tree.fd(directory))
-            versions = manifest.versions(directory)
-            promised = manifest.promised(directory)
-            for name in names:
-                count.add()
-                ours = versions.get(name, ())
-                prepared_dir = prepared.fd(directory)
-                if ours and ours[-1].kind != "d" and name not in promised:
-                    os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
-                elif not _place(name, prepared_dir, target_dir, ours):
-                    raise _appeared(join(directory, name))
+            target_dir, prepared_dir = writable(tree.fd(directory)), prepared.fd(directory)
+            for some, known in manifest.of(directory, names):
+                versions, promised = known.versions(), known.promised()
+                for name in some:
+                    count.add()
+                    ours = versions.get(name, ())
+                    if ours and ours[-1].kind != "d" and name not in promised:
+                        os.rename(name, name, src_dir_fd=prepared_dir, dst_dir_fd=target_dir)
+                    elif not _place(name, prepared_dir, target_dir, ours):
+                        raise _appeared(join(directory, name))
     return left
 
 
@@ -256,10 +255,12 @@ def drop_unrecorded(private: PrivateDir, link_lines: Iterable[bytes]) -> None:
     try:
         with DirCache(private.tree_fd, create=True) as tree:
             for directory, names in _prepared(private.tree_fd):
-                known = journal.records(directory).keys() | linked.get(directory, set())
-                for name in names:
-                    if name not in known:
-                        os.unlink(name, dir_fd=writable(tree.fd(directory)))
+                links = linked.get(directory, set())
+                for some, known in journal.of(directory, names):
+                    copied = known.records()
+                    for name in some:
+                        if name not in copied and name not in links:
+                            os.unlink(name, dir_fd=writable(tree.fd(directory)))
     finally:
         journal.close()
 
@@ -272,7 +273,7 @@ def _placed_files(plan: CopyPlan) -> int:
 def _prepared(tree_fd: int) -> Iterator[tuple[str, list[str]]]:
     """Yield the directories of the private tree, with the names of what is no directory."""
     for directory, entries in walk(tree_fd, ours=True):
-        yield directory, [entry.name for entry in entries if not stat.S_ISDIR(entry.mode)]
+        yield directory, [entry[0] for entry in entries if not stat.S_ISDIR(entry[1])]
 
 
 def _entry(name: str, directory_fd: int) -> Entry | None:

@@ -192,19 +192,20 @@ def _looked_at(
     The names are read before the first is yielded, and each is looked at when its turn comes: what
     somebody put there while the ones before it were removed is seen.
     """
-    known = manifest.versions(directory)
-    for name in names_in(descriptor):
-        try:
-            entry = entry_of(name, os.stat(name, dir_fd=descriptor, follow_symlinks=False))
-        except FileNotFoundError:
-            continue
-        found = None
-        # Of an update that was cut short both are on record: what was there, and what was to come.
-        for each in reversed(known.get(name, ())):
-            if each.present_as(entry):
-                found = each
-                break
-        yield join(directory, name), entry, found
+    for names, known in manifest.of(directory, names_in(descriptor)):
+        versions = known.versions()
+        for name in names:
+            try:
+                entry = entry_of(name, os.stat(name, dir_fd=descriptor, follow_symlinks=False))
+            except FileNotFoundError:
+                continue
+            found = None
+            # Of an update that was cut short both are on record: what was there, what was to come.
+            for each in reversed(versions.get(name, ())):
+                if each.present_as(entry):
+                    found = each
+                    break
+            yield join(directory, name), entry, found
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -11,20 +11,23 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from stat import S_IMODE, S_ISREG
+from stat import S_ISREG
 from typing import IO
 
 from hostprep.staging.model import Entry, Recorded
+from hostprep.staging.parted import part_of, parts_for, split
+from hostprep.staging.record.known import Known
 from hostprep.system.files import write_atomically
 from hostprep.system.kept import NO_FILE, open_kept, parse_kept
 
 FORMAT = "hostprep.manifest/1"
 
 _PART_BYTES = 1024 * 1024
+_RECORD_BYTES = 100  # with a short name
 _BETWEEN = b'],["'
 _KINDS = frozenset("fld")
 _CONTENTS = frozenset({str, type(None)})
@@ -83,7 +86,7 @@ class ManifestIndex:
     def __init__(self, paths: Iterable[Path | str]) -> None:
         self._files: list[IO[bytes]] = []
         self._lines: dict[str, list[tuple[int, int, int]]] = {}
-        self._extended: int | None = None
+        self._extended: tuple[int, int] | None = None  # where: file and offset
         # Of lines that failed to be read, by file and offset: how many records they have.
         self._unreadable: dict[tuple[int, int], int] = {}
         decoder = json.JSONDecoder()
@@ -98,7 +101,7 @@ class ManifestIndex:
             self._files.append(file)
             for offset, line in _lines_of(file):
                 if line == b"\n" and self._extended is None:
-                    self._extended = offset
+                    self._extended = number, offset
                 if line.endswith(b"]]\n"):
                     with suppress(ValueError):
                         # Only the directory's name is decoded here, at the line's start.
@@ -114,23 +117,43 @@ class ManifestIndex:
         """Return the directories that have lines."""
         return self._lines.keys()
 
+    def known(self, directory: str) -> Known:
+        """Return what is recorded in ``directory``."""
+        return _known(self._read(directory))
+
     def records(
         self, directory: str, here: Mapping[str, Entry] | None = None
     ) -> dict[str, Recorded]:
-        """Return what is recorded in ``directory`` by name; of two records the later one counts.
+        """Return what is recorded in ``directory`` by name, see ``Known.records``."""
+        return self.known(directory).records(here)
 
-        With ``here``, what lies there, one that speaks of that counts first: an update that was cut
-        short has on record what it was yet to replace, and by what.
+    def by_names(self, directory: str, parts: int) -> Iterator[Known]:
+        """Yield what is recorded in ``directory`` in so many ``parts`` by names, see ``parted``."""
+        if parts == 1:
+            yield self.known(directory)
+            return
+        items = ((*record, since) for since, record in self._read(directory))
+        for part in split(items, parts):
+            yield _known((item[-1], Recorded._make(item[:-1])) for item in part)
+
+    def of(self, directory: str, names: Sequence[str]) -> Iterator[tuple[Sequence[str], Known]]:
+        """Yield ``names``, of very many a part after the other, with what is recorded of them.
+
+        Of others there may be something with it.
         """
-        found: dict[str, Recorded] = {}
-        for _, record in self._read(directory):
-            earlier = found.get(record.name)
-            there = here.get(record.name) if here and earlier else None
-            if earlier is None or there is None:
-                found[record.name] = record
-            else:
-                found[record.name] = _speaks_of(there, earlier, record)
-        return found
+        if parts_for(len(names)) == 1:
+            wanted = frozenset(names)
+            yield names, _known(each for each in self._read(directory) if each[1].name in wanted)
+            return
+        parts = parts_for(max(len(names), self.entries(directory)))
+        asked: list[list[str]] = [[] for _ in range(parts)]
+        for name in names:
+            asked[part_of(name, parts)].append(name)
+        yield from zip(asked, self.by_names(directory, parts), strict=True)
+
+    def entries(self, directory: str) -> int:
+        """Return about how many entries of ``directory`` are on record; nothing is read for it."""
+        return sum(length for *_, length in self._lines.get(directory, ())) // _RECORD_BYTES
 
     def parts(self, directory: str, begin: float = 0) -> Iterator[dict[str, Recorded]]:
         """Yield what is recorded in ``directory``, of a large one a part after the other.
@@ -154,37 +177,15 @@ class ManifestIndex:
         if part:
             yield {record.name: record for _, record in self._read_lines(part)}
 
-    def lines(self, directory: str) -> list[bytes]:
-        """Return the lines of ``directory`` as they are."""
-        return [
-            _pread(self._files[number].fileno(), length, offset)
-            for number, offset, length in self._lines.get(directory, ())
-        ]
+    def lines(self, directory: str) -> Iterator[bytes]:
+        """Yield the lines of ``directory`` as they are."""
+        for number, offset, length in self._lines.get(directory, ()):
+            yield _pread(self._files[number].fileno(), length, offset)
 
     @property
     def promises(self) -> bool:
         """Whether an update that was cut short has put down what it was to do."""
         return self._extended is not None
-
-    def versions(self, directory: str) -> dict[str, list[Recorded]]:
-        """Return all records of each entry in ``directory`` by name, the latest last."""
-        found: dict[str, list[Recorded]] = {}
-        for _, record in self._read(directory):
-            found.setdefault(record.name, []).append(record)
-        return found
-
-    def promised(self, directory: str) -> set[str]:
-        """Return which names in ``directory`` an update was to add that was cut short.
-
-        Nothing of ours was there before, and nothing may have been put there.
-        """
-        if self._extended is None:
-            return set()
-        before: set[str] = set()
-        since: set[str] = set()
-        for offset, record in self._read(directory):
-            (before if offset < self._extended else since).add(record.name)
-        return since - before
 
     def count(self) -> int:
         """Return how many entries are on record, without those of lines that failed to be read.
@@ -198,11 +199,11 @@ class ManifestIndex:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def _read(self, directory: str) -> Iterator[tuple[int, Recorded]]:
-        """Yield the records in ``directory``, each with the offset of its line."""
+    def _read(self, directory: str) -> Iterator[tuple[bool, Recorded]]:
+        """Yield what is recorded in ``directory``, before it whether it is ``Known.since``."""
         return self._read_lines(self._lines.get(directory, ()))
 
-    def _read_lines(self, lines: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, Recorded]]:
+    def _read_lines(self, lines: Iterable[tuple[int, int, int]]) -> Iterator[tuple[bool, Recorded]]:
         for number, offset, length in lines:
             data = _pread(self._files[number].fileno(), length, offset)
             try:
@@ -211,8 +212,16 @@ class ManifestIndex:
             except (ValueError, TypeError):
                 self._unreadable[number, offset] = records_in(data)
                 continue
+            since = self._extended is not None and (number, offset) > self._extended
             for record in records:
-                yield offset, record
+                yield since, record
+
+
+def _known(read: Iterable[tuple[bool, Recorded]]) -> Known:
+    known = Known([], [])
+    for since, record in read:
+        (known.since if since else known.before).append(record)
+    return known
 
 
 def _check_kinds(records: list[Recorded]) -> None:
@@ -263,24 +272,6 @@ def _pread(descriptor: int, length: int, offset: int) -> bytes:
             break
         data += more
     return data
-
-
-def _speaks_of(there: Entry, earlier: Recorded, later: Recorded) -> Recorded:
-    """Return which of two records is of what is there.
-
-    Where an update was to change no more than mode or owner, these tell, as far as the target keeps
-    them. Where size, time, mode and owner are the same, the content may be that of either: it is
-    unknown then, as if it had been staged without verification.
-    """
-    if not (earlier.present_as(there) and later.present_as(there)):
-        return later if later.present_as(there) or not earlier.present_as(there) else earlier
-    likeness = [
-        (record.mode == S_IMODE(there.mode)) + ((record.uid, record.gid) == (there.uid, there.gid))
-        for record in (earlier, later)
-    ]
-    if likeness[0] != likeness[1]:
-        return earlier if likeness[0] > likeness[1] else later
-    return later if later.content == earlier.content else later._replace(content=None)
 
 
 def write_manifest(record_folder: Path, parts: Iterable[bytes], *, durable: bool) -> None:

@@ -6,6 +6,7 @@ files fits in memory; they are unpacked one directory at a time where somebody h
 
 from __future__ import annotations
 
+import marshal
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +29,7 @@ from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.processes.worker import Worker
-from hostprep.staging.tree import entry_of, is_slow
+from hostprep.staging.tree import Plain, entry_of, is_slow
 from hostprep.system.trees import join
 
 # What is below both is scanned before worker processes have started.
@@ -58,10 +59,15 @@ class Listing:
     totals: Totals
 
     def entries(self) -> Iterator[Entry]:
-        """Yield all files and symlinks of the directory."""
+        """Return all files and symlinks of the directory."""
+        return map(Entry._make, self.plain())
+
+    def plain(self) -> Iterator[Plain]:
+        """Yield the same as plain tuples."""
         for batch in self.batches:
-            yield from batch.entries()
-        yield from self.singles
+            yield from marshal.loads(batch.packed)
+        for entry in self.singles:
+            yield (*entry,)
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
+from hostprep.staging.model import Entry
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
 from hostprep.staging.tree import walk
@@ -222,8 +223,9 @@ def footprint(parent_fd: int, dataset: str) -> tuple[int, int]:
     size_bytes = inodes = 0
     try:
         for _, entries in walk(descriptor):
-            inodes += len(entries)
-            size_bytes += sum(entry.blocks * 512 // entry.nlink for entry in entries)
+            for entry in map(Entry._make, entries):
+                inodes += 1
+                size_bytes += entry.blocks * 512 // entry.nlink
     except OSError:
         pass  # what cannot be looked at is not counted on
     finally:

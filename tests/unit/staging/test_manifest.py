@@ -78,7 +78,7 @@ def test_what_fails_to_be_read_does_not_count(tmp_path: Path) -> None:
     manifest = ManifestIndex([manifest_path(tmp_path)])
     for _ in range(2):
         assert manifest.records("a") == {} and len(manifest.records("b")) == 5
-        assert manifest.versions("a") == {}
+        assert manifest.known("a").versions() == {}
         assert manifest.count() == 5
     manifest.close()
 
@@ -177,7 +177,7 @@ def test_a_line_of_other_kinds_of_values_is_left_out(
     line = json.dumps(["b", items], separators=(",", ":")).encode() + b"\n"
     write_manifest(tmp_path, [encode_line("a", [one("x", 1)]), line], durable=False)
     index = ManifestIndex([manifest_path(tmp_path)])
-    assert index.records("b") == {} and index.versions("b") == {}
+    assert index.records("b") == {} and index.known("b").versions() == {}
     assert (len(index.records("a")), index.count()) == (1, 1), "so the manifest has lost entries"
     index.close()
 
@@ -208,13 +208,17 @@ def test_what_an_update_that_was_cut_short_was_to_add_is_told_from_what_it_was_t
 ) -> None:
     write_manifest(tmp_path, [encode_line("a", [one("kept", 1), one("replaced", 1)])], durable=True)
     index = ManifestIndex([manifest_path(tmp_path)])
-    assert (index.promises, index.promised("a")) == (False, set())
+    assert (index.promises, index.known("a").promised()) == (False, set())
     index.close()
     extend_manifest(
         tmp_path, [encode_line("a", [one("replaced", 2), one("added", 1)])], durable=False
     )
     index = ManifestIndex([manifest_path(tmp_path)])
-    assert (index.promises, index.promised("a"), index.promised("b")) == (True, {"added"}, set())
+    assert (index.promises, index.known("a").promised(), index.known("b").promised()) == (
+        True,
+        {"added"},
+        set(),
+    )
     index.close()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging import tree
-from hostprep.staging.tree import list_directory, list_if_few, walk
+from hostprep.staging.tree import entries_in, list_if_few, walk
 from hostprep.system.trees import names_in
 from tests.kit.hostile import tree_that_leads_out
 
@@ -24,12 +24,12 @@ def root(tmp_path: Path) -> Iterator[int]:
 
 
 def test_listings_are_of_now(root: int, tmp_path: Path) -> None:
-    assert names_in(root) == [] == list_directory(root)
+    assert names_in(root) == [] == [*entries_in(root)]
     for name in ("one", "two"):
         (tmp_path / "root" / name).write_bytes(b"x")
         assert name in names_in(root)
-        assert name in [entry[0] for entry in list_directory(root)]
-    assert [e[0] for e in list_directory(root)] == names_in(root)
+        assert name in [entry[0] for entry in entries_in(root)]
+    assert [e[0] for e in entries_in(root)] == names_in(root)
 
 
 @pytest.mark.parametrize("from_server", [False, True])
@@ -69,7 +69,7 @@ def test_a_name_that_a_server_tells_twice_is_one_entry(
 
 def test_a_walk_follows_nothing(root: int, tmp_path: Path) -> None:
     tree_that_leads_out(tmp_path / "root")
-    found = {path: sorted(entry.name for entry in entries) for path, entries in walk(root)}
+    found = {path: sorted(entry[0] for entry in entries) for path, entries in walk(root)}
     assert found == {
         "": ["top"],
         "top": ["link", "sub"],
