@@ -305,13 +305,15 @@ _NOTHING = Totals()
 
 
 def _totals(batches: Iterable[Batch], singles: Iterable[Entry]) -> Totals:
-    files = size_bytes = space_bytes = 0
+    files = size_bytes = space_bytes = hole_bytes = 0
     for batch in batches:
         files += batch.files
         size_bytes += batch.size_bytes
         space_bytes += batch.space_bytes
+        hole_bytes += batch.hole_bytes
     for entry in singles:
         files += 1
         size_bytes += entry.size
         space_bytes += space_on_target(entry)
-    return Totals(files, size_bytes, space_bytes, files)
+        hole_bytes += entry.hole_bytes
+    return Totals(files, size_bytes, space_bytes, files, hole_bytes)
