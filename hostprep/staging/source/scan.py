@@ -102,7 +102,8 @@ def scan_tree(
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
     try:
-        for done in range(_INLINE_DIRECTORIES):
+        # Not of a server: while it does not answer, this process could not be interrupted.
+        for done in range(0 if from_server else _INLINE_DIRECTORIES):
             enough = done + len(found.pending) > _INLINE_DIRECTORIES or found.seen > _INLINE_ENTRIES
             if enough or slow or not found.pending:
                 break

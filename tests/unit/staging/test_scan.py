@@ -192,8 +192,11 @@ def test_what_the_parent_cannot_finish_it_leaves_to_the_workers(
             (tmp_path / f"{number}" / "file").touch()
         descriptor = os.open(tmp_path, os.O_RDONLY)
         assert found(scan_tree(descriptor, processes=2)) == there(tmp_path)
-        os.close(descriptor)
         assert len(looked_at) == alone
+        looked_at.clear()
+        assert found(scan_tree(descriptor, processes=1, from_server=True)) == there(tmp_path)
+        os.close(descriptor)
+        assert not looked_at  # while a server does not answer, it could not be interrupted
 
 
 def test_what_is_to_be_copied_is_counted_without_holes_and_without_the_ends_of_pages(
