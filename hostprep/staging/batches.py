@@ -31,6 +31,7 @@ class Batch(NamedTuple):
     files: int
     size_bytes: int
     space_bytes: int
+    hole_bytes: int
     packed: bytes
 
     def entries(self) -> list[Entry]:
@@ -57,8 +58,9 @@ def pack_batches(
 
     def end() -> None:
         space = sum(space_on_target(entry) for entry in chunk)
+        holes = sum(entry.hole_bytes for entry in chunk)
         packed = marshal.dumps([tuple(entry) for entry in chunk])
-        batches.append(Batch(directory, len(chunk), size_bytes, space, packed))
+        batches.append(Batch(directory, len(chunk), size_bytes, space, holes, packed))
 
     for entry in entries:
         chunk.append(entry)
@@ -110,7 +112,7 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
     """
     subdirectories, specials, singles, batches = [], [], [], []
     batch: list[tuple[Any, ...]] = []
-    size_bytes = space_bytes = 0
+    size_bytes = space_bytes = hole_bytes = 0
     part_of_page = PAGE_BYTES - 1
     for entry in entries:
         mode, size = entry[1], entry[2]
@@ -127,7 +129,10 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
             if entry[7] > 1 or size > RANGE_BYTES:
                 singles.append(entry)
                 continue
-            data_bytes = allocated if allocated < size else size
+            data_bytes = size
+            if allocated < size:
+                data_bytes = allocated
+                hole_bytes += size - allocated
             space_bytes += (data_bytes + part_of_page) & ~part_of_page
         elif kind != S_IFLNK:
             specials.append((entry[0], mode))
@@ -135,8 +140,9 @@ def _batches(descriptor: int, entries: list[Plain], *, from_server: bool) -> tup
         batch.append(entry)
         size_bytes += size
         if len(batch) >= BATCH_FILES or size_bytes >= BATCH_BYTES:
-            batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
-            batch, size_bytes, space_bytes = [], 0, 0
+            packed = marshal.dumps(batch)
+            batches.append((len(batch), size_bytes, space_bytes, hole_bytes, packed))
+            batch, size_bytes, space_bytes, hole_bytes = [], 0, 0, 0
     if batch:
-        batches.append((len(batch), size_bytes, space_bytes, marshal.dumps(batch)))
+        batches.append((len(batch), size_bytes, space_bytes, hole_bytes, marshal.dumps(batch)))
     return subdirectories, specials, singles, batches, None

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
-from hostprep.staging.model import Differing, Recorded, Skipped, Totals, space_on_target
+from hostprep.staging.model import Differing, Recorded, Skipped, Totals
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.job import Job
@@ -89,8 +89,8 @@ def check_written(
                 copied.problems.append(Skipped(path, reason, failed=True))
                 continue
             again.batches.extend(pack_batches(parent, [entry]))
-            again.copied += Totals(1, entry.size, space_on_target(entry), 1)
-            holes[path] = entry.size - entry.blocks * 512 if entry.is_sparse else 0
+            again.copied += Totals.of(entry)
+            holes[path] = entry.hole_bytes
     # Of both copies, as their bytes were: what differs twice has none left.
     copied.hole_bytes = max(0, copied.hole_bytes - sum(holes.values()))
     observer.phase("copy", files=again.copied.files, size_bytes=again.copied.data_bytes)

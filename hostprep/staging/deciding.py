@@ -33,8 +33,8 @@ from hostprep.staging.publishing.removing import cut_short_refusal
 from hostprep.staging.record.damage import damage
 from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, folder_of, load_record, staged_in
-from hostprep.staging.source.reading import choose_reading
-from hostprep.staging.source.sampling import Sample, take_sample
+from hostprep.staging.source.reading import SERVED, choose_reading
+from hostprep.staging.source.sampling import Sample, take_sample, take_sample_apart
 from hostprep.staging.source.scan import Scan
 from hostprep.staging.source.submounts import missing_refusal, submounts
 from hostprep.staging.target.place import (
@@ -95,11 +95,11 @@ def decide(
     )
     if refusal is None and parent_fd is not None:
         refusal = cut_short_refusal(parent_fd, request.name, request.target, previous, observer)
-    sample = (
-        take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
-        if files.copied.files
-        else Sample(0, None, None)
-    )
+    sample = Sample(0, None, None)
+    if files.copied.files and storage.storage_class in SERVED:
+        sample = take_sample_apart(source_fd, scan)
+    elif files.copied.files:
+        sample = take_sample(source_fd, scan, arm=storage.storage_class is StorageClass.ARM)
     files.attribute_bytes = round(files.copied.files * sample.attribute_bytes)
     reading = choose_reading(
         storage.storage_class,

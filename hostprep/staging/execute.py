@@ -35,12 +35,15 @@ def copy_all(
     reading: Reading,
     prompt: bool,
     in_ram: bool,
+    served: bool,
     gentle: bool,
     observer: Observer,
 ) -> Copied:
     """Copy what the plan says into the private tree, verified as asked, and journal it.
 
-    A few files of a ``prompt`` source, which answers from memory, are worth no worker process.
+    A few files of a ``prompt`` source, which answers from memory, are worth no worker process; but
+    of one that is ``served``, and may cease to answer, this process reads nothing: it could not be
+    interrupted then.
     Behind a target that is ``in_ram`` there is no disk.
     Files that fail are in ``problems``; raises ``HostprepError`` for what ends the whole run, with
     the work so far kept for the next one.
@@ -58,7 +61,7 @@ def copy_all(
     copied = Copied()
     meter = ProcessorMeter()
     few = plan.copied.files <= 64 and plan.copied.bytes <= 16 * 1024 * 1024
-    here = few and (prompt or reading.readers == 1) and not gentle
+    here = few and (prompt or reading.readers == 1) and not (gentle or served)
     processes = 0 if here else reading.processes
     try:
         most = max(reading.processes, _MOST_PROCESSES) if reading.may_grow and not here else None

@@ -59,6 +59,11 @@ class Entry(NamedTuple):
         """Whether fewer bytes are allocated than the size says."""
         return stat.S_ISREG(self.mode) and self.blocks * 512 < self.size
 
+    @property
+    def hole_bytes(self) -> int:
+        """How many bytes of the size are holes."""
+        return self.size - self.blocks * 512 if self.is_sparse else 0
+
 
 def space_on_target(entry: Entry) -> int:
     """Return the bytes that the entry's content takes in memory: whole pages of its data."""
@@ -224,17 +229,27 @@ class Differing:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over a set of entries; ``space_bytes`` is what they take on the target."""
+    """Sums over a set of entries.
+
+    ``space_bytes`` is what they take on the target, whole pages; ``hole_bytes`` are those of
+    ``bytes`` that are holes of sparse files.
+    """
 
     files: int = 0
     bytes: int = 0
     space_bytes: int = 0
     entries: int = 0
+    hole_bytes: int = 0
+
+    @classmethod
+    def of(cls, entry: Entry) -> Totals:
+        """Return those of one entry."""
+        return cls(1, entry.size, space_on_target(entry), 1, entry.hole_bytes)
 
     @property
     def data_bytes(self) -> int:
-        """What is to be read and written of ``bytes``: all but holes, to a page for each file."""
-        return min(self.bytes, self.space_bytes)
+        """What is to be read and written of ``bytes``: all but holes."""
+        return self.bytes - self.hole_bytes
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -242,6 +257,7 @@ class Totals:
             self.bytes + other.bytes,
             self.space_bytes + other.space_bytes,
             self.entries + other.entries,
+            self.hole_bytes + other.hole_bytes,
         )
 
 

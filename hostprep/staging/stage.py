@@ -47,6 +47,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, check_own, folder, save_record
+from hostprep.staging.source.reading import SERVED
 from hostprep.staging.target.place import check_in_volume, mount_below
 from hostprep.staging.target.private import PrivateDir, moved_away
 from hostprep.staging.target.spelling import Spelling
@@ -191,6 +192,7 @@ class _Work:
             reading=plan.reading,
             prompt=plan.answers_from_memory,
             in_ram=plan.in_ram,
+            served=plan.storage.storage_class in SERVED,
             gentle=plan.request.gentle,
             observer=self.observer,
         )

@@ -36,11 +36,12 @@ def ask_in_child(
     *,
     patience_seconds: float,
     on_wait: Callable[[float], None] | None = None,
+    holding: int | None = None,
 ) -> Any:
     """Return what ``question`` returns (plain enough for JSON), computed in a child process.
 
-    The child has none of the parent's open files: the question opens what it needs. ``on_wait`` is
-    told each second how many have passed.
+    The child has none of the parent's open files but ``holding``: the question opens what it needs.
+    ``on_wait`` is told each second how many have passed.
     Raises ``NoAnswerInTime`` where it takes longer; the child is killed, and one that is stuck in
     the kernel is left to end when its call returns. Raises ``QuestionFailed`` with its words
     where the question raised, or where the child ended without an answer, ``NoProcess`` where there
@@ -54,7 +55,7 @@ def ask_in_child(
         os.close(writer)
         raise
     if child == 0:
-        _answer(question, writer)
+        _answer(question, writer, holding)
     os.close(writer)
     said = bytearray()  # an answer of many megabytes comes in small pieces
     started = time.monotonic()
@@ -85,10 +86,10 @@ def ask_in_child(
     return answer
 
 
-def _answer(question: Callable[[], Any], writer: int) -> None:
+def _answer(question: Callable[[], Any], writer: int, holding: int | None) -> None:
     """In the child: answer into the pipe and end without any clean-up of the parent's things."""
     try:
-        hold_only(writer)
+        hold_only(writer, *(() if holding is None else (holding,)))
         for number in INTERRUPTIONS:
             signal.signal(number, signal.SIG_DFL)
         try:
@@ -110,7 +111,7 @@ def _answer(question: Callable[[], Any], writer: int) -> None:
         os._exit(0)
 
 
-def hold_only(keep: int) -> None:
+def hold_only(*keep: int) -> None:
     """Close all that this process has open but ``keep``.
 
     A child that is left behind, stuck, would hold a lock, or the pipe that our reader waits at.
@@ -123,11 +124,14 @@ def hold_only(keep: int) -> None:
     try:
         opened = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:  # no /proc, or not ours to read
-        os.closerange(3, keep)
-        os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+        begin = 3
+        for descriptor in sorted(keep):
+            os.closerange(begin, descriptor)
+            begin = descriptor + 1
+        os.closerange(begin, os.sysconf("SC_OPEN_MAX"))
         return
     for descriptor in opened:
-        if descriptor > 2 and descriptor != keep:
+        if descriptor > 2 and descriptor not in keep:
             with contextlib.suppress(OSError):  # the listing's own is closed already
                 os.close(descriptor)
 

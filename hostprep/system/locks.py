@@ -37,10 +37,13 @@ def lock(
     purpose: str,
     wait_seconds: float | None = None,
     on_wait: Callable[[str], None] | None = None,
+    handed_on: bool = False,
 ) -> Iterator[int]:
     """Hold ``hostprep-NAME.lock`` in the run directory while the body runs.
 
-    Yields its descriptor: a child process that inherits it holds the lock, too, until it ends.
+    Yields its descriptor: a child process that inherits it holds the lock, too, where this process
+    is killed, and where it is ``handed_on`` also beyond the body: else a worker that was killed and
+    is stuck, at a server that does not answer, would keep everybody waiting.
     ``wait_seconds`` of None waits for as long as it takes, 0 does not wait. ``on_wait`` is told
     once, in a sentence, who has the lock. The kernel drops the lock with the process, so that a
     killed run leaves none; the file itself stays, because removing it would race.
@@ -84,7 +87,11 @@ def lock(
         with suppress(OSError):  # the lock holds without it, on a full file system for instance
             # Over the last one: ext4 writes out a file that was emptied, and has us wait for it.
             os.ftruncate(descriptor, os.pwrite(descriptor, json.dumps(note).encode(), 0))
-        yield descriptor
+        try:
+            yield descriptor
+        finally:
+            if not handed_on:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 

@@ -62,7 +62,8 @@ def apply_volume(
     mounts = plan.mount or plan.remount_options is not None
     if mounts and (problem := mounting_problem(plan.request.path)):
         raise problem
-    with lock(LOCK, purpose=f"mount {plan.request.path}", on_wait=on_wait) as descriptor:
+    purpose = f"mount {plan.request.path}"
+    with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
         facts = gather(plan.request.path)
         fresh = plan_volume(plan.request, facts)
         if fresh.refusal is not None:

@@ -192,7 +192,8 @@ def apply_unmount(
     need_root(f"unmounting {plan.path}")
     if plan.unmount and (problem := unmounting_problem(plan.path)):
         raise problem
-    with lock(LOCK, purpose=f"unmount {plan.path}", on_wait=on_wait) as descriptor:
+    purpose = f"unmount {plan.path}"
+    with lock(LOCK, purpose=purpose, on_wait=on_wait, handed_on=True) as descriptor:
         fresh = gather_and_plan_unmount(plan.request)
         if fresh.refusal is not None:
             raise fresh.refusal

@@ -392,6 +392,26 @@ def test_who_does_not_answer_is_named_and_ctrl_c_ends_the_waiting(
 
 
 @pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
+@pytest.mark.parametrize("operation", ["readdir", "read"])
+def test_a_source_that_ceases_to_answer_leaves_ctrl_c_its_effect(
+    operation: str, safe_dir: Path
+) -> None:
+    """Nothing ends a wait for what a server has taken in hand: others do it than who is asked."""
+    (safe_dir / "data").mkdir()
+    (safe_dir / "data/file").write_text("one")
+    with failing_fs(safe_dir / "data", where=safe_dir) as fs:
+        fs.tell(Rule("*", operation, None, hang_seconds=60))
+        args = [sys.executable, "-m", "hostprep", "stage", str(fs.mount), "--to", str(safe_dir)]
+        with subprocess.Popen(args, stdout=-1, stderr=-1) as run:
+            while not fs.injected():
+                assert run.poll() is None
+                time.sleep(0.01)
+            run.send_signal(signal.SIGINT)
+            run.communicate(timeout=20)  # whoever is stuck has not kept what it was to print to
+        assert run.returncode == 130
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=str(unavailable()))
 def test_a_target_that_does_not_answer_holds_neither_status_nor_check(safe_dir: Path) -> None:
     """Nor, deaf to Ctrl-C, what removes the data set."""
     (safe_dir / "beneath").mkdir()

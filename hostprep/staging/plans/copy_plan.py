@@ -215,7 +215,7 @@ def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]
     """Choose of each group of hard links the one that is copied; the others link to it."""
     primaries: dict[tuple[int, int], tuple[str, Recorded | None]] = dict(kept)
     small: dict[str, list[Entry]] = {}
-    size_bytes = space_bytes = links = 0
+    size_bytes = space_bytes = hole_bytes = links = 0
     for directory, entry in plan.linked:
         key = (entry.dev, entry.ino)
         path = join(directory, entry.name)
@@ -224,6 +224,7 @@ def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]
             links += 1
             size_bytes += entry.size
             space_bytes += space_on_target(entry)
+            hole_bytes += entry.hole_bytes
             continue
         primaries[key] = path, None
         if entry.size > RANGE_BYTES and not entry.is_sparse:
@@ -233,5 +234,5 @@ def group_links(plan: CopyPlan, kept: dict[tuple[int, int], tuple[str, Recorded]
     for directory, entries in small.items():
         plan.batches.extend(pack_batches(directory, entries))
     # Of a group only one is copied.
-    plan.copied += Totals(-links, -size_bytes, -space_bytes, -links)
+    plan.copied += Totals(-links, -size_bytes, -space_bytes, -links, -hole_bytes)
     plan.linked.clear()

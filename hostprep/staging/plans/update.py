@@ -19,7 +19,6 @@ from hostprep.staging.model import (
     Totals,
     is_kept_time,
     kind_of,
-    space_on_target,
 )
 from hostprep.staging.observer import Count, Observer, Silent
 from hostprep.staging.parted import parts_for, split
@@ -183,7 +182,7 @@ def _apply_diff(
             plan_single(plan, directory, entry)
         else:
             batch.append(entry)
-        plan.copied += Totals(1, entry.size, space_on_target(entry), 1)
+        plan.copied += Totals.of(entry)
     keep(plan, directory, diff.keep)
     for name in (*(entry.name for entry in diff.copy), *(record.name for record in diff.done)):
         if name in here and stat.S_ISDIR(here[name].mode):

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from hostprep.system.forking import NoProcess, fork
 from hostprep.system.interruption import INTERRUPTIONS
@@ -183,11 +184,26 @@ def _run(main: Callable[[Channel], None], channel: Channel) -> None:
     """Be the child: run ``main`` and end without any clean-up of the parent's things."""
     code = 1
     try:
+        _let_go_of_output()
         main(channel)
         code = 0
     except MemoryError:
         code = OUT_OF_MEMORY
     except BaseException:
+        _take_the_parents_stderr()
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def _let_go_of_output() -> None:
+    """Hold nothing that somebody reads to its end: a dead server keeps us beyond our parent's."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _take_the_parents_stderr() -> None:
+    with suppress(OSError):
+        os.dup2(os.open(f"/proc/{os.getppid()}/fd/2", os.O_WRONLY | os.O_APPEND), 2)

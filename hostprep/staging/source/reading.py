@@ -39,12 +39,12 @@ _HINT_BYTES = 1024 * 1024
 # A file that was just listed is opened from memory in a few microseconds.
 _PROMPT_SECONDS = 200e-6
 # A server or a program stands before the disk, and tells as little of it as these others do.
-_SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
+SERVED = (StorageClass.NETWORK, StorageClass.FUSE)
 _HIDES_ITS_DISK = (
     StorageClass.VIRTUAL,
     StorageClass.UNKNOWN,
     StorageClass.OVERLAY,
-    *_SERVED,
+    *SERVED,
 )
 _ORDER_WORDS = {
     "listed": "as listed",
@@ -114,7 +114,7 @@ def choose_reading(
         and size_bytes > available_bytes * _DROP_BEHIND_SHARE
     )
     # A server of several threads would not answer hints in their order, and moves the arm for it.
-    hints = arm and storage_class not in _SERVED
+    hints = arm and storage_class not in SERVED
     order = order or (_sweep(storage_class, sample) if arm else "listed")
     if gentle or readers is not None:
         count = 1 if gentle else readers or 1
@@ -133,7 +133,7 @@ def choose_reading(
         )
     if arm:
         what = "a disk with an arm"
-        if storage_class in _SERVED:
+        if storage_class in SERVED:
             what = "several files at once come no sooner than one by one, as if by one arm"
         elif storage_class is not StorageClass.ARM:
             what = "a disk with an arm, as it answers like one"
@@ -148,7 +148,7 @@ def choose_reading(
             hints,
             _task_files(1, hints),
             reason,
-            may_grow=storage_class in _SERVED,
+            may_grow=storage_class in SERVED,
         )
     wait_seconds = sample.seconds or 0.0
     if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
@@ -198,7 +198,7 @@ def _sweep(storage_class: StorageClass, sample: Sample) -> str:
     """
     opening = sample.open_seconds
     at_once = opening is not None and opening < _PROMPT_SECONDS
-    if storage_class is StorageClass.FUSE or (storage_class in _SERVED and not at_once):
+    if storage_class is StorageClass.FUSE or (storage_class in SERVED and not at_once):
         return "inode"
     return "physical"
 

@@ -8,13 +8,15 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import NamedTuple
 
 from hostprep.dataclass import dataclass
 from hostprep.staging.model import Entry
 from hostprep.staging.source.scan import Scan
+from hostprep.system.bounded import ask_in_child
+from hostprep.system.forking import NoProcess
 from hostprep.system.trees import DirCache
 
 _FILES = 24
@@ -77,6 +79,23 @@ class Answer(NamedTuple):
     def missed(self) -> bool:
         """Whether it did not come from memory."""
         return self.seconds >= _LATE_SECONDS if self.cached is None else not self.cached
+
+
+def take_sample_apart(source_fd: int, scan: Scan) -> Sample:
+    """Take a sample of a source that may cease to answer, such as a server, by a child process.
+
+    Whoever waits for an answer that does not come cannot be interrupted.
+    """
+    try:
+        return Sample(
+            **ask_in_child(
+                lambda: asdict(take_sample(source_fd, scan, arm=False)),
+                patience_seconds=math.inf,
+                holding=source_fd,
+            )
+        )
+    except NoProcess:  # a limit: the copy may do without one, too
+        return take_sample(source_fd, scan, arm=False)
 
 
 def take_sample(source_fd: int, scan: Scan, *, arm: bool) -> Sample:

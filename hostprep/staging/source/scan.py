@@ -108,7 +108,8 @@ def scan_tree(
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     slow = False
     try:
-        for done in range(_INLINE_DIRECTORIES):
+        # Not of a server: while it does not answer, this process could not be interrupted.
+        for done in range(0 if from_server else _INLINE_DIRECTORIES):
             enough = done + len(found.pending) > _INLINE_DIRECTORIES or found.seen > _INLINE_ENTRIES
             if enough or slow or not found.pending:
                 break
@@ -311,13 +312,15 @@ _NOTHING = Totals()
 
 
 def _totals(batches: Iterable[Batch], singles: Iterable[Entry]) -> Totals:
-    files = size_bytes = space_bytes = 0
+    files = size_bytes = space_bytes = hole_bytes = 0
     for batch in batches:
         files += batch.files
         size_bytes += batch.size_bytes
         space_bytes += batch.space_bytes
+        hole_bytes += batch.hole_bytes
     for entry in singles:
         files += 1
         size_bytes += entry.size
         space_bytes += space_on_target(entry)
-    return Totals(files, size_bytes, space_bytes, files)
+        hole_bytes += entry.hole_bytes
+    return Totals(files, size_bytes, space_bytes, files, hole_bytes)

@@ -104,3 +104,14 @@ def test_what_a_worker_raises_is_told_and_ends_it(capfd: pytest.CaptureFixture[s
     assert child.join(5) and child.exit_code == 1
     assert "of its own" in capfd.readouterr().err
     child.close()
+
+
+def test_a_worker_holds_nothing_that_somebody_reads_to_its_end() -> None:
+    def tell(channel: Channel) -> None:
+        for number in range(3):
+            channel.send(os.readlink(f"/proc/self/fd/{number}").encode())
+
+    child = Child(tell, [])
+    assert answers(child, 3) == [os.devnull.encode()] * 3
+    assert child.join(5)
+    child.close()

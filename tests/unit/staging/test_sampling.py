@@ -10,8 +10,15 @@ from pathlib import Path
 import pytest
 
 from hostprep.staging.source import sampling
-from hostprep.staging.source.sampling import Answer, gain_of, sum_up, take_sample
+from hostprep.staging.source.sampling import (
+    Answer,
+    gain_of,
+    sum_up,
+    take_sample,
+    take_sample_apart,
+)
 from hostprep.staging.source.scan import scan_tree
+from hostprep.system.trees import DirCache
 
 HIT, SEEK = Answer(True, 10e-6, 50e-6), Answer(False, 15e-6, 9e-3)
 MIB = 1 << 20
@@ -145,3 +152,19 @@ def test_attributes_are_counted_as_a_tmpfs_counts_them(tmp_path: Path) -> None:
     finally:
         os.close(descriptor)
     assert sample.attribute_bytes == 40 + len("user.note") + 100
+
+
+def test_a_server_is_sampled_by_another_process(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptor = os.open(tree, os.O_RDONLY)
+    scan = scan_tree(descriptor, processes=0)
+
+    def read(cache: DirCache, directory: str, name: str) -> Answer:
+        assert os.path.exists(tree / name) and os.fstat(cache.fd(directory))
+        return Answer(None, os.getpid(), 1e-5)
+
+    monkeypatch.setattr(sampling, "_read", read)
+    sample = take_sample_apart(descriptor, scan)
+    os.close(descriptor)
+    assert sample.files == 24 and sample.open_seconds not in (None, os.getpid())

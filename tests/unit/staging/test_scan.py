@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from hostprep.staging import batches, tree
-from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches
+from hostprep.staging.batches import LARGE_DIRECTORY, look_up_batches, pack_batches
+from hostprep.staging.model import RANGE_BYTES
+from hostprep.staging.plans.copy_plan import plan_fresh
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.source.scan import Scan, scan_tree
 from hostprep.staging.tree import Plain, look_up
@@ -190,5 +192,32 @@ def test_what_the_parent_cannot_finish_it_leaves_to_the_workers(
             (tmp_path / f"{number}" / "file").touch()
         descriptor = os.open(tmp_path, os.O_RDONLY)
         assert found(scan_tree(descriptor, processes=2)) == there(tmp_path)
-        os.close(descriptor)
         assert len(looked_at) == alone
+        looked_at.clear()
+        assert found(scan_tree(descriptor, processes=1, from_server=True)) == there(tmp_path)
+        os.close(descriptor)
+        assert not looked_at  # while a server does not answer, it could not be interrupted
+
+
+def test_what_is_to_be_copied_is_counted_without_holes_and_without_the_ends_of_pages(
+    tmp_path: Path,
+) -> None:
+    """By it the time left is told: small files beside a sparse one take a page each in memory."""
+    for number in range(3 * LARGE_DIRECTORY):
+        (tmp_path / f"{number}").write_bytes(b"x" * 10)
+    for name, size in (("sparse", 1 << 20), ("linked", 1 << 20), ("large", 2 * RANGE_BYTES)):
+        with open(tmp_path / name, "wb") as file:
+            file.write(b"y" * 65536)
+            file.truncate(size)
+    os.link(tmp_path / "linked", tmp_path / "link")
+    data_bytes = 3 * LARGE_DIRECTORY * 10 + 3 * 65536
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    scan = scan_tree(descriptor, processes=1)
+    os.close(descriptor)
+    assert scan.totals.data_bytes == data_bytes + 65536  # the other name of what is linked
+    plan = plan_fresh(scan)
+    assert plan.copied.data_bytes == data_bytes
+    again = [
+        pack for each in plan.batches for pack in pack_batches(each.directory, each.entries(), 7)
+    ]
+    assert sum(each.size_bytes - each.hole_bytes for each in again) == data_bytes

@@ -176,3 +176,14 @@ def test_an_ordinary_user_sees_that_root_is_at_work(
         assert seen() is False
     finally:
         shutil.rmtree(system)
+
+
+@pytest.mark.parametrize("handed_on", [False, True])
+def test_a_child_that_is_stuck_keeps_only_a_lock_that_was_handed_on(
+    own_state: Path, handed_on: bool
+) -> None:
+    with lock("stage", purpose="test", handed_on=handed_on) as descriptor:
+        child = os.dup(descriptor)  # as a fork would have it
+    assert is_locked("stage") is handed_on
+    os.close(child)
+    assert not is_locked("stage")
