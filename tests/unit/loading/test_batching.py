@@ -305,6 +305,35 @@ def test_what_keras_takes_for_batches_is_no_sample() -> None:
     assert timed(of, 2)["probe"]["samples"] % 16 == 0
 
 
+@pytest.mark.parametrize("name", ["of_web", "of_hub", "of_pipes"])
+def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) -> None:
+    plain, batched, undone = (opened(f"{name}{end}") for end in ("", "_batched", "_unbatched"))
+    assert (plain.batching, undone.batching) == (Batching.SIZE, Batching.SIZE)
+    assert (batched.kind, batched.batching) == ("stream", Batching.DATASET)
+    assert (batched.batch_size, opened(f"{name}_batched", 8).batch_size) == (None, 8)
+    assert "batch_size=None" in code(
+        16, 2, 2, pin=False, persistent=True, subject=describe(batched, thoroughly=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("an_image", "returned torch.Tensor: that is an array of 32 x 3 x 8 x 8"),
+        ("a_pair", r"returned tuple: that holds arrays \(of 32 x 3 x 8 x 8, of 32\)"),
+        ("a_batch", "returned dict: that holds arrays"),
+        ("a_name", "returned str: that is a text"),
+        ("nothing", "returned NoneType: that is no loader"),
+        ("a_function", "returned function: that is no loader"),
+        ("SIZE", r"SIZE \(builtins.int\): that is no loader"),
+    ],
+)
+def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        opened(name)
+    assert "Dataset" in (caught.value.hint or "")
+
+
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:
     with pytest.raises(UsageError, match="is no loader") as caught:
         opened("DataModule")
