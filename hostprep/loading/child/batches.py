@@ -85,6 +85,17 @@ def rows_of_all(batch: Any) -> int | None:
     return shapes[0][0] if len({len(shape) for shape in shapes}) > 1 else None
 
 
+def rows_for(batch: Any, drawn: int) -> int | None:
+    """Return the rows of a batch that was made of ``drawn`` samples; None where it cannot be told.
+
+    Where each array has a dimension of so many, as where time comes first, it is these.
+    """
+    if all(drawn in shape for shape in _shapes(batch)):
+        return drawn
+    rows, _ = count_samples(batch)
+    return None if rows == 1 else rows
+
+
 def _leaves(
     batch: Any, depth: int = _DEEPEST, known: dict[int, tuple[int, Any]] | None = None
 ) -> Iterator[Any]:

@@ -305,6 +305,13 @@ def test_what_keras_takes_for_batches_is_no_sample() -> None:
     assert timed(of, 2)["probe"]["samples"] % 16 == 0
 
 
+def test_samples_count_as_they_are_drawn_whatever_is_made_of_them() -> None:
+    few = timed(opened("cropped"), 0, seconds=0.01)
+    assert (few["cost"]["batch_size"], few["cost"]["rows"]) == (8, 5.0)
+    assert few["probe"]["samples"] % 8 == 0
+    assert timed(opened("half"), 0, seconds=0.01)["cost"]["rows"] == 1.0
+
+
 @pytest.mark.parametrize("name", ["of_web", "of_hub", "of_pipes"])
 def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) -> None:
     plain, batched, undone = (opened(f"{name}{end}") for end in ("", "_batched", "_unbatched"))
