@@ -102,10 +102,9 @@ class SampleCost:
     ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
     they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
     None where that is all of them. ``image_side`` is that of square images as large as those in a
-    batch, in pixels, None where there are none. ``rows`` is how many rows of a batch a sample became,
-    where collating leaves samples out or makes several of one; None where nobody can tell.
-    ``main_seconds`` and ``main_cpu_seconds`` are what
-    a DataLoader class of somebody's own does with a sample besides, in the main process, whatever
+    batch, in pixels, None where there are none. ``rows`` is how many rows of a batch a sample
+    becomes, None where nobody can tell. ``main_seconds`` and ``main_cpu_seconds`` are what a
+    DataLoader class of somebody's own does with a sample besides, in the main process, whatever
     the workers: in ``seconds`` alone they are counted as well.
     """
 
