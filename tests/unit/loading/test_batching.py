@@ -222,6 +222,14 @@ def test_the_code_to_paste_keeps_what_a_loader_was_given(
         assert (pasted.timeout, pasted.in_order) == (of.loader.timeout, of.loader.in_order)
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_who_does_not_wait_for_slow_batches_is_timed_so(ready: bool) -> None:
+    of = opened("all_given")
+    assert not of.loader.in_order
+    assert not build(of, job(of, 2, ready=ready)).loader.in_order
+    assert build(opened("half"), job(opened("half"), 2)).loader.in_order
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     found = describe(opened("by_numpys_numbers"), thoroughly=False)
     assert json.loads(json.dumps(dataclasses.asdict(found)))["current_workers"] == 2
