@@ -102,8 +102,9 @@ class SampleCost:
     ``batch_p99_over_mean`` tells how uneven the batches are; ``batch_size`` is their mean where
     they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
     None where that is all of them. ``image_side`` is that of square images as large as those in a
-    batch, in pixels, None where there are none. ``main_seconds`` and ``main_cpu_seconds`` are what
-    a DataLoader class of somebody's own does with a sample besides, in the main process, whatever
+    batch, in pixels, None where there are none. ``rows`` is how many rows of a batch a sample
+    becomes, None where nobody can tell. ``main_seconds`` and ``main_cpu_seconds`` are what a
+    DataLoader class of somebody's own does with a sample besides, in the main process, whatever
     the workers: in ``seconds`` alone they are counted as well.
     """
 
@@ -121,6 +122,7 @@ class SampleCost:
     shared_bytes: int | None = None
     main_seconds: float = 0.0
     main_cpu_seconds: float = 0.0
+    rows: float | None = None
 
     @property
     def batch_bytes(self) -> int:

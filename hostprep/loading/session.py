@@ -144,8 +144,8 @@ class Run:
         if rate > (1 + STOP_GAIN) * chosen.rate:
             self.better_untried = more
             self.notes.append(
-                f"there was no time to try {format_count(more, 'worker')}, which give"
-                f" {format_number(rate)} samples/s by the model: --seconds gives more"
+                f"there was no time to try {format_count(more, 'worker')}: by the model that is"
+                f" {format_number(rate)} samples/s; --seconds gives more"
             )
         elif self.curve.rate(chosen.workers) < (1 - AGREES) * chosen.rate:
             # The model has been wrong: what counts is whether the rate was still rising.

@@ -64,14 +64,36 @@ def count_samples(item: Any) -> tuple[int, str]:
         return 1, "as one sample: a number in it has no dimension for a batch"
     if len({shape[0] for shape in shapes}) > 1:
         return 1, "as one sample: its arrays differ in their first dimension"
-    rows = shapes[0][0]
-    if len({len(shape) for shape in shapes}) > 1:
+    if (rows := rows_of_all(item)) is not None:
         return rows, f"as {format_count(rows, 'sample')}: all its arrays have so many rows"
+    rows = shapes[0][0]
     if len(shapes[0]) == 1:
         return 1, "as one sample: its arrays have one dimension"
     if any(_is_image(shape) for shape in shapes):
         return 1, "as one sample: its shape is that of a single image"
     return rows, f"as {format_count(rows, 'sample')}, the first dimension of its arrays"
+
+
+def rows_of_all(batch: Any) -> int | None:
+    """Return the rows that all arrays in a batch have, which differ else; None where they do not.
+
+    It takes two that differ in dimensions, as images and their labels do: then it is no accident.
+    """
+    shapes = list(_shapes(batch))
+    if not shapes or () in shapes or len({shape[0] for shape in shapes}) > 1:
+        return None
+    return shapes[0][0] if len({len(shape) for shape in shapes}) > 1 else None
+
+
+def rows_for(batch: Any, drawn: int) -> int | None:
+    """Return the rows of a batch that was made of ``drawn`` samples; None where it cannot be told.
+
+    Where each array has a dimension of so many, as where time comes first, it is these.
+    """
+    if all(drawn in shape for shape in _shapes(batch)):
+        return drawn
+    rows, _ = count_samples(batch)
+    return None if rows == 1 else rows
 
 
 def _leaves(

@@ -15,6 +15,7 @@ from hostprep.loading.child.delivery import StampingCollate
 from hostprep.loading.child.given import (
     batch_sampler_of,
     draws_plainly,
+    in_order,
     inner_sampler,
     is_shuffled,
 )
@@ -207,6 +208,8 @@ def build(opened: Opened, job: ProbeJob) -> Built:
         )
         if theirs is not None and theirs.multiprocessing_context is not None:
             options["multiprocessing_context"] = theirs.multiprocessing_context
+        if not in_order(theirs):  # then nobody waits for a slow batch, which may be all the gain
+            options["in_order"] = False
     collate = opened.collate or default_collate
     timed = None
     if job.workers:

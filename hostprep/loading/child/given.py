@@ -107,9 +107,14 @@ def kept_with_workers(loader: Any) -> tuple[str, ...]:
         words.append(f"timeout={loader.timeout:g}")
     if (context := loader.multiprocessing_context) is not None:
         words.append(f"multiprocessing_context='{context.get_start_method()}'")
-    if not getattr(loader, "in_order", True):  # torch before 2.6 has none
+    if not in_order(loader):
         words.append("in_order=False")
     return tuple(words)
+
+
+def in_order(loader: Any) -> bool:
+    """Return whether a DataLoader gives batches in the order in which they were asked for."""
+    return bool(getattr(loader, "in_order", True))  # torch before 2.6 has none
 
 
 def _drawing(loader: Any) -> list[str]:

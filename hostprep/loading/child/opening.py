@@ -16,6 +16,7 @@ from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Inconclusive, UsageError
+from hostprep.loading.child.batched import is_kerass, streams_batches
 from hostprep.loading.child.given import (
     batch_sampler_of,
     current_settings,
@@ -28,6 +29,7 @@ from hostprep.loading.child.given import (
 )
 from hostprep.loading.child.own_way import has_own_way, innermost
 from hostprep.loading.child.pickling import pickled
+from hostprep.loading.child.refusing import no_loader, refuse_data
 from hostprep.loading.files.samples import FileSamples, collate_tensors, in_memory
 from hostprep.loading.model import Batching, Subject
 from hostprep.loading.naming import parts_of
@@ -165,9 +167,14 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     def is_source(thing: Any) -> bool:
         return is_data(thing) or isinstance(thing, Iterable)
 
+    callee = found
     if isinstance(found, type) or (callable(found) and not is_source(found)):
         found = found()
     what = _described(found, spec)
+    made = found is callee or isinstance(callee, type)
+    said = what if made else f"{spec} returned {_kind(found).removeprefix('builtins.')}"
+    if not isinstance(found, DataLoader | Dataset):
+        refuse_data(found, said)
     # fastai's DataLoaders are no tuple, and have theirs under this name.
     parts = found if isinstance(found, tuple | list) else getattr(found, "loaders", None)
     several = isinstance(parts, tuple | list) and (
@@ -185,25 +192,27 @@ def _classify(found: Any, spec: str, batch_size: int | None) -> Opened:
     chain = getattr(found, "pipeline", None)
     if isinstance(chain, list) and chain and isinstance(chain[0], DataLoader):
         return _of_loader(chain[0], found, f"{what}: the DataLoader in it", batch_size)
+    if isinstance(found, IterableDataset) and streams_batches(found):
+        how = Batching.DATASET
+        return Opened(found, None, None, default_convert, batch_size, "stream", what, how)
     if isinstance(found, IterableDataset):
         return Opened(found, None, None, None, batch_size or 32, "stream", what)
-    if _is_kerass(found):
+    if is_kerass(found):
         how = Batching.DATASET
         return Opened(found, None, None, default_convert, batch_size, "dataset", what, how)
     if is_data(found):
         return Opened(found, None, None, None, batch_size or 32, "dataset", what)
     if isinstance(found, Iterable):
         return Opened(None, None, found, None, batch_size or 1, "iterable", what)
-    hint = "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one"
-    if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
-        hint = "name a function of your own that returns what its train_dataloader() gives"
-    if type(found).__module__.startswith("nvidia.dali."):
-        hint = "name a function of your own that returns a DALIGenericIterator, or yields its run()"
-    raise UsageError(f"{what} is no loader.", hint)
+    raise no_loader(found, said)
 
 
 def _described(found: Any, spec: str) -> str:
-    return f"{spec} ({type(found).__module__}.{type(found).__qualname__})"
+    return f"{spec} ({_kind(found)})"
+
+
+def _kind(found: Any) -> str:
+    return f"{type(found).__module__}.{type(found).__qualname__}"
 
 
 def _without_torch(found: Any, spec: str, batch_size: int | None) -> Opened:
@@ -214,15 +223,6 @@ def _without_torch(found: Any, spec: str, batch_size: int | None) -> Opened:
         raise TorchMissing
     what = _described(found, spec)
     return Opened(None, None, found, None, batch_size or 1, "iterable", what)
-
-
-def _is_kerass(found: Any) -> bool:
-    """Return whether it is a PyDataset of keras, whose items are batches."""
-    return any(
-        kind.__name__ in ("PyDataset", "Sequence")
-        and kind.__module__.partition(".")[0] in ("keras", "tf_keras", "tensorflow")
-        for kind in type(found).__mro__
-    )
 
 
 def _of_loader(loader: Any, named: Any, what: str, batch_size: int | None) -> Opened:

@@ -22,7 +22,7 @@ from typing import Any
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
-from hostprep.loading.child.batches import measure_batch
+from hostprep.loading.child.batches import measure_batch, rows_for
 from hostprep.loading.child.building import ProbeJob
 from hostprep.loading.child.images import image_side
 from hostprep.loading.child.opening import Opened
@@ -61,7 +61,7 @@ def time_loader(
     told("first_batch")
     if not job.workers:
         _hopeful(started.first_seconds, job.limit_seconds)
-    largest = _warm_up(started, job, deadline)
+    largest, rows_of_a_sample = _warm_up(started, job, deadline)
     clock_deadline = deadline
     if built.collate is not None:
         # What a sample takes on one thread is timed last, and wants a batch at least.
@@ -129,6 +129,7 @@ def time_loader(
                 tensors_per_batch=tensors,
                 batch_p99_over_mean=_p99_over_mean(marks),
                 image_side=side,
+                rows=rows_of_a_sample,
                 **spent,
             )
         )
@@ -136,13 +137,17 @@ def time_loader(
     return found, started
 
 
-def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int, int]:
-    """Take the batches that do not count; return what the largest of them takes.
+def _warm_up(
+    started: Started, job: ProbeJob, deadline: float
+) -> tuple[tuple[int, int, int], float | None]:
+    """Take the batches that do not count; return what the largest takes, and the rows of a sample.
 
-    Batches of texts or of boxes differ; what they take is to suffice for the largest.
+    Batches of texts or of boxes differ; what they take is to suffice for the largest. The rows are
+    None where nobody can tell.
     """
     batches, delivery = started.batches, started.delivery
     largest = measure_batch(delivery.last)
+    seen = [_rows_and_drawn(started)]
     discard = discarded_batches(job.workers)
     while batches.came < discard and time.perf_counter() < deadline:
         if not job.workers and is_warm(batches.came, time.perf_counter() - started.asked_at, job):
@@ -150,6 +155,7 @@ def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int
         processes.look_for_killed(delivery.workers)
         batches.take()
         largest = max(largest, measure_batch(delivery.last))
+        seen.append(_rows_and_drawn(started))
     if batches.came < discard and job.workers:
         # The first one also had to wait until the workers had begun.
         since = time.perf_counter() - started.asked_at - started.first_seconds
@@ -160,7 +166,16 @@ def _warm_up(started: Started, job: ProbeJob, deadline: float) -> tuple[int, int
             batches.came - 1,
             since,
         )
-    return largest
+    told = [(rows, drawn) for rows, drawn in seen if rows is not None]
+    drawn = sum(drawn for _, drawn in told)
+    return largest, sum(rows for rows, _ in told) / drawn if drawn else None
+
+
+def _rows_and_drawn(started: Started) -> tuple[int | None, int]:
+    """Return the rows of the last batch, and how many samples it was made of."""
+    delivery = started.delivery
+    drawn = started.built.samples(delivery.came - 1, delivery.came, delivery.sizes)
+    return rows_for(delivery.last, drawn), drawn
 
 
 def _worker(

@@ -10,6 +10,8 @@ from hostprep.units import format_count, format_number
 
 # A cold read that takes so many times longer is worth a word.
 _MUCH_COLDER = 3.0
+# From here on the rows of a batch are others than the samples that were drawn for it.
+_OTHER_ROWS = 0.05
 
 
 def caveats_of(
@@ -54,6 +56,12 @@ def caveats_of(
         notes.append(
             f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
             " as they look: where that is wrong, --batch-size says it"
+        )
+    if cost.rows is not None and abs(cost.rows - 1) > _OTHER_ROWS:
+        notes.append(
+            f"batches come with {format_number(cost.rows)} rows for each sample that is drawn, as"
+            " where collate_fn leaves some out, or makes several of one: all rates here, and"
+            " --gpu-rate, count samples as they are drawn from the data set"
         )
     if any(probe.untold_workers > 1 for probe in probes):
         notes.append(

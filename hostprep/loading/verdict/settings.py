@@ -200,7 +200,8 @@ def _verdict(known: Known, point: Point, binding: Binding, change: bool | None, 
             f"{with_words}; what binds is {binding}"
         )
     # Without the GPU's rate nobody knows what is enough.
-    best = "the best that there was time to try" if known.untried else "most useful"
+    tried = known.untried and point.probes
+    best = "the best that there was time to try" if tried else "most useful"
     if point.probes and point.workers == MOST_WORKERS:  # the rate may well go on rising
         best = "the most that are ever tried"
     return f"{workers} {best}: {rate}{with_words}; what binds is {binding}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
 )
+from torch.utils.data.datapipes.iter import IterableWrapper
 from torch.utils.data.distributed import DistributedSampler
 
 SIZE = 4000
@@ -339,3 +342,74 @@ class OfKeras(PyDataset):
 
 def of_keras() -> OfKeras:
     return OfKeras()
+
+
+class Chain(IterableDataset[Any]):
+    """As webdataset's is: a list of stages, each with its function."""
+
+    def __init__(self, *names: str) -> None:
+        self.pipeline = [SimpleNamespace(f=type(name, (), {})) for name in names]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(Shards())
+
+
+of_web = Chain("tarfile_samples", "_map")
+of_web_batched = Chain("tarfile_samples", "_batched", "_map")
+of_web_unbatched = Chain("_batched", "_unbatched", "_shuffle")
+
+
+class OfHuggingFace(Chain):
+    """As Hugging Face's is: each step knows the one before, and some have a function."""
+
+    __module__ = "datasets.iterable_dataset"
+
+    def __init__(self, *functions: tuple[str, bool]) -> None:
+        super().__init__()
+        self._ex_iterable = None
+        for name, several in functions:
+            function = partial(type(name, (), {}))
+            before = self._ex_iterable
+            step = SimpleNamespace(function=function, batched=several, ex_iterable=before)
+            self._ex_iterable = SimpleNamespace(ex_iterable=step)
+
+
+of_hub = OfHuggingFace(("tokenise", False))
+of_hub_batched = OfHuggingFace(("_batch_fn", True), ("tokenise", False))
+of_hub_unbatched = OfHuggingFace(("_batch_fn", True), ("crops", True))
+of_pipes = IterableWrapper(range(SIZE)).map(sample)
+of_pipes_batched = IterableWrapper(range(SIZE)).batch(16).map(torch.tensor)
+of_pipes_unbatched = IterableWrapper(range(SIZE)).batch(16).unbatch()
+
+
+def an_image() -> torch.Tensor:
+    return torch.zeros(32, 3, 8, 8)
+
+
+def a_pair() -> tuple[torch.Tensor, torch.Tensor]:
+    return an_image(), torch.zeros(32)
+
+
+def a_batch() -> dict[str, torch.Tensor]:
+    return {"image": an_image()}
+
+
+def a_name() -> str:
+    return "train"
+
+
+def nothing() -> None:
+    """Lack a ``return``."""
+
+
+def a_function() -> Any:
+    return a_pair
+
+
+def crops(samples: list[torch.Tensor]) -> torch.Tensor:
+    """Leave out a half, and make ten of each other one."""
+    return torch.cat([torch.stack(samples[::2])] * 10)
+
+
+def cropped() -> DataLoader[Any]:
+    return DataLoader(Plain(), batch_size=8, collate_fn=crops)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hostprep.loading.child.batches import count_samples, fingerprint, measure_batch
+from hostprep.loading.child.batches import count_samples, fingerprint, measure_batch, rows_for
 from hostprep.loading.child.images import image_side
 
 
@@ -112,6 +112,23 @@ def test_a_method_called_shape_is_none() -> None:
     assert count_samples(batch)[0] == 4
     assert image_side(batch) == 200
     assert isinstance(fingerprint([Method()]), int)
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        ((torch.zeros(8, 3, 4, 4), torch.zeros(8)), 8),
+        ((torch.zeros(7, 3, 4, 4), torch.zeros(7)), 7),  # one was None
+        (torch.zeros(80, 3, 4, 4), 80),  # crops in one tensor
+        ([torch.zeros(8, 3, 4, 4)] * 10, 8),  # or one after the other
+        (torch.zeros(100, 8), 8),  # time comes first
+        ((torch.zeros(900, 4), torch.zeros(2, 5000)), None),  # graphs in one
+        (["a", "b"], None),
+        ({"loss": 0.5}, None),
+    ],
+)
+def test_the_rows_of_what_eight_samples_became(batch: Any, rows: int | None) -> None:
+    assert rows_for(batch, 8) == rows
 
 
 def test_what_raises_when_asked_counts_for_nothing() -> None:

@@ -222,6 +222,14 @@ def test_the_code_to_paste_keeps_what_a_loader_was_given(
         assert (pasted.timeout, pasted.in_order) == (of.loader.timeout, of.loader.in_order)
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_who_does_not_wait_for_slow_batches_is_timed_so(ready: bool) -> None:
+    of = opened("all_given")
+    assert not of.loader.in_order
+    assert not build(of, job(of, 2, ready=ready)).loader.in_order
+    assert build(opened("half"), job(opened("half"), 2)).loader.in_order
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     found = describe(opened("by_numpys_numbers"), thoroughly=False)
     assert json.loads(json.dumps(dataclasses.asdict(found)))["current_workers"] == 2
@@ -303,6 +311,42 @@ def test_what_keras_takes_for_batches_is_no_sample() -> None:
     assert (of.kind, of.batching, of.batches) == ("dataset", Batching.DATASET, 64)
     assert timed(of, 0)["cost"]["batch_size"] == 16
     assert timed(of, 2)["probe"]["samples"] % 16 == 0
+
+
+def test_samples_count_as_they_are_drawn_whatever_is_made_of_them() -> None:
+    few = timed(opened("cropped"), 0, seconds=0.01)
+    assert (few["cost"]["batch_size"], few["cost"]["rows"]) == (8, 5.0)
+    assert few["probe"]["samples"] % 8 == 0
+    assert timed(opened("half"), 0, seconds=0.01)["cost"]["rows"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["of_web", "of_hub", "of_pipes"])
+def test_a_stream_that_makes_batches_itself_is_not_batched_once_more(name: str) -> None:
+    plain, batched, undone = (opened(f"{name}{end}") for end in ("", "_batched", "_unbatched"))
+    assert (plain.batching, undone.batching) == (Batching.SIZE, Batching.SIZE)
+    assert (batched.kind, batched.batching) == ("stream", Batching.DATASET)
+    assert (batched.batch_size, opened(f"{name}_batched", 8).batch_size) == (None, 8)
+    assert "batch_size=None" in code(
+        16, 2, 2, pin=False, persistent=True, subject=describe(batched, thoroughly=False)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("an_image", "returned torch.Tensor: that is an array of 32 x 3 x 8 x 8"),
+        ("a_pair", r"returned tuple: that holds arrays \(of 32 x 3 x 8 x 8, of 32\)"),
+        ("a_batch", "returned dict: that holds arrays"),
+        ("a_name", "returned str: that is a text"),
+        ("nothing", "returned NoneType: that is no loader"),
+        ("a_function", "returned function: that is no loader"),
+        ("SIZE", r"SIZE \(builtins.int\): that is no loader"),
+    ],
+)
+def test_what_is_no_loader_is_said_with_what_is_wanted(name: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        opened(name)
+    assert "Dataset" in (caught.value.hint or "")
 
 
 def test_a_module_that_has_a_loader_is_told_how_to_name_it() -> None:

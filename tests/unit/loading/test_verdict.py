@@ -255,6 +255,20 @@ def test_it_is_told_what_was_measured_beside_other_programs() -> None:
     assert "600 are reckoned for it alone" in said[0]
 
 
+@pytest.mark.parametrize(("rows", "told"), [(None, False), (1.0, False), (0.5, True), (10, True)])
+def test_other_rows_than_samples_are_told_of(rows: float | None, told: bool) -> None:
+    said = caveats_of(
+        share(),
+        None,
+        None,
+        cost(rows=rows),
+        [probe(0, 500)],
+        batch_size_given=False,
+        seen_before=False,
+    )
+    assert any("as they are drawn" in note for note in said) == told
+
+
 @pytest.mark.parametrize(("untold", "told"), [(0, False), (1, False), (2, True)])
 def test_workers_of_a_stream_that_may_all_give_the_same_are_told_of(
     untold: int, told: bool
@@ -319,6 +333,12 @@ def test_no_change_is_not_said_where_there_was_no_time_for_what_may_be_better(cu
     assert (made.change_needed, made.num_workers) == (None, current)
     assert "the best that there was time to try" in made.verdict
     assert f"(num_workers={current} now" in made.verdict and "no change" not in made.verdict
+
+
+def test_what_was_not_tried_is_not_the_best_of_what_was() -> None:
+    by_model = Point(1, 188, 0.1, 0)
+    made = judged([probe(0, 178)], chosen=by_model, untried=1)
+    assert made.verdict.startswith("1 worker is most useful: 188 samples/s by the model")
 
 
 def test_none_now_is_a_change_where_a_worker_does_as_well() -> None:

@@ -1,0 +1,75 @@
+"""What cannot be timed of what was named: said with what it is, and what is wanted instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from inspect import isroutine
+from os import PathLike
+from typing import Any
+
+from hostprep.attributes import attribute_of
+from hostprep.errors import UsageError
+from hostprep.loading.child.batches import rows_of_all, shape_of
+
+_WANTED = "accepted: a Dataset, a DataLoader, an iterable, or a callable that returns one"
+_OF_ARRAYS = (
+    "name a DataLoader, or a Dataset: torch.utils.data.TensorDataset(...) makes one of tensors that"
+    " hold all samples"
+)
+# A batch has fewer parts than this; a data set has more samples.
+_PARTS = 8
+
+
+def refuse_data(found: Any, said: str) -> None:
+    """Raise ``UsageError`` where it is data and no data set: arrays, a text, the name of a file.
+
+    Of an array nobody knows whether it is one batch or all samples. ``said`` is its name and its
+    type. Data sets and DataLoaders of torch are not to be asked about.
+    """
+    if isinstance(found, str | bytes | bytearray | PathLike):
+        raise UsageError(
+            f"{said}: that is a text, or the name of a file, and no loader; nothing was measured.",
+            f"{_WANTED}; --dataset DIR measures files",
+        )
+    if _is_array(found):
+        raise UsageError(
+            f"{said}: that is an array{_shaped(found)}, and no loader: nobody knows whether it is"
+            " one batch, or all samples; nothing was measured.",
+            _OF_ARRAYS,
+        )
+    parts = list(found.values()) if isinstance(found, Mapping) else found
+    if not isinstance(parts, tuple | list) or not 0 < len(parts) <= _PARTS:
+        return
+    if all(map(_is_array, parts)) and (
+        isinstance(found, Mapping) or rows_of_all(parts) is not None
+    ):
+        each = ", ".join(_shaped(part).strip() for part in parts)
+        raise UsageError(
+            f"{said}: that holds arrays ({each}), as one batch does, and is no loader; nothing was"
+            " measured.",
+            _OF_ARRAYS,
+        )
+
+
+def no_loader(found: Any, said: str) -> UsageError:
+    """Return the error for what is none of the things that can be timed."""
+    hint = _WANTED
+    if found is None:
+        hint = f"{_WANTED}; is its `return` missing?"
+    if isroutine(found):
+        hint = f"{_WANTED}; a function that is returned is not called in its turn"
+    if hasattr(found, "train_dataloader"):  # a LightningDataModule, of which setup() knows more
+        hint = "name a function of your own that returns what its train_dataloader() gives"
+    if type(found).__module__.startswith("nvidia.dali."):
+        hint = "name a function of your own that returns a DALIGenericIterator, or yields its run()"
+    return UsageError(f"{said}: that is no loader; nothing was measured.", hint)
+
+
+def _is_array(thing: Any) -> bool:
+    """Return whether it says that it can be made an array of numpy: tensors, arrays, tables."""
+    return attribute_of(type(thing), "__array__") is not None and shape_of(thing) is not None
+
+
+def _shaped(array: Any) -> str:
+    shape = shape_of(array) or ()
+    return f" of {' x '.join(map(str, shape))}" if shape else " of a single number"
