@@ -101,8 +101,8 @@ def plan_unmount(
 
     It has a ``refusal`` where what is mounted is the system's, or not hostprep's volume; where the
     volume is used, has other mounts inside, is or may be mounted out of sight, or holds data that
-    ``request`` does not give up; where its line in fstab is to go and cannot; and where a symlink is
-    on the way to a path at which none is known.
+    ``request`` does not give up; where its line in fstab is to go and cannot; and where a symlink
+    is on the way to a path at which none is known.
     """
     path = facts.path
     try:
