@@ -13,6 +13,7 @@ from hostprep.staging.publishing.removing import compare, cut_short_refusal, ope
 from hostprep.staging.record.records import (
     Record,
     all_records,
+    check_forgettable,
     check_own,
     damaged_records,
     record_id,
@@ -122,11 +123,12 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
     in the way, the path leads elsewhere, or the private directory is somebody else's; where the
-    file system is read-only; and where the volume's line in fstab is to go (``fstab``) and that
-    cannot be edited. Raises ``HostprepError``
-    where the data set is on the machine's record, and not on this user's own.
+    file system is read-only, or its record cannot be removed; and where the volume's line in fstab
+    is to go (``fstab``) and that cannot be edited. Raises ``HostprepError`` where the data set is
+    on the machine's record, and not on this user's own.
     """
     check_own(record)
+    check_forgettable(record)
     if refusal := moved_refusal(record):
         raise refusal
     parent_fd = open_target_parent(record)
@@ -216,6 +218,7 @@ def _look(parent_fd: int, record: Record, observer: Observer) -> _Found:
 def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     """Return the plan to forget a data set and remove no file: its target is gone for good."""
     check_own(record)
+    check_forgettable(record)
     line = fstab and _line_goes(record)
     return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -16,14 +17,15 @@ from typing import Any
 import xxhash
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.system.files import write_atomically
+from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
+_REMEMBERS = "hostprep remembers its data sets there: mend that and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,21 @@ def check_own(record: Record, otherwise: str = "") -> None:
         )
 
 
+def check_forgettable(record: Record) -> None:
+    """Raise ``Refused`` where the record cannot be removed, nor say what was: before that begins.
+
+    A full disk must not keep the files of the data set, and does not keep the record either.
+    """
+    home = folder(record.name, record.target)
+    code = new_file_obstacle(home)
+    if code in (errno.EROFS, errno.EACCES, errno.EPERM):
+        raise Refused(
+            f"the record {home} of {record.target} could not be removed: {os.strerror(code)};"
+            " nothing was changed.",
+            _REMEMBERS,
+        )
+
+
 def folder(name: str, target: str) -> Path:
     """Return where the record of a data set lives, whether it exists or not."""
     return state_dir() / "datasets" / record_id(name, target)
@@ -197,7 +214,7 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
     except OSError as error:
         raise HostprepError(
             f"the record {home} of {record.target} cannot be removed: {error.strerror}; {done}.",
-            "hostprep remembers its data sets there: mend that and run the same command again",
+            _REMEMBERS,
         ) from None
 
 
