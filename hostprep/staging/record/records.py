@@ -41,6 +41,8 @@ class Record:
     run take in the end, in bytes and inodes, from before the first of them to their publication.
     ``verified_at`` of None: it was staged without verification. ``target_mount`` is where the file
     system is mounted that it lies on; None in records of versions that did not note it.
+    ``target_place`` is which file system that is, and where in it the copies lie; None in a volume,
+    where it cannot be told, and in records of versions that did not note it.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Record:
     partial: bool = False
     skipped: tuple[Skipped, ...] = ()
     target_mount: str | None = None
+    target_place: str | None = None
     left: int | None = None
     submounts: tuple[str, ...] = ()
     needed_bytes: int = 0

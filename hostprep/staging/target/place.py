@@ -14,7 +14,8 @@ import shlex
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import MADE_UP
+from hostprep.host.block import MADE_UP, locate
+from hostprep.host.file_system_id import file_system_id
 from hostprep.host.mounts import (
     Mount,
     lies_in,
@@ -199,6 +200,8 @@ def moved_refusal(record: Record) -> Refused | None:
     now = mount_below(parent)
     if now is None or now.target == record.target_mount:
         return None
+    if record.target_place is not None and record.target_place == place_on_disk(parent):
+        return None
     # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
     bound = mount_at(record.target_mount, mounts := read_mounts())
     if bound and lies_in(parent, bound.target) and without_binds_in_place(bound, mounts) == now:
@@ -212,6 +215,18 @@ def moved_refusal(record: Record) -> Refused | None:
         f"{cure} and run the same command again; where they are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
+
+
+def place_on_disk(directory: str) -> str | None:
+    """Return which file system a directory lies on, and its path there; None where none can tell.
+
+    It is the same by every mount, as in a container that was given one folder of a disk.
+    """
+    with contextlib.suppress(HostprepError):
+        file_system, origin = file_system_id(locate(directory)), _origin(directory)
+        if file_system is not None and origin is not None:
+            return f"{file_system} {origin[1]}"
+    return None
 
 
 def unmounted_refusal(parent: str) -> Refused | None:
