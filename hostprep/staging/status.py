@@ -23,7 +23,8 @@ from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
-from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
+from hostprep.staging.target.apart import check_not_source
+from hostprep.staging.target.place import check_bare, check_in_sight, open_parent
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count

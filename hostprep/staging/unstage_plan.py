@@ -18,9 +18,9 @@ from hostprep.staging.record.records import (
     damaged_records,
     record_id,
 )
+from hostprep.staging.target.apart import check_spares_source
 from hostprep.staging.target.place import (
     check_bare,
-    check_spares_source,
     moved_refusal,
     open_parent,
     read_only_refusal,

@@ -12,7 +12,7 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record, save_record
-from hostprep.staging.target.place import check_apart
+from hostprep.staging.target.apart import check_apart
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from tests.kit.stagecraft import (
