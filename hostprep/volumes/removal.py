@@ -284,7 +284,7 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
         raise NotUnmounted(
-            f"{path} could not be unmounted: {users or words}.",
+            f"{path} could not be unmounted: {users or words or error.message}.",
             "end what uses it, and run the same command again",
         ) from None
     if read_live(path) is not None:
