@@ -127,6 +127,11 @@ def without_claim(message: str) -> str:
     return re.sub(r"[;.] nothing was changed\.$", ".", message, flags=re.IGNORECASE)
 
 
+def claim_of_it(message: str) -> str:
+    """Return an error's words with their last, that nothing was changed, about its object alone."""
+    return re.sub(r"([;.] nothing) was changed\.$", r"\1 of it was changed.", message, flags=re.I)
+
+
 @contextmanager
 def after_changes() -> Iterator[None]:
     """Take from errors of the body their word that nothing was changed: by now something was.

@@ -104,7 +104,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
             "failed": [asdict(problem) for problem in applied.failed],
             "not_tried": [asdict(each) for each in applied.not_tried],
             "pending": [asdict(change) for change in applied.after.changes],
-            "refusals": [asdict(refusal) for refusal in applied.after.refusals],
+            "refusals": [asdict(refusal) for refusal in applied.refusals],
         }
         emit_json(
             "apply",
@@ -114,7 +114,7 @@ def _conclude(applied: Applied, *, as_json: bool) -> None:
     else:
         for change in applied.done:
             emit_text(printable(f"done: {change.kind} {change.subject}: {change.action}"))
-    for problem in (*applied.failed, *applied.after.refusals):
+    for problem in (*applied.failed, *applied.refusals):
         say_problem(f"failed: {problem.kind} {problem.subject}", problem.message, problem.hint)
     for each in applied.not_tried:
         say(printable(f"not done: {each.kind} {each.subject}: {each.reason}"))
@@ -132,7 +132,7 @@ def _error(applied: Applied) -> HostprepError | None:
         return None
     pending = len({(change.kind, change.subject) for change in applied.after.changes})
     # What is refused now, though it was not before, is named among those that failed.
-    problems = (*applied.failed, *applied.after.refusals)
+    problems = (*applied.failed, *applied.refusals)
     failed = len({(problem.kind, problem.subject) for problem in problems})
     return HostprepError(
         f"the host is not as the spec says: {format_count(failed, 'object')} failed,"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from hostprep.converging.model import (
     Change,
@@ -16,7 +16,14 @@ from hostprep.converging.model import (
 )
 from hostprep.converging.writable import check_kept
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, Interrupted, Refused, reading_hint, without_claim
+from hostprep.errors import (
+    HostprepError,
+    Interrupted,
+    Refused,
+    claim_of_it,
+    reading_hint,
+    without_claim,
+)
 from hostprep.staging.observer import Observer
 from hostprep.volumes.apply import need_root
 
@@ -44,6 +51,11 @@ class Applied:
     def ok(self) -> bool:
         """Whether the host is now as the spec says."""
         return not (self.failed or self.after.changes or self.after.refusals)
+
+    @property
+    def refusals(self) -> tuple[Problem, ...]:
+        """What is refused now, and was not before."""
+        return tuple(map(_of_it, self.after.refusals))
 
 
 def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observer) -> Applied:
@@ -78,7 +90,8 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
             if came := each.task.carry_out(observer):
                 staged.append(came)
         except (HostprepError, OSError) as error:
-            failed[each.key] = Problem.of(each.kind, each.subject, _in_words(error))
+            problem = Problem.of(each.kind, each.subject, _in_words(error))
+            failed[each.key] = _of_it(problem)
             observer.note(f"failed: {each.kind} {each.subject}")
         except KeyboardInterrupt:
             words = f"interrupted at {each.kind} {each.subject}"
@@ -133,6 +146,11 @@ def _achieved(
         if each.key in finished
         or (each.key in halfway and (change.kind, change.subject) not in open_keys)
     )
+
+
+def _of_it(problem: Problem) -> Problem:
+    """Return the problem of one object among others, of which something may have been changed."""
+    return replace(problem, message=claim_of_it(problem.message))
 
 
 def _in_words(error: HostprepError | OSError) -> HostprepError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ from hostprep.staging.planning import StagePlan, plan_stage
 from hostprep.staging.plans.space import check_space
 from hostprep.staging.record.records import load_record
 from hostprep.staging.source.opening import check_name
-from hostprep.staging.target.place import standing_directory
+from hostprep.staging.target.place import open_parent, standing_directory
+from hostprep.staging.target.private import is_there, private_name
 from hostprep.units import format_count
 
 
@@ -155,8 +157,15 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         reason="whole and fresh"
         + (f", but for {format_count(len(failed), 'entry')}" if failed else ""),
     )
-    if plan.is_fresh or look.problem is not None:
+    if look.problem is not None:
         return look
+    if plan.is_fresh:
+        left = _left_beside(request)
+        if left is None:
+            return look
+        return dataclasses.replace(
+            look, action=f"remove {left}", reason="a run that was interrupted left it"
+        )
     if failed:
         named = ", ".join(f"{item.path} ({item.reason})" for item in failed[:MOST_NAMED])
         problem = HostprepError(
@@ -175,6 +184,22 @@ def _seen(spec: DatasetSpec, plan: StagePlan) -> DatasetLook:
         action=action_of(plan),
         reason=reason_of(plan),
     )
+
+
+def _left_beside(request: StageRequest) -> str | None:
+    """Return the private directory that is left to be removed beside a data set, if there is one.
+
+    What is not this user's stays, and so does what is on a file system that is read-only.
+    """
+    with contextlib.suppress(OSError, Refused):
+        parent_fd = open_parent(request.parent)
+        try:
+            fixed = os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY
+            if not fixed and is_there(parent_fd, request.target):
+                return os.path.join(request.parent, private_name(request.name))
+        finally:
+            os.close(parent_fd)
+    return None
 
 
 def _problem(plan: StagePlan) -> HostprepError | None:

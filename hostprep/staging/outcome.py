@@ -16,6 +16,7 @@ from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.processes.copier import MOST_NAMED
 from hostprep.staging.record.manifest import decode_line
 from hostprep.staging.record.records import Record, folder, folder_of, save_record
+from hostprep.staging.target.place import place_on_disk
 from hostprep.staging.tasks import Copied
 from hostprep.system.trees import join
 from hostprep.volumes.live import read_live
@@ -51,6 +52,7 @@ def record_of(
         target=request.target,
         volume=request.parent if plan.volume is not None else None,
         target_mount=target_mount,
+        target_place=place_on_disk(request.parent) if plan.volume is None else None,
         files=count,
         bytes=size_bytes,
         entries=count + len(plan.scan.directories),

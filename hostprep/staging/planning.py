@@ -20,8 +20,8 @@ from hostprep.staging.processes.descriptors import check_descriptors
 from hostprep.staging.record.records import Record, load_record, lock_name
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.scan import Scan, scan_tree
+from hostprep.staging.target.apart import check_apart
 from hostprep.staging.target.place import (
-    check_apart,
     check_bare,
     check_is_storage,
     check_writable,

@@ -49,7 +49,7 @@ from hostprep.staging.record.manifest import (
 from hostprep.staging.record.records import Record, check_own, folder, save_record
 from hostprep.staging.source.reading import SERVED
 from hostprep.staging.target.place import check_in_volume, mount_below
-from hostprep.staging.target.private import PrivateDir, moved_away
+from hostprep.staging.target.private import PrivateDir, moved_away, not_removed
 from hostprep.staging.target.spelling import Spelling
 from hostprep.staging.tasks import Copied
 from hostprep.staging.untouched import came_to_nothing, left_as_it_is
@@ -78,7 +78,7 @@ def carry_out(plan: StagePlan, observer: Observer) -> StageResult:
             made = make_volume(plan, plan.volume, observer)
         live, volume_changed = made.live, bool(made.plan.changes)
     if plan.is_fresh and not volume_changed:  # another run may have done what was to be done to it
-        return left_as_it_is(plan, live)
+        return left_as_it_is(plan, live, observer)
     try:
         with after_changes() if volume_changed else nullcontext():
             return concluded(plan, _carry_out(plan, live, observer))
@@ -297,10 +297,7 @@ class _Work:
             if not self.private.remove():
                 self.observer.note(moved_away(parent, name))
         except OSError as error:
-            self.observer.note(
-                f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the"
-                " next `hostprep stage` of it removes that"
-            )
+            self.observer.note(not_removed(parent, name, error))
 
     def _finish_directories(self, copied: Copied, tree_fd: int) -> list[bytes]:
         """Finish the directories of a tree and return their manifest lines."""

@@ -23,7 +23,9 @@ from hostprep.staging.record.manifest import ManifestIndex, manifest_path
 from hostprep.staging.record.records import Record, all_records, folder_of
 from hostprep.staging.source.opening import open_source
 from hostprep.staging.source.submounts import missing
-from hostprep.staging.target.place import check_bare, check_in_sight, check_not_source, open_parent
+from hostprep.staging.target.apart import check_not_source
+from hostprep.staging.target.place import check_bare, check_in_sight, open_parent
+from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.system.bounded import NoAnswerInTime, QuestionFailed, ask_in_child
 from hostprep.system.locks import is_locked
 from hostprep.units import format_count
@@ -128,7 +130,8 @@ def _state(record: Record) -> tuple[str, str, str | None]:
         if failing := _failing(record.target):
             why = f"its target answers with an error: {failing.strerror}"
             return "unreachable", why, reading_hint(failing)
-        return "missing", "it is not on the target", None
+        elsewhere = may_be_elsewhere(record.target, read_mounts())
+        return "missing", "; ".join(filter(None, ("it is not on the target", elsewhere))), None
     return ("partial" if record.partial else "staged"), "", _in_the_way(record)
 
 

@@ -23,6 +23,7 @@ from hostprep.staging.target.private import (
     remove_opened,
 )
 from hostprep.staging.unstage_plan import UnstagePlan, open_target_parent
+from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import gather
 from hostprep.volumes.live import read_live
 from hostprep.volumes.removal import (
@@ -31,6 +32,8 @@ from hostprep.volumes.removal import (
     check_line_removal,
     unmount_volume,
 )
+
+_AGAIN = "run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,17 @@ def _not_released(
     if stays and (is_used or not plan.fstab):
         return _Released(unmounted, kept_because)
     what = f", but the volume {volume} stays: {why}" if stays else f"; {why}"
-    hint = f"{error.hint}; then: {later}" if error.hint else f"once that is over: {later}"
-    problem = HostprepError(f"the copies are gone{what}.", hint)
+    problem = HostprepError(f"the copies are gone{what}.", hint_after(error, later))
     return _Released(unmounted, kept_because, problem)
+
+
+def hint_after(error: HostprepError, later: str) -> str:
+    """Return what helps after a volume's ``error``: in the end ``later``, the command that goes on.
+
+    The same command would know no such data set any more; and ``later`` has systemd read fstab.
+    """
+    if error.hint is None or isinstance(error, NotReloaded):
+        return f"once that is over: {later}"
+    if _AGAIN in error.hint:
+        return error.hint.replace(_AGAIN, f"run `{later}`")
+    return f"{error.hint}; then: {later}"

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
+import shlex
 from contextlib import ExitStack
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, UsageError, one_line, reading_hint
+from hostprep.errors import HostprepError, Refused, UsageError, one_line, reading_hint
+from hostprep.host.mounts import read_mounts
 from hostprep.staging.observer import Observer, Silent
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.publishing.removing import compare, cut_short_refusal, open_hidden
 from hostprep.staging.record.records import (
     Record,
     all_records,
+    check_forgettable,
     check_own,
     damaged_records,
     record_id,
 )
+from hostprep.staging.target.apart import check_spares_source
 from hostprep.staging.target.place import (
     check_bare,
-    check_spares_source,
     moved_refusal,
     open_parent,
     read_only_refusal,
 )
 from hostprep.staging.target.private import is_there, private_name
+from hostprep.staging.target.strangers import may_be_elsewhere
 from hostprep.units import format_count
 from hostprep.volumes.facts import check_in_reach, check_in_sight, gather
 from hostprep.volumes.model import Change
@@ -122,15 +126,18 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
 
     Raises ``Refused`` where what is there may be other files than the copies: something is mounted
     in the way, the path leads elsewhere, or the private directory is somebody else's; where the
-    file system is read-only; and where the volume's line in fstab is to go (``fstab``) and that
-    cannot be edited. Raises ``HostprepError``
-    where the data set is on the machine's record, and not on this user's own.
+    file system is read-only, or its record cannot be removed; where it is not here, and may be on
+    another machine; and where the volume's line in fstab is to go (``fstab``) and that cannot be
+    edited. Raises ``HostprepError`` where the data set is on the machine's record, and not on this
+    user's own.
     """
     check_own(record)
+    check_forgettable(record)
     if refusal := moved_refusal(record):
         raise refusal
     parent_fd = open_target_parent(record)
     if parent_fd is None:
+        _check_not_elsewhere(record)
         line = fstab and _line_goes(record)
         return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
     try:
@@ -138,6 +145,8 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
         check_spares_source(record)
         private = is_there(parent_fd, record.target)
         found = _look(parent_fd, record, observer or Silent())
+        if not (found.ours or found.hidden or private):
+            _check_not_elsewhere(record)
         if (found.ours or found.hidden or private) and os.fstatvfs(parent_fd).f_flag & os.ST_RDONLY:
             raise read_only_refusal(os.path.dirname(record.target))
         unmount = False
@@ -164,6 +173,19 @@ def plan_unstage(record: Record, *, fstab: bool, observer: Observer | None = Non
         ) from error
     finally:
         os.close(parent_fd)
+
+
+def _check_not_elsewhere(record: Record) -> None:
+    """Raise ``Refused`` where a data set that is not here may be on a machine with these records.
+
+    That one would know its copies no more.
+    """
+    if elsewhere := may_be_elsewhere(record.target, read_mounts()):
+        raise Refused(
+            f"{record.target} is not on this machine, and {elsewhere}; nothing was changed.",
+            "run it there; where it is gone, as after a reboot:"
+            f" hostprep unstage {shlex.quote(record.target)} --forget",
+        )
 
 
 def _line_goes(record: Record) -> bool:
@@ -216,6 +238,7 @@ def _look(parent_fd: int, record: Record, observer: Observer) -> _Found:
 def plan_forgetting(record: Record, *, fstab: bool = False) -> UnstagePlan:
     """Return the plan to forget a data set and remove no file: its target is gone for good."""
     check_own(record)
+    check_forgettable(record)
     line = fstab and _line_goes(record)
     return UnstagePlan(record, 0, (), False, False, False, fstab, removes_line=line)
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import replace
 
 from hostprep.staging.failures import gone
 from hostprep.staging.model import StageResult
+from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, result_of, still_there
 from hostprep.staging.planning import StagePlan
 from hostprep.staging.preparing import open_target
 from hostprep.staging.publishing.publish import open_published
 from hostprep.staging.record.records import Record
-from hostprep.staging.target.private import sweep
+from hostprep.staging.target.private import not_removed, private_name, sweep
 from hostprep.staging.tasks import Copied
 from hostprep.volumes.model import LiveVolume
 
 
-def left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
+def left_as_it_is(plan: StagePlan, live: LiveVolume | None, observer: Observer) -> StageResult:
     """Return the result of a run whose data set is there, whole and fresh."""
     request = plan.request
     parent_fd = open_target(plan)
@@ -27,9 +27,10 @@ def left_as_it_is(plan: StagePlan, live: LiveVolume | None) -> StageResult:
         if published_fd is None:
             raise gone(request)
         os.close(published_fd)
-        # All is whole where its file system is read-only too: then a later run sweeps.
-        with suppress(OSError):
+        try:
             sweep(parent_fd, request.target)
+        except OSError as error:  # all is whole where its file system is read-only too
+            observer.note(not_removed(request.parent, private_name(request.name), error))
     finally:
         os.close(parent_fd)
     record = still_there(plan)

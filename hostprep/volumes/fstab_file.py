@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
@@ -72,12 +73,13 @@ def edit_fstab(
     """
     with lock("fstab", purpose=f"edit {path}", on_wait=on_wait):
         draft = _draft(path, edit)
-        changed = draft.new != draft.old
+        changed, due = draft.new != draft.old, reload_is_due(path)
         unflushed = None
         if changed:
             judge = draft.judge if check else None
             try:
-                replace_file(path, draft.new, expected=draft.before, check=judge)
+                with _reload_noted(path, due=due):
+                    replace_file(path, draft.new, expected=draft.before, check=judge)
             except NotFlushed as error:
                 unflushed = error  # it is what counts now, and what systemd has to read
             if read_fstab(path) != draft.new:
@@ -85,8 +87,9 @@ def edit_fstab(
                     f"{path} was replaced, and somebody else has changed it again already.",
                     "see whether their version still has hostprep's line",
                 )
-        if (changed and _is_systemds(path)) or reload_is_due(path):
-            _reload()
+        if due or (changed and _is_systemds(path)):
+            daemon_reload()
+            _reload_mark().unlink(missing_ok=True)
         if unflushed is not None:
             raise unflushed
     return changed
@@ -147,19 +150,29 @@ def _is_systemds(path: Path) -> bool:
 
 
 def _reload_mark() -> Path:
-    """Return the file that is there from before a reload until it has worked."""
+    """Return the file that is there from before an edit until systemd has read what came of it."""
     return boot_dir() / "fstab-not-reloaded"
 
 
-def _reload() -> None:
+@contextlib.contextmanager
+def _reload_noted(path: Path, *, due: bool) -> Iterator[None]:
+    """Note that a reload is due before the body replaces the file, for who is killed in between.
+
+    Where the file was refused, none is: but for one that was ``due`` before.
+    """
+    if not _is_systemds(path):
+        yield
+        return
     mark = _reload_mark()
-    try:
+    with contextlib.suppress(OSError):  # /run is full: the edit matters more than such a kill
         mark.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         mark.touch()
-    except OSError:
-        pass  # /run is full: the reload matters more than knowing that it failed
-    daemon_reload()
-    mark.unlink(missing_ok=True)
+    try:
+        yield
+    except HostprepError as error:
+        if not (due or isinstance(error, NotFlushed)):
+            mark.unlink(missing_ok=True)
+        raise
 
 
 def _refuse_mounted(path: Path) -> None:

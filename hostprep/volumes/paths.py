@@ -14,6 +14,8 @@ from hostprep.host.mounts import lies_in
 from hostprep.system.files import ACL
 
 _NAMES_SHOWN = 5
+# What Linux takes (PATH_MAX with its end, NAME_MAX). Longer paths can be made, and not removed.
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255
 _SAFER = "choose an empty or new directory such as /mnt/NAME"
 
 # The system's own: nothing may cover these folders themselves.
@@ -112,7 +114,15 @@ def check_path(path: str) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise Refused(f"{path!r} goes through `..`; nothing was changed.", "write the path out")
-    return "/" + "/".join(parts)
+    found = "/" + "/".join(parts)
+    lengths = (len(os.fsencode(part)) for part in parts)
+    if len(os.fsencode(found)) > _LONGEST_PATH or max(lengths, default=0) > _LONGEST_NAME:
+        raise Refused(
+            f"{path[:60]!r}... is longer than the kernel takes ({_LONGEST_PATH} bytes,"
+            f" {_LONGEST_NAME} a name); nothing was changed.",
+            _SAFER,
+        )
+    return found
 
 
 def is_system_dir(path: str) -> bool:
@@ -162,10 +172,7 @@ def place_refusal(path: str, place: Place) -> Refused | None:
     if is_system_dir(path):
         return Refused(f"{path} belongs to the system; nothing was changed.", _SAFER)
     if place.symlink:
-        return Refused(
-            f"{place.symlink} is a symbolic link; nothing was changed.",
-            f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean",
-        )
+        return symlink_refusal(path, place.symlink)
     for folder in place.parents:
         if folder.of_unknown:
             outside = "mount it outside of the namespace, as root of the host, or do without"
@@ -193,6 +200,14 @@ def place_refusal(path: str, place: Place) -> Refused | None:
             "choose a directory on one that can be written, such as /run/NAME",
         )
     return None
+
+
+def symlink_refusal(path: str, symlink: str) -> Refused:
+    """Return why nothing is done at ``path``, on the way to which there is a symlink."""
+    return Refused(
+        f"{symlink} is a symbolic link; nothing was changed.",
+        f"it leads to {os.path.realpath(path)}: name that instead, if it is what you mean",
+    )
 
 
 def _is_unknown(uid: int) -> bool:

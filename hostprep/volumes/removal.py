@@ -24,7 +24,7 @@ from hostprep.volumes.fstab import remove_volume, volume_id_for
 from hostprep.volumes.fstab_file import check_edit, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import Change, LiveVolume, Unchanged
-from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs
+from hostprep.volumes.paths import check_path, is_system_dir, remove_dirs, symlink_refusal
 from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import delete_record
 from hostprep.volumes.settings import link_warnings
@@ -101,7 +101,8 @@ def plan_unmount(
 
     It has a ``refusal`` where what is mounted is the system's, or not hostprep's volume; where the
     volume is used, has other mounts inside, is or may be mounted out of sight, or holds data that
-    ``request`` does not give up; and where its line in fstab is to go and cannot.
+    ``request`` does not give up; where its line in fstab is to go and cannot; and where a symlink
+    is on the way to a path at which none is known.
     """
     path = facts.path
     try:
@@ -234,6 +235,8 @@ def _check(request: UnmountRequest, facts: VolumeFacts, users: tuple[PathUser, .
     if mount is None:
         check_in_sight(facts)
         check_in_reach(facts)
+        if facts.place.symlink and facts.record is None and facts.fstab_entry is None:
+            raise symlink_refusal(path, facts.place.symlink)
         return
     if is_system_dir(path):  # how to unmount it is no advice to give
         raise Refused(
@@ -282,7 +285,7 @@ def _unmount(plan: UnmountPlan, descriptor: int) -> tuple[str, ...]:
         users = "; ".join(map(str, others_in(path)))
         words = error.completed.stderr.strip().rstrip(".")
         raise NotUnmounted(
-            f"{path} could not be unmounted: {users or words}.",
+            f"{path} could not be unmounted: {users or words or error.message}.",
             "end what uses it, and run the same command again",
         ) from None
     if read_live(path) is not None:

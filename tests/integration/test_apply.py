@@ -21,7 +21,14 @@ from hostprep.units import MIB
 from tests.kit import failing_fs as failing
 from tests.kit.converging import QUIET, apply, keys, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
-from tests.kit.stagecraft import HOSTPREP, NOBODY, make_source, run_hostprep, snapshot
+from tests.kit.stagecraft import (
+    HOSTPREP,
+    NOBODY,
+    make_private,
+    make_source,
+    run_hostprep,
+    snapshot,
+)
 
 pytestmark = pytest.mark.usefixtures("state")
 
@@ -221,6 +228,34 @@ def test_many_small_files_get_their_inodes_at_the_mount(safe_dir: Path, volume: 
     )
     apply(spec)  # which fails where the second plan finds anything
     assert apply(spec)["changed"] is False
+
+
+def test_what_a_killed_run_left_beside_its_copies_goes_with_the_next(
+    safe_dir: Path, source: Path
+) -> None:
+    """Its copies are whole and fresh, so that nothing else is to be done."""
+    disk = safe_dir / "disk"
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=[{"source": source, "to": disk}])
+    apply(spec)
+    left = make_private(disk)
+    (change,) = plan(spec)["changes"]
+    assert change["action"] == f"remove {left}"
+    assert keys(apply(spec)["done"]) == [("dataset", "data")]
+    assert os.listdir(disk) == ["data"]
+    assert apply(spec)["changes"] == []
+
+
+def test_what_a_killed_run_left_where_nothing_can_be_removed_is_no_fault(
+    safe_dir: Path, source: Path
+) -> None:
+    disk = safe_dir / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "disk", disk], check=True)
+    spec = write_spec(safe_dir / "hostprep.yml", datasets=[{"source": source, "to": disk}])
+    apply(spec)
+    make_private(disk)
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    assert apply(spec)["changes"] == []
 
 
 def test_a_failure_in_the_middle_leaves_the_rest_done_and_a_later_run_completes_it(

@@ -823,7 +823,7 @@ def test_what_is_published_is_no_failure_where_only_its_clean_up_fails(
         result = stage_while(source, target, lambda: None)
     assert result.published
     assert [f"{target}/.hostprep-data could not be removed" in each for each in notes] == [True]
-    assert notes[0].endswith("the next `hostprep stage` of it removes that")
+    assert notes[0].endswith("the next `hostprep stage` or `apply` of it removes that")
     assert hostprep("status")["datasets"][0]["state"] == "staged"
     assert hostprep("stage", source, "--to", target)["changed"] is False
     assert os.listdir(target) == ["data"]

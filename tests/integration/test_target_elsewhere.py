@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hostprep.errors import Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.record.records import load_record, save_record
-from hostprep.staging.target.place import check_apart
+from hostprep.staging.target.apart import check_apart
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import plan_unstage
 from tests.kit.stagecraft import (
@@ -58,6 +59,42 @@ def test_what_is_bound_onto_itself_is_where_it_was(source: Path, disk: Path) -> 
     save_record(replace(record, target_mount=str(target)), durable=False)
     assert hostprep("unstage", "data")["changed"]
     assert not any(target.iterdir())
+
+
+def test_a_container_that_was_given_one_folder_of_the_disk_has_what_lies_there(
+    source: Path, disk: Path, safe_dir: Path
+) -> None:
+    target, handed = disk / "datasets", safe_dir / "handed"
+    hostprep("stage", source, "--to", target)
+    record = load_record("data", str(target / "data"))
+    assert record is not None
+    if record.target_place is None:
+        pytest.skip("this kernel does not tell of a tmpfs which it is")
+    handed.mkdir()
+    mount("--bind", target, handed)
+    unmount(disk)
+    target.mkdir()
+    mount("--bind", handed, target)
+    assert only_dataset()["state"] == "staged"
+    (source / "class-1/added").write_bytes(b"since")
+    assert hostprep("stage", source, "--to", target)["copied_files"] == 1
+    assert hostprep("unstage", "data")["changed"] and not any(handed.iterdir())
+
+
+def test_another_disk_is_not_taken_for_it_by_the_path_on_it(
+    source: Path, disk: Path, safe_dir: Path
+) -> None:
+    target, other = disk / "datasets", safe_dir / "other"
+    hostprep("stage", source, "--to", target)
+    other.mkdir()
+    mount("-t", "tmpfs", "other", other)
+    shutil.copytree(target, other / "datasets", symlinks=True)
+    mount("--bind", other / "datasets", target)
+    before = snapshot(other)
+    assert (
+        "that is not what is there now" in hostprep("unstage", "data", expect=5)["error"]["message"]
+    )
+    assert only_dataset()["state"] == "missing" and snapshot(other) == before
 
 
 @pytest.mark.parametrize("how", ["symlink", "bind of the root", "bind of the parent"])

@@ -12,7 +12,7 @@ import pytest
 from tests.kit import folding, loops
 from tests.kit.compare import differences
 from tests.kit.folding import folding_fs
-from tests.kit.stagecraft import hostprep
+from tests.kit.stagecraft import hostprep, snapshot
 
 pytestmark = [
     pytest.mark.usefixtures("state"),
@@ -117,6 +117,20 @@ def test_a_new_name_that_somebody_elses_folds_onto_is_refused(
             (target / "data" / theirs).parent.rmdir()
         assert hostprep(*stage)["resumed_files"] == 1
         assert not differences(source, target / "data", owners=True, holes=False)
+
+
+def test_a_target_in_the_source_is_seen_in_whatever_spelling(safe_dir: Path) -> None:
+    with folding_fs(safe_dir / "root", safe_dir / "mount", "case") as there:
+        write(there / "data", **{"sub/x": "one"})
+        before = snapshot(there)
+        for source, *target in (
+            (there / "data", there / "DATA"),
+            (there / "data", there / "Data/SUB"),
+            (there / "DATA/sub", there, "--name", "Data"),
+        ):
+            refused = hostprep("stage", source, "--to", *target, expect=5)["error"]
+            assert "by another spelling; nothing was changed" in refused["message"]
+        assert snapshot(there) == before
 
 
 def test_names_that_vanish_on_the_target_are_found_by_its_listing(

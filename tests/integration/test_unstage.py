@@ -20,6 +20,7 @@ from hostprep.converging.prune import UnstageTask
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.observer import Silent
 from hostprep.staging.publishing.publish import check_places
+from hostprep.staging.publishing.removing import remove_hidden
 from hostprep.staging.record.records import Record, all_records, save_record
 from hostprep.staging.unstage import unstage
 from hostprep.staging.unstage_plan import find_record, plan_unstage
@@ -596,15 +597,38 @@ def test_what_cannot_be_moved_stays_as_open_as_it_was(
     assert snapshot(target) == before
 
 
-def test_a_record_that_cannot_be_removed_is_told(source: Path, target: Path, state: Path) -> None:
-    hostprep("stage", source, "--to", target)
+def make_read_only(state: Path) -> None:
     subprocess.run(["mount", "--bind", str(state), str(state)], check=True)
     subprocess.run(["mount", "-o", "remount,bind,ro", str(state)], check=True)
+
+
+def test_no_copy_is_removed_where_its_record_cannot_be(
+    source: Path, target: Path, state: Path
+) -> None:
+    hostprep("stage", source, "--to", target)
+    make_read_only(state)
     before = snapshot(target)
-    told = hostprep("unstage", "data", "--forget", expect=1)["error"]["message"]
-    assert "cannot be removed: Read-only file system; nothing was changed" in told
+    for words in ((), ("--dry-run",), ("--forget",)):
+        told = hostprep("unstage", "data", *words, expect=5)["error"]["message"]
+        assert "could not be removed: Read-only file system; nothing was changed" in told
     assert snapshot(target) == before
-    told = hostprep("unstage", "data", expect=1)["error"]["message"]
+    subprocess.run(["umount", str(state)], check=True)
+    hostprep("unstage", "data")
+    assert hostprep("status")["datasets"] == []
+
+
+def test_a_record_that_cannot_be_removed_once_the_copies_are_gone_is_told(
+    source: Path, target: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_and_spoil(*given: Any) -> tuple[str, ...]:
+        left = remove_hidden(*given)
+        make_read_only(state)
+        return left
+
+    hostprep("stage", source, "--to", target)
+    with monkeypatch.context() as patch:
+        patch.setattr("hostprep.staging.unstage.remove_hidden", remove_and_spoil)
+        told = hostprep("unstage", "data", expect=1)["error"]["message"]
     assert "Read-only file system; its copies are gone" in told and os.listdir(target) == []
     subprocess.run(["umount", str(state)], check=True)
     hostprep("unstage", "data")

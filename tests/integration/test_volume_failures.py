@@ -200,6 +200,16 @@ def test_a_volume_in_use_is_no_failure_of_unstaging_with_its_line(staged: Path) 
     assert "sleep" in found["volume_kept_because"] and os.listdir(staged) == []
 
 
+def test_an_umount_that_is_killed_is_told_as_that(
+    staged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "umount", "#!/bin/sh\nkill -KILL $$\n")
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        failed = hostprep("unmount", staged, "--discard-data", expect=1)["error"]
+    assert "was ended by SIGKILL" in failed["message"] and is_mounted(staged)
+
+
 def test_what_findmnt_objects_to_is_refused_before_the_mount(
     fstab: Path, safe_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

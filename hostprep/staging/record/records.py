@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -16,14 +17,15 @@ from typing import Any
 import xxhash
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError
+from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
-from hostprep.system.files import write_atomically
+from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
 
 _RECORD = "dataset.json"
+_REMEMBERS = "hostprep remembers its data sets there: mend that and run the same command again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Record:
     run take in the end, in bytes and inodes, from before the first of them to their publication.
     ``verified_at`` of None: it was staged without verification. ``target_mount`` is where the file
     system is mounted that it lies on; None in records of versions that did not note it.
+    ``target_place`` is which file system that is, and where in it the copies lie; None in a volume,
+    where it cannot be told, and in records of versions that did not note it.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Record:
     partial: bool = False
     skipped: tuple[Skipped, ...] = ()
     target_mount: str | None = None
+    target_place: str | None = None
     left: int | None = None
     submounts: tuple[str, ...] = ()
     needed_bytes: int = 0
@@ -115,6 +120,21 @@ def check_own(record: Record, otherwise: str = "") -> None:
         raise HostprepError(
             f"{record.target} was staged by root; nothing was changed.",
             f"run it with sudo{otherwise}",
+        )
+
+
+def check_forgettable(record: Record) -> None:
+    """Raise ``Refused`` where the record cannot be removed, nor say what was: before that begins.
+
+    A full disk must not keep the files of the data set, and does not keep the record either.
+    """
+    home = folder(record.name, record.target)
+    code = new_file_obstacle(home)
+    if code in (errno.EROFS, errno.EACCES, errno.EPERM):
+        raise Refused(
+            f"the record {home} of {record.target} could not be removed: {os.strerror(code)};"
+            " nothing was changed.",
+            _REMEMBERS,
         )
 
 
@@ -197,7 +217,7 @@ def forget(record: Record, done: str = "nothing was changed") -> None:
     except OSError as error:
         raise HostprepError(
             f"the record {home} of {record.target} cannot be removed: {error.strerror}; {done}.",
-            "hostprep remembers its data sets there: mend that and run the same command again",
+            _REMEMBERS,
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""Where data sets are put: is that still the place that was meant, and is it not the source?
+"""Where data sets are put: is that still the place that was meant?
 
 A path that led to the copies may lead elsewhere by now: a user made a symlink of a folder on the
 way, a disk is not mounted, a bind mount stands in for it. Files there may even look like the
-copies, when they are the very files of the source.
+copies, when they are the very files of the source (see ``apart``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import shlex
 from pathlib import Path
 
 from hostprep.errors import HostprepError, Refused
-from hostprep.host.block import MADE_UP
+from hostprep.host.block import MADE_UP, locate
+from hostprep.host.file_system_id import file_system_id
 from hostprep.host.mounts import (
     Mount,
     lies_in,
@@ -25,14 +26,11 @@ from hostprep.host.mounts import (
     without_binds_in_place,
 )
 from hostprep.staging.record.records import Record
+from hostprep.staging.target.apart import origin_of
 from hostprep.staging.target.private import private_name
-from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 from hostprep.system.files import new_file_obstacle
 from hostprep.system.trees import DIRECTORY_FLAGS
 from hostprep.volumes.records import all_records
-
-# How long a source may take to say where it lies, which a dead network mount never does.
-_PATIENCE_SECONDS = 2.0
 
 
 def open_parent(path: str, *, make: bool = False) -> int:
@@ -119,40 +117,6 @@ def read_only_refusal(path: str) -> Refused:
     )
 
 
-def check_apart(source: str, target: str) -> None:
-    """Raise ``Refused`` where one of two paths lies inside the other, by name or by what they are.
-
-    Of the target, what is not there yet counts as it would be made.
-    """
-    if lies_in(target, source):
-        raise Refused(
-            f"the target {target} lies inside the source {source}: the copy would copy itself; "
-            "nothing was changed.",
-            "choose a target outside the source",
-        )
-    if lies_in(source, target):
-        raise Refused(
-            f"the source {source} lies inside the target {target}; nothing was changed.",
-            "choose another target or --name",
-            spec_hint="choose another target or `name`",
-        )
-    _check_origins(_origin(source), source, target)
-
-
-def check_spares_source(record: Record) -> None:
-    """Raise ``Refused`` where what was a copy is the source by now: what is removed would be it."""
-    try:
-        found = ask_in_child(lambda: _origin(record.source), patience_seconds=_PATIENCE_SECONDS)
-    except (NoAnswerInTime, ChildProcessError):
-        return  # then it lies on something remote, and the target does not
-    _check_origins(None if found is None else (found[0], found[1]), record.source, record.target)
-
-
-def check_not_source(record: Record) -> None:
-    """Do as ``check_spares_source``, and wait for a source that hangs: for a child of one's own."""
-    _check_origins(_origin(record.source), record.source, record.target)
-
-
 def check_bare(target: str) -> None:
     """Raise ``Refused`` where something is mounted on a data set, or inside it.
 
@@ -199,6 +163,8 @@ def moved_refusal(record: Record) -> Refused | None:
     now = mount_below(parent)
     if now is None or now.target == record.target_mount:
         return None
+    if record.target_place is not None and record.target_place == place_on_disk(parent):
+        return None
     # Earlier versions, run in a service with ReadWritePaths=, recorded what that had bound.
     bound = mount_at(record.target_mount, mounts := read_mounts())
     if bound and lies_in(parent, bound.target) and without_binds_in_place(bound, mounts) == now:
@@ -212,6 +178,18 @@ def moved_refusal(record: Record) -> Refused | None:
         f"{cure} and run the same command again; where they are gone for good:"
         f" hostprep unstage {shlex.quote(record.target)} --forget",
     )
+
+
+def place_on_disk(directory: str) -> str | None:
+    """Return which file system a directory lies on, and its path there; None where none can tell.
+
+    It is the same by every mount, as in a container that was given one folder of a disk.
+    """
+    with contextlib.suppress(HostprepError):
+        file_system, origin = file_system_id(locate(directory)), origin_of(directory)
+        if file_system is not None and origin is not None:
+            return f"{file_system} {origin[1]}"
+    return None
 
 
 def unmounted_refusal(parent: str) -> Refused | None:
@@ -289,43 +267,3 @@ def mount_below(path: str) -> Mount | None:
         return None if mount is None else without_binds_in_place(mount, mounts)
     finally:
         os.close(descriptor)
-
-
-def _check_origins(origin: tuple[str, str] | None, source: str, target: str) -> None:
-    there = _origin(target)
-    if origin is None or there is None or origin[0] != there[0]:
-        return
-    if lies_in(there[1], origin[1]) or lies_in(origin[1], there[1]):
-        place = shlex.quote(target)
-        raise Refused(
-            f"{target} and the source {source} are the same files by now, or one in the other: a"
-            " mount or a link leads there; nothing was changed.",
-            f"findmnt --target {place} and namei {place} show what leads there: undo that;"
-            f" `hostprep unstage {place} --forget` forgets the copy and removes nothing",
-        )
-
-
-def _origin(path: str) -> tuple[str, str] | None:
-    """Return the device and the path on it that ``path`` leads to, the same by every bind mount.
-
-    None where it cannot be told. Of a path that is not there, the rest counts by its names.
-    """
-    rest = ""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-            break
-        except FileNotFoundError:
-            path, name = os.path.split(path)
-            rest = f"/{name}{rest}"
-        except OSError:
-            return None
-    try:
-        mount = mount_of(descriptor, read_mounts())
-        real = os.readlink(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
-    if mount is None or not lies_in(real, mount.target):
-        return None
-    below = real[len(mount.target.rstrip("/")) :].rstrip("/")
-    return mount.device, f"{mount.root.rstrip('/')}{below}{rest}" or "/"

@@ -265,6 +265,14 @@ def moved_away(parent: str, name: str) -> str:
     )
 
 
+def not_removed(parent: str, name: str, error: OSError) -> str:
+    """Say in a sentence that the private directory stays, when all is published and on record."""
+    return (
+        f"{parent}/{name} could not be removed ({error.strerror}): all is staged, and the next"
+        " `hostprep stage` or `apply` of it removes that"
+    )
+
+
 def open_own(parent_fd: int, target: str) -> int | None:
     """Return a descriptor of the private directory of the data set at ``target``, None without one.
 

@@ -41,20 +41,36 @@ def shared_records_warning(parent: str, mounts: tuple[Mount, ...]) -> str | None
     So it is of a home on a server: there the other machine would find its own copies changed, and
     what was unstaged here unknown there. Root's are the machine's own; who moved them has chosen.
     """
+    home = _shared_home(parent, mounts)
+    if home is None:
+        return None
+    records = state_dir()
+    return (
+        f"the records in {records} are on {home.source} ({home.fstype}), and {parent} is this"
+        " machine's own: where others have the same home, hostprep takes this for what is there;"
+        f" records for each: export HOSTPREP_STATE_DIR={shlex.quote(str(records))}-$(hostname)"
+    )
+
+
+def may_be_elsewhere(target: str, mounts: tuple[Mount, ...]) -> str | None:
+    """Say which other machine may have a data set that is not here; None where none may."""
+    home = _shared_home(os.path.dirname(target), mounts)
+    if home is None:
+        return None
+    return f"another machine may have it, if it has the same home ({home.source})"
+
+
+def _shared_home(parent: str, mounts: tuple[Mount, ...]) -> Mount | None:
+    """Return what the records are on where others may have them, but not what is in ``parent``."""
     if os.geteuid() == 0 or os.environ.get("HOSTPREP_STATE_DIR"):
         return None
-    records = str(state_dir())
-    home = mount_containing(os.path.realpath(records), mounts)
+    home = mount_containing(os.path.realpath(state_dir()), mounts)
     target = mount_containing(os.path.realpath(parent), mounts)
     if home is None or target is None or is_remote(target):
         return None
     if not is_remote(home) or home.fstype.startswith("fuse"):  # which may be a disk, encrypted
         return None
-    return (
-        f"the records in {records} are on {home.source} ({home.fstype}), and {parent} is this"
-        " machine's own: where others have the same home, hostprep takes this for what is there;"
-        f" records for each: export HOSTPREP_STATE_DIR={shlex.quote(records)}-$(hostname)"
-    )
+    return home
 
 
 def owner_of_entry(parent_fd: int, name: str) -> int | None:

@@ -93,6 +93,20 @@ def test_of_an_object_that_is_refused_now_nothing_counts_as_done() -> None:
     assert (applied.done, applied.ok) == ((), False)
 
 
+def test_that_nothing_was_changed_is_said_of_the_object_alone() -> None:
+    def refused() -> None:
+        raise Refused("something lies there; nothing was changed.", "move it away")
+
+    plan = host(thing(Kind.VOLUME, "/a", lambda: None), thing(Kind.VOLUME, "/b", refused))
+    refusal = Problem(Kind.VOLUME, "/b", "it is in use. Nothing was changed.", None)
+    left = host(ObjectPlan(Kind.VOLUME, "/b", refusal=refusal))
+    applied = apply_plan(plan, lambda: left, Silent())
+    assert [change.subject for change in applied.done] == ["/a"]
+    (failed,), (now,) = applied.failed, applied.refusals
+    assert failed.message == "something lies there; nothing of it was changed."
+    assert now.message == "it is in use. Nothing of it was changed."
+
+
 def test_pending_changes_are_no_success_though_nothing_failed() -> None:
     again = thing(Kind.DATASET, "moving", lambda: None)
     applied = apply_plan(host(again), lambda: host(again), Silent())

@@ -10,7 +10,8 @@ import pytest
 from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.spec.names import name_problem
 from hostprep.staging.source.opening import check_name, open_source
-from hostprep.staging.target.place import check_apart, check_writable
+from hostprep.staging.target.apart import check_apart
+from hostprep.staging.target.place import check_writable
 
 
 @pytest.mark.parametrize("name", ["data", "a.b", "with space", "na\u00efve", "\u6570", "x" * 200])

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.host.mounts import parse_mountinfo
-from hostprep.staging.target.strangers import shared_records_warning, stranger_warning
+from hostprep.staging import status, unstage_plan
+from hostprep.staging.record.records import Record, save_record
+from hostprep.staging.target.strangers import (
+    may_be_elsewhere,
+    shared_records_warning,
+    stranger_warning,
+)
+from hostprep.staging.unstage_plan import plan_unstage
 
 _MOUNTS = """
 21 1 8:1 / / rw - ext4 /dev/sda1 rw
@@ -58,6 +67,7 @@ def test_records_in_a_home_that_other_machines_have_too_are_warned_of(
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     told = shared_records_warning(target, mounts)
     assert (told is not None) is warned
+    assert (may_be_elsewhere(f"{target}/data", mounts) is not None) is warned
     if told is not None:
         cure = "export HOSTPREP_STATE_DIR=/home/alice/.local/state/hostprep-$(hostname)"
         assert f"are on server:/home ({fstype})" in told
@@ -67,3 +77,24 @@ def test_records_in_a_home_that_other_machines_have_too_are_warned_of(
     monkeypatch.delenv("HOSTPREP_STATE_DIR")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert shared_records_warning(target, mounts) is None, "root's are the machine's"
+
+
+def test_what_is_not_here_is_not_forgotten_for_the_machine_that_may_have_it(
+    tmp_path: Path, own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Record(
+        "data", "/src", f"{tmp_path}/data", None, 1, 1, 2, None, "none", None, 0.0, boot_id="b"
+    )
+    save_record(record, durable=False)
+    assert plan_unstage(record, fstab=False).published is False
+    monkeypatch.setattr(unstage_plan, "may_be_elsewhere", lambda *_: "another may have it")
+    for gone in (record, replace(record, target=f"{tmp_path}/none/data")):
+        with pytest.raises(Refused, match="is not on this machine, and another may") as refused:
+            plan_unstage(gone, fstab=False)
+        assert str(refused.value.hint).endswith(f"unstage {gone.target} --forget")
+    monkeypatch.setattr(status, "may_be_elsewhere", lambda *_: "another may have it")
+    found = status.dataset_status(record)
+    assert (found.state, found.reason) == (
+        "missing",
+        "it is not on the target; another may have it",
+    )

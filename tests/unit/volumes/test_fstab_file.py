@@ -15,7 +15,7 @@ from hostprep.system.files import ChangedMeanwhile
 from hostprep.system.flushing import NotFlushed
 from hostprep.volumes import fstab_file
 from hostprep.volumes.fstab import remove_volume, set_volume, volume_id_for
-from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab
+from hostprep.volumes.fstab_file import edit_fstab, fstab_path, read_fstab, reload_is_due
 from tests.kit.flushing import fail_to_flush_folders
 
 FIXTURES = sorted((Path(__file__).parents[2] / "fixtures/fstab").glob("*.fstab"))
@@ -234,6 +234,38 @@ def test_systemd_reads_the_machines_fstab_again_once(
     edit_fstab(fstab, put)
     edit_fstab(fstab, put)
     assert systemctl.read_text() == "daemon-reload\n"
+
+
+def test_a_run_that_is_killed_before_systemd_is_told_has_the_next_one_tell_it(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed() -> None:
+        raise Killed
+
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(fstab_file, "read_fstab", lambda _: killed())
+        edit_fstab(fstab, put)
+    assert reload_is_due(fstab) and edit_fstab(fstab, put) is False
+    assert systemctl.read_text() == "daemon-reload\n" and not reload_is_due(fstab)
+
+
+def test_nothing_is_to_be_read_again_where_the_file_was_not_replaced(
+    fstab: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def others_write(*_: object, **__: object) -> None:
+        raise ChangedMeanwhile("somebody else wrote to it")
+
+    monkeypatch.setattr(fstab_file, "SYSTEM_FSTAB", Path(os.path.realpath(fstab)))
+    monkeypatch.setattr(fstab_file, "systemd_runs", lambda: True)
+    monkeypatch.setattr(fstab_file, "replace_file", others_write)
+    with pytest.raises(ChangedMeanwhile):
+        edit_fstab(fstab, put)
+    assert not reload_is_due(fstab) and systemctl.read_text() == ""
 
 
 def test_systemd_is_not_told_about_another_fstab_nor_where_it_does_not_run(

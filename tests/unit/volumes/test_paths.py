@@ -37,11 +37,17 @@ def test_a_path_is_put_into_its_shortest_form(path: str) -> None:
         "/mnt/a ",
         "/mnt/\u202eevil",
         "/mnt/\udcff",
+        f"/mnt/{'n' * 256}",
+        "/mnt" + f"/{'n' * 200}" * 21,
     ],
 )
 def test_unsafe_text_is_refused(path: str) -> None:
     with pytest.raises(Refused):
         check_path(path)
+
+
+def test_the_longest_name_is_taken() -> None:
+    assert check_path(f"/mnt/{'n' * 255}") == f"/mnt/{'n' * 255}"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,14 @@ def test_what_is_only_on_record_is_forgotten() -> None:
     assert found.forget and not found.unmount
 
 
+def test_a_volume_that_is_named_by_a_symlink_is_not_said_to_be_gone() -> None:
+    by_link = Place(PointKind.OTHER, (ROOT,), symlink="/mnt/link")
+    refusal = plan(replace(fresh(PATH), place=by_link)).refusal
+    assert refusal is not None and "/mnt/link is a symbolic link" in refusal.message
+    # What is on record there is known, whatever stands in its place by now.
+    assert plan(replace(GONE, place=by_link)).forget
+
+
 def test_data_is_only_given_up_by_who_says_so() -> None:
     refusal = plan(HOLDS).refusal
     assert refusal is not None and "3.00 MiB (train)" in refusal.message
