@@ -26,6 +26,9 @@ _NEEDS_SSH = (
 # As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
 _WITHOUT_PASSWORD = re.compile(r"Missing \w+ password|waiting for privilege escalation prompt")
 _NEEDS_PASSWORD = " -> name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE"
+# Of sudo with requiretty, which pipelining gives none.
+_WITHOUT_TERMINAL = re.compile(r"must have a tty to run")
+_NEEDS_TERMINAL = " -> give it one: ANSIBLE_PIPELINING=false"
 # Likewise of what is encrypted, without the vault's password and with another one.
 _WITHOUT_VAULT = re.compile(r"no vault secrets (were )?found")
 _NEEDS_VAULT = " -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
@@ -161,6 +164,8 @@ def _with_cure(words: str) -> str:
         return _NEEDS_SSH
     if _WITHOUT_PASSWORD.search(words):
         return words + _NEEDS_PASSWORD
+    if _WITHOUT_TERMINAL.search(words):
+        return words + _NEEDS_TERMINAL
     if _WITHOUT_VAULT.search(words):
         return words + _NEEDS_VAULT
     if _WITHOUT_PYTHON.search(words):

@@ -98,6 +98,12 @@ def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one(said: str) -
     )
 
 
+def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
+    said = "sudo: sorry, you must have a tty to run sudo"
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == f"{said} -> give it one: ANSIBLE_PIPELINING=false"
+
+
 @pytest.mark.parametrize(
     "said",
     [
