@@ -18,7 +18,7 @@ from hostprep.converging.boot_template import own_command, own_environment, own_
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.host.block import IN_MEMORY, StorageClass, locate
-from hostprep.host.mounts import mount_containing, read_mounts
+from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import standing_directory
@@ -30,6 +30,8 @@ from hostprep.volumes.paths import Folder, has_acl
 # Where the links of enabled units are, below the unit directory: the template's WantedBy=.
 WANTS = "multi-user.target.wants"
 _REMOTE = frozenset({StorageClass.NETWORK, StorageClass.FUSE})
+# What an automount of systemd's own is mounted from: a unit, which RequiresMountsFor= waits for.
+_SYSTEMD = "systemd-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,9 @@ class Footing:
     """Where a data set's source and target lie now; None is what is not there.
 
     ``source`` and ``parent`` are without symlinks. ``remote``: the source is on a file system that
-    may need the network. ``in_memory``: the target is on a tmpfs that is no volume of the spec's.
-    ``feeders`` are the units that stage what the source lies in.
+    may need the network, or that an automounter's program mounts. ``in_memory``: the target is on a
+    tmpfs that is no volume of the spec's. ``feeders`` are the units that stage what the source lies
+    in.
     """
 
     name: str
@@ -196,6 +199,8 @@ def _footing(dataset: DatasetSpec, feeder: DatasetSpec | None) -> Footing:
 def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool | None]:
     """Return the mount point of a source, and whether it is remote; None where it is not there.
 
+    What an automounter's program mounts comes after the network, whatever it is: that program does.
+
     One in the copy of another data set, ``feeder``, lies where that is staged to, be it there yet
     or not, with its volume or without.
     """
@@ -207,7 +212,11 @@ def _ground(source: str, feeder: DatasetSpec | None) -> tuple[str | None, bool |
         storage = locate(source)
     except HostprepError:  # not there now
         return None, None
-    return storage.mount.target, storage.storage_class in _REMOTE
+    automounted = any(
+        mount.fstype == "autofs" and mount.source != _SYSTEMD and lies_in(source, mount.target)
+        for mount in read_mounts()
+    )
+    return storage.mount.target, automounted or storage.storage_class in _REMOTE
 
 
 def _writer(program: str) -> str | None:

@@ -39,8 +39,9 @@ class BootRecord:
     ``parent`` is the directory under which it appears by its name, ``volume`` the same where that
     is a tmpfs volume, which must then have at least ``volume_size_bytes``. ``source_mount`` and
     ``target_mount`` are the mount points that source and parent lay on: nothing is staged from or
-    into another file system. ``remote``: the source is on a network file system. ``digest`` is
-    that of the data set when it was last staged, None where it is not known. ``reserve_bytes`` is
+    into another file system. ``remote``: the source is on a network file system, or an
+    automounter mounts it. ``digest`` is that of the data set when it was last staged, None where it
+    is not known. ``reserve_bytes`` is
     the memory that a target in memory, other than a volume, must leave; None for the default.
     """
 

@@ -91,6 +91,8 @@ def check_places(record: BootRecord, again: str) -> None:
     ``again`` completes the hint: how to have it staged once the cause is mended.
     """
     mended = f"mount it, then {again}"
+    for path in (record.source, record.parent):
+        _wake(path)
     if absent := absent_mount(record, read_mounts()):
         raise Refused(f"{absent}; nothing was staged.", mended)
     if not os.path.isdir(record.source):
@@ -104,7 +106,7 @@ def check_places(record: BootRecord, again: str) -> None:
     now = f"if it is meant so, `hostprep apply` records it; otherwise mend it, then {again}"
     if (real := os.path.realpath(record.source)) != record.source:
         raise Refused(f"its source {record.source} leads to {real}; nothing was staged.", now)
-    # Through the kernel's own number of the mount; what an automounter has, it mounts for this.
+    # Through the kernel's own number of the mount.
     lies_on = locate(record.source).mount
     if lies_on.target != record.source_mount or lies_on.fstype == "autofs":
         raise Refused(
@@ -114,6 +116,14 @@ def check_places(record: BootRecord, again: str) -> None:
         )
     _check_target(record, now)
     _check_filled(record, again)
+
+
+def _wake(path: str) -> None:
+    """Have an automounter mount what it has for ``path``: to read the mounts does not."""
+    try:
+        os.stat(os.path.join(path, "."))
+    except OSError:
+        pass  # what is wrong with it is told by who looks
 
 
 def _feeds(other: BootRecord, record: BootRecord) -> bool:

@@ -23,12 +23,21 @@ _NEEDS_SSH = (
     " -> install it here: apt-get install openssh-client"
 )
 
-# As Ansible says it of sudo and its like; nobody is asked for one.
-_WITHOUT_PASSWORD = re.compile(r"Missing \w+ password")
-_NEEDS_PASSWORD = " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
+# As Ansible says it of sudo, and of su, which waits for one; nobody is asked.
+_WITHOUT_PASSWORD = re.compile(r"Missing \w+ password|waiting for privilege escalation prompt")
+_NEEDS_PASSWORD = " -> name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE"
+# Of sudo with requiretty, which pipelining gives none.
+_WITHOUT_TERMINAL = re.compile(r"must have a tty to run")
+_NEEDS_TERMINAL = " -> give it one: ANSIBLE_PIPELINING=false"
 # Likewise of what is encrypted, without the vault's password and with another one.
 _WITHOUT_VAULT = re.compile(r"no vault secrets (were )?found")
 _NEEDS_VAULT = " -> name a file that holds the vault's password: ANSIBLE_VAULT_PASSWORD_FILE"
+# Of a host without Python, or without the one that was named; the latter before ansible-core 2.19.
+_WITHOUT_PYTHON = re.compile(r"module interpreter '.*' was not found|need to set the interpreter")
+_NEEDS_PYTHON = (
+    " -> Ansible works by Python: install python3 on the host, or name the one that it has:"
+    " ansible_python_interpreter"
+)
 # As the host's shell says it, whichever that is.
 _WITHOUT_SUDO = re.compile(r"\b(sudo|su|doas|pfexec): (?:command )?not found")
 _NEEDS_SUDO = (
@@ -155,8 +164,12 @@ def _with_cure(words: str) -> str:
         return _NEEDS_SSH
     if _WITHOUT_PASSWORD.search(words):
         return words + _NEEDS_PASSWORD
+    if _WITHOUT_TERMINAL.search(words):
+        return words + _NEEDS_TERMINAL
     if _WITHOUT_VAULT.search(words):
         return words + _NEEDS_VAULT
+    if _WITHOUT_PYTHON.search(words):
+        return words + _NEEDS_PYTHON
     if missing := _WITHOUT_SUDO.search(words):
         return _NEEDS_SUDO.format(missing[1])
     return words

@@ -24,6 +24,7 @@ from hostprep.converging.boot_record import load_boot_record, save_boot_record
 from hostprep.converging.boot_units import apply_boot, plan_boot
 from hostprep.spec.model import DatasetSpec
 from tests.kit import failing_fs as failing
+from tests.kit.automounter import automounted
 from tests.kit.converging import apply, plan, write_spec
 from tests.kit.failing_fs import Rule, failing_fs
 from tests.kit.stagecraft import (
@@ -167,6 +168,25 @@ def test_a_source_that_is_not_mounted(host: Host) -> None:
     (host.disk / "data").mkdir()
     (host.disk / "data/other").write_text("other")
     host.refused("is not mounted")
+
+
+def test_a_source_that_an_automounter_has_mounted_when_one_looks(
+    host: Host, safe_dir: Path
+) -> None:
+    (safe_dir / "home").mkdir()
+    with automounted(safe_dir / "home", "alice", host.disk) as home:
+        host.source = home / "data"
+        host.dataset = dataclasses.replace(host.dataset, source=str(host.source))
+        host.prepare()
+        record = load_boot_record("data")
+        assert record is not None
+        assert (record.source_mount, record.remote) == (str(home), True)
+        unmount(home)  # as after a reboot, or a time in which nobody was there
+        host.reboot()
+        done = run_hostprep("restage", "data")
+        assert done.returncode == 0, done.stderr
+        unmount(home)
+        assert only_dataset()["state"] == "staged"
 
 
 def test_a_source_on_another_file_system_than_before(host: Host) -> None:

@@ -128,6 +128,7 @@ def test_the_boot_does_not_wait_for_it(units: Path) -> None:
         assert "TimeoutStartSec: infinity" in lines
     assert "After: network-online.target" in ours[remote.unit]
     assert "Wants: network-online.target" in ours[remote.unit]
+    assert "After: autofs.service" in ours[remote.unit]
     assert "After: network-online.target" not in ours[RECORD.unit]
 
 

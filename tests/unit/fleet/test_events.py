@@ -84,14 +84,39 @@ def test_a_host_without_sudo_is_told_so_and_what_to_do(said: str, what: str) -> 
     assert "ansible_become_method" in (a.message or "")
 
 
-def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one() -> None:
-    a, _ = tally(
-        event("failed", host="a", task="Look", message="Task failed: Missing sudo password"),
-        event("stats"),
-    ).outcomes()
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Task failed: Missing sudo password",
+        "Task failed: Timeout (12s) waiting for privilege escalation prompt:",  # su's
+    ],
+)
+def test_a_host_whose_sudo_wants_a_password_is_told_how_to_give_one(said: str) -> None:
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert (
+        a.message == f"{said} -> name a file that holds the password: ANSIBLE_BECOME_PASSWORD_FILE"
+    )
+
+
+def test_a_host_whose_sudo_wants_a_terminal_is_told_how_to_give_one() -> None:
+    said = "sudo: sorry, you must have a tty to run sudo"
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
+    assert a.message == f"{said} -> give it one: ANSIBLE_PIPELINING=false"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The module interpreter '/usr/bin/python3' was not found.\n/bin/sh: 1: not found",
+        # ansible-core 2.15
+        "The module failed to execute correctly, you probably need to set the interpreter.",
+    ],
+)
+def test_a_host_without_python_is_told_what_to_do(said: str) -> None:
+    a, _ = tally(event("failed", host="a", task="Look", message=said), event("stats")).outcomes()
     assert a.message == (
-        "Task failed: Missing sudo password"
-        " -> name a file that holds it: ANSIBLE_BECOME_PASSWORD_FILE"
+        f"{said} -> Ansible works by Python: install python3 on the host, or name the one that it"
+        " has: ansible_python_interpreter"
     )
 
 

@@ -357,17 +357,29 @@ def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
     assert here.message == "a Python that fits: True"
 
 
-def test_a_python_that_nothing_brings_is_told_before_anything_is_installed(
+def test_a_python_that_nothing_brings_is_told_and_what_could_not_be_installed(
     playbooks: Path,
 ) -> None:
+    packages = "['no-such-package'] if inventory_hostname == 'mirrorless' else"
     (playbooks / "own.yml").write_text(
         OWN.replace("role: hostprep\n", "role: hostprep_install\n")
         + "        hostprep_install_python: /nowhere/python3.99\n"
+        + "        hostprep_install_python_packages:"
+        + f' "{{{{ {packages} __hostprep_install_system.packages }}}}"\n'
     )
-    (here,) = run_playbook("own", "here,", {}, check=True).hosts
-    assert here.failed and here.changed_tasks == ()
-    assert here.message is not None
-    assert here.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or later")
+    facts = {"distribution": "Debian", "version": "12", "family": "Debian", "uid": "0"}
+    given = {"__hostprep_install_facts": facts}
+    run = run_playbook("own", "here,mirrorless,", given, check=True)
+    for host in run.hosts:
+        assert host.failed and host.changed_tasks == () and host.message is not None
+        assert host.message.startswith("/nowhere/python3.99 of this host is no Python 3.11 or")
+    here, mirrorless = (str(host.message) for host in run.hosts)
+    assert " would not make it one; hostprep was not installed. -> name one" in here
+    assert re.search(
+        r"with venv, and no-such-package could not be installed there \(.+\); hostprep was not"
+        r" installed\. -> install them on the host, have it reach a mirror of its packages, or",
+        mirrorless,
+    )
 
 
 def test_a_host_on_which_it_is_not_root_is_told_so_and_not_of_a_chown(playbooks: Path) -> None:
