@@ -122,4 +122,4 @@ def _number(text: str | None) -> int | None:
     match = _NUMBER.fullmatch(text or "")
     if match is None:
         return None
-    return int(match[1]) * int(1024 ** " kmgtpe".index(match[2].lower() or " "))
+    return int(match[1]) * int(1024 ** " kmgtpe".index(match[2].lower()))
