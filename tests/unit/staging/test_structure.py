@@ -92,6 +92,19 @@ def test_a_link_to_what_is_in_place_is_made_there(trees: Trees) -> None:
     assert os.path.samefile(trees.tree / "two", trees.tree / "a/one")
 
 
+def test_a_link_is_never_made_to_what_a_symlink_leads_to(trees: Trees, tmp_path: Path) -> None:
+    """Whose the published directory is could put one there, and have root link its own files."""
+    (tmp_path / "secret").write_bytes(b"content")
+    (trees.published / "a/one").symlink_to(tmp_path / "secret")
+    kept = Recorded("one", "f", 7, 0, 0o644, 0, 0, "11", "a/one")
+    for left in (False, True):
+        trees.link(Copied(), kept=kept)
+        assert os.lstat(trees.tree / "two").st_nlink == 2, left
+        assert os.stat(tmp_path / "secret").st_nlink == 1, left
+        os.unlink(trees.tree / "two")
+        (trees.tree / "two").write_bytes(b"what a killed run left")
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_what_was_not_copied_is_linked_to_by_nobody(published: bool, trees: Trees) -> None:
     (trees.published / "a/one").write_bytes(b"of an earlier run, and other content")
