@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.staging.files.holding import FOLDER_NAME
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.publishing.structure import (
@@ -163,5 +164,22 @@ def test_what_the_target_cannot_hold_takes_all_below_with_it(trees: Trees) -> No
     found = leave_out_unholdable(directories, problems, trees.private.tree_fd, trees.published_fd)
     assert [each.path for each in found] == [long, f"{long}/below"]
     assert all(each.unholdable for each in found)
+    assert found[1].reason == f"{TARGET_CANNOT}{FOLDER_NAME}"
     assert list(directories) == ["", "a", "plain"]
     assert not (trees.tree / "plain").exists(), "a plain name is not tried"
+
+
+@pytest.mark.parametrize(("published", "tried"), [(True, ["odd?", "plain"]), (False, ["a"])])
+def test_names_are_tried_that_are_odd_or_have_such_a_problem_below_them(
+    published: bool, tried: list[str], trees: Trees
+) -> None:
+    """But for those that are on the target already."""
+    (trees.tree / "a").rmdir()
+    directories = {path: directory(path) for path in ("", "a", "fine", "odd?", "plain")}
+    problems = [
+        Skipped(path, f"{TARGET_CANNOT}this name", failed=True)
+        for path in ("a/file", "plain/deep/file")
+    ]
+    published_fd = trees.published_fd if published else None
+    assert leave_out_unholdable(directories, problems, trees.private.tree_fd, published_fd) == []
+    assert sorted(os.listdir(trees.tree)) == sorted({*tried, "odd?", "plain"})

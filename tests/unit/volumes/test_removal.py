@@ -11,6 +11,7 @@ from hostprep.errors import Refused
 from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
+from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.plan import RELOAD
@@ -85,6 +86,23 @@ def test_what_keeps_fstab_from_being_edited_keeps_the_volume() -> None:
     refusal = plan(unread, fstab=True).refusal
     assert refusal is not None and refusal.message == "it is a symlink"
     assert plan(unread).unmount
+    fixed = replace(MOUNTED, fstab=LINE, fstab_obstacle=Refused("it is immutable"))
+    refusal = plan(fixed, fstab=True).refusal
+    assert refusal is not None and refusal.message == "it is immutable"
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (replace(GONE, seen_by=1), "out of sight"),
+        (replace(GONE, out_of_reach=True), "outside of this container"),
+        (replace(MOUNTED, out_of_reach=True), "outside of this container"),
+        (replace(MOUNTED, path="/run"), "belongs to the system"),
+    ],
+)
+def test_what_others_may_use_where_we_do_not_see_it_is_left(facts: VolumeFacts, why: str) -> None:
+    refusal = plan(facts, discard_data=True).refusal
+    assert refusal is not None and why in refusal.message
 
 
 def test_what_is_only_on_record_is_forgotten() -> None:
