@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hostprep.errors import Refused
 from hostprep.staging import observer
 from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
+from hostprep.staging.plans import update
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.record.manifest import ManifestIndex, encode_line, manifest_path
@@ -88,6 +90,27 @@ def test_how_far_the_comparison_is_is_told(staged: Staged, monkeypatch: pytest.M
     monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
     kept = staged.plan(told=Told()).kept.files
     assert told == sorted(told) and told[-1] == kept > 0
+
+
+@pytest.mark.parametrize("cut_short", ["nothing", "copies", "an update"])
+def test_after_a_run_that_was_cut_short_nothing_is_passed_by(
+    cut_short: str, staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left is to be found, also where the copy and its source are as they were."""
+    passed: list[bool] = []
+
+    def find_standing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        passed.append(True)
+        return {}
+
+    monkeypatch.setattr(update, "find_standing", find_standing)
+    private = tmp_path / "tree" if cut_short == "copies" else None
+    if private is not None:
+        private.mkdir()
+    if cut_short == "an update":
+        staged.promise("", Recorded("new", "f", 1, 0, 0o644, 0, 0, None, ""))
+    staged.plan(private)
+    assert passed == ([True] if cut_short == "nothing" else [])
 
 
 def test_nothing_is_to_be_done_where_nothing_has_changed(staged: Staged) -> None:
