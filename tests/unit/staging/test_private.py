@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.staging.target.private import prepare
+from hostprep.staging.target.private import is_there, look, open_or_make, prepare, sweep
 
 
 @pytest.fixture
 def parent_fd(tmp_path: Path) -> Iterator[int]:
     descriptor = os.open(tmp_path, os.O_RDONLY)
+    before = len(os.listdir("/proc/self/fd"))
     yield descriptor
+    assert len(os.listdir("/proc/self/fd")) == before, "descriptors were left open"
     os.close(descriptor)
 
 
@@ -96,3 +98,103 @@ def test_what_others_can_write_or_another_owns_is_refused_and_stays(
     with pytest.raises(Refused, match="not a private directory of this user"):
         prepare(parent_fd, purpose)
     assert (private / "tree/copy").exists()
+
+
+def test_it_is_looked_for_by_what_it_is_for(tmp_path: Path, parent_fd: int) -> None:
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    private = tmp_path / ".hostprep-data"
+    assert look(parent_fd, purpose) is None and not is_there(parent_fd, purpose["target"])
+    assert not private.exists()
+    os.close(open_or_make(parent_fd, purpose["target"]))
+    assert is_there(parent_fd, purpose["target"]) and look(parent_fd, purpose) is None
+    resumable(parent_fd, purpose)
+    found = look(parent_fd, purpose)
+    assert found is not None and os.path.samestat(os.fstat(found), private.stat())
+    os.close(found)
+    assert look(parent_fd, {**purpose, "verify": "none"}) is None
+    os.close(open_or_make(parent_fd, purpose["target"]))
+    assert (private / "tree/copy").exists(), "it is only opened"
+    sweep(parent_fd, purpose["target"])
+    assert not list(tmp_path.iterdir())
+    sweep(parent_fd, purpose["target"])
+
+
+def test_what_a_run_left_that_was_killed_as_it_made_it_is_begun_anew(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    target, private = str(tmp_path / "data"), tmp_path / ".hostprep-data"
+    private.mkdir(mode=0o700)
+    (private / "info.json").touch()
+    os.close(open_or_make(parent_fd, target))
+    assert target in (private / "info.json").read_text()
+
+
+def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd: int) -> None:
+    purpose, private = {"target": str(tmp_path / "data")}, tmp_path / ".hostprep-data"
+
+    def refused() -> None:
+        for ask in (
+            lambda: look(parent_fd, purpose),
+            lambda: is_there(parent_fd, purpose["target"]),
+            lambda: open_or_make(parent_fd, purpose["target"]),
+            lambda: prepare(parent_fd, purpose),
+            lambda: sweep(parent_fd, purpose["target"]),
+        ):
+            with pytest.raises(Refused, match=r"\.hostprep-data on the target"):
+                ask()
+
+    other = tmp_path / "other"
+    (other / "tree").mkdir(parents=True, mode=0o700)
+    private.symlink_to(other)
+    refused()
+    private.unlink()
+    private.touch()
+    refused()
+    private.unlink()
+    other.rename(private)
+    refused()
+    (private / "info.json").write_text('{"target": "/elsewhere", "format": "hostprep.manifest/1"}')
+    refused()
+    (private / "info.json").unlink()
+    (private / "info.json").symlink_to("tree")
+    refused()
+    assert sorted(os.listdir(private)) == ["info.json", "tree"]
+
+
+def test_what_is_exchanged_as_it_is_made_is_refused_and_stays(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns the target can put another directory in its place."""
+    full = tmp_path / "full"
+    (full / "precious").mkdir(parents=True)
+    make = os.mkdir
+
+    def exchanging(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        (tmp_path / name).rename(tmp_path / "moved")
+        full.rename(tmp_path / name)
+
+    monkeypatch.setattr(os, "mkdir", exchanging)
+    with pytest.raises(Refused, match="is not a private directory of this user"):
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert os.listdir(tmp_path / ".hostprep-data") == ["precious"]
+
+
+def test_its_journals_are_replaced_and_dropped_and_nothing_else(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        for number in range(2):
+            (tmp_path / private.name / f"journal.{number}").write_bytes(b"old")
+        private.replace_journals([b"one", b"two"])
+        (journal,) = private.journals()
+        assert Path(journal).read_bytes() == b"onetwo"
+        private.drop_journals()
+        assert private.journals() == []
+        assert sorted(os.listdir(private.fd)) == ["info.json", "tree"]
+        (tmp_path / private.name).rename(tmp_path / "moved")
+        assert private.remove() is False, "its name is nobody's, and it is not gone"
+        assert list((tmp_path / "moved").iterdir()) == []
+    finally:
+        private.close()
