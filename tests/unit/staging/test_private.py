@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.staging.target.private import is_there, look, open_or_make, prepare, sweep
+from hostprep.staging.target.private import footprint, is_there, look, open_or_make, prepare, sweep
+from tests.kit.acls import access_acl
+
+DEFAULT_ACL = "system.posix_acl_default"
 
 
 @pytest.fixture
@@ -94,6 +97,7 @@ def test_what_others_can_write_or_another_owns_is_refused_and_stays(
             prepare(parent_fd, purpose)
     private.chmod(0o755)  # as on exFAT, which has one mode for all
     assert resumable(parent_fd, purpose) is True
+    assert private.stat().st_mode & 0o777 == 0o700, "where there are modes it is closed again"
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(Refused, match="not a private directory of this user"):
         prepare(parent_fd, purpose)
@@ -158,6 +162,11 @@ def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd
     (private / "info.json").unlink()
     (private / "info.json").symlink_to("tree")
     refused()
+    (private / "info.json").unlink()
+    (private / "tree").rmdir()
+    (private / "info.json").write_text("[somebody's")
+    refused()
+    (private / "tree").mkdir()
     assert sorted(os.listdir(private)) == ["info.json", "tree"]
 
 
@@ -196,5 +205,36 @@ def test_its_journals_are_replaced_and_dropped_and_nothing_else(
         (tmp_path / private.name).rename(tmp_path / "moved")
         assert private.remove() is False, "its name is nobody's, and it is not gone"
         assert list((tmp_path / "moved").iterdir()) == []
+    finally:
+        private.close()
+
+
+def test_it_takes_no_access_from_the_target(tmp_path: Path, parent_fd: int) -> None:
+    """A default ACL, or the group of a directory with setgid, would go on to all copies."""
+    os.setxattr(tmp_path, DEFAULT_ACL, access_acl(0o700, user=54321, permissions=0o7))
+    if os.geteuid() == 0:
+        os.chown(tmp_path, -1, 54321)
+    tmp_path.chmod(0o2770)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        for descriptor in (private.fd, private.tree_fd):
+            status = os.fstat(descriptor)
+            assert (status.st_mode & 0o7777, status.st_gid) == (0o700, os.getegid())
+            assert DEFAULT_ACL not in os.listxattr(descriptor)
+    finally:
+        private.close()
+
+
+def test_what_it_takes_is_told(tmp_path: Path, parent_fd: int) -> None:
+    assert footprint(parent_fd, "data") == (0, 0)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        before_bytes, before_inodes = footprint(parent_fd, "data")
+        one, other = (tmp_path / private.name / "tree" / name for name in "ab")
+        one.write_bytes(b"x" * 8192)
+        os.link(one, other)
+        size_bytes, inodes = footprint(parent_fd, "data")
+        assert size_bytes - before_bytes == one.stat().st_blocks * 512 > 0, "of two names once"
+        assert inodes - before_inodes == 2 and before_inodes == 2
     finally:
         private.close()
