@@ -199,3 +199,50 @@ def test_below_what_cannot_be_read_nothing_is_gone_or_forgotten(staged: Staged) 
     kept = {path for path in plan.kept_paths() if path.startswith("class-1/images/")}
     assert kept == {"class-1/images/000.bin", "class-1/images/001.bin"}  # known, though changed
     assert plan.copied.files == 0
+
+
+def test_what_somebody_keeps_closed_is_not_opened_to_others(staged: Staged) -> None:
+    """A directory of theirs, moved to the place of one of the data set, would get its mode."""
+    copy, source = staged.copy / "class-1", staged.source / "class-1"
+    theirs, closed = copy / "theirs", r"class-1 on the target is closed .* \(class-1/theirs"
+    copy.chmod(0o700)
+    assert not staged.plan().foreign, "nothing in it is theirs"
+    theirs.write_bytes(b"somebody's")
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    copy.chmod(0o755)
+    assert staged.plan().foreign == ["class-1/theirs"], "it is as it was staged"
+    copy.chmod(0o700)
+    source.chmod(0o700)
+    assert staged.plan().foreign == ["class-1/theirs"], "it stays closed"
+    source.chmod(0o711)
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    source.chmod(0o755)
+    (source / "theirs").write_bytes(b"new in the source, whose place is taken")
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    (source / "theirs").unlink()
+    theirs.unlink()
+    theirs.mkdir()
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    theirs.rmdir()
+    copy.chmod(0o755)
+    staged.copy.chmod(0o700)
+    (staged.copy / "theirs").mkdir()
+    with pytest.raises(Refused, match="the data set on the target is closed to others"):
+        staged.plan()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_nor_to_the_owner_that_the_source_has_now(staged: Staged) -> None:
+    copy, source = staged.copy / "class-1", staged.source / "class-1"
+    (copy / "theirs").write_bytes(b"somebody's")
+    for root in (copy, source):
+        root.chmod(0o700)
+    os.chown(source, 54321, 54321)
+    with pytest.raises(Refused, match="class-1 on the target is closed"):
+        staged.plan()
+    os.chown(copy, 54321, 54321)
+    assert staged.plan().foreign == ["class-1/theirs"], "it is theirs already"
