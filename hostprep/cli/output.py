@@ -126,10 +126,17 @@ def _not_written(error: OSError) -> HostprepError:
 
 
 def say_problem(what: str, message: str, hint: str | None) -> None:
-    """Print on stderr what is wrong with what, and below it what to do."""
-    say(f"{printable(what)}: {printable(message, lines=True)}")
+    """Print on stderr what is wrong with what, and below it what to do.
+
+    Further lines of either are set in: a name in it may have some, and would say what we do not.
+    """
+    say(f"{printable(what)}: {_set_in(message)}")
     if hint:
-        say(f"  -> {printable(hint, lines=True)}")
+        say(f"  -> {_set_in(hint)}")
+
+
+def _set_in(text: str) -> str:
+    return printable(text, lines=True).replace("\n", "\n    ")
 
 
 def say_error(error: HostprepError) -> None:

@@ -121,7 +121,7 @@ def apply_plan(plan: HostPlan, replan: Callable[[], HostPlan], observer: Observe
 def refusal_of(plan: HostPlan) -> Refused:
     """Return the refusals of a plan as one error."""
     first, *others = plan.refusals
-    also = "".join(f"\n  {each.kind} {each.subject}: {each.message}" for each in others)
+    also = "".join(f"\n{each.kind} {each.subject}: {each.message}" for each in others)
     return Refused(f"{first.kind} {first.subject}: {first.message}{also}", first.hint)
 
 

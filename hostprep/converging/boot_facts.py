@@ -22,10 +22,11 @@ from hostprep.host.mounts import lies_in, mount_containing, read_mounts
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import load_record
 from hostprep.staging.target.place import standing_directory
+from hostprep.system.accounts import has_acl
 from hostprep.system.files import ACL, FileSnapshot, read_snapshot
 from hostprep.system.systemd import SYSTEM_UNIT_DIR, show_unit, systemd_runs, unit_dir
 from hostprep.volumes.live import read_live
-from hostprep.volumes.paths import Folder, has_acl
+from hostprep.volumes.paths import Folder
 
 # Where the links of enabled units are, below the unit directory: the template's WantedBy=.
 WANTS = "multi-user.target.wants"

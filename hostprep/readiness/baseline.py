@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ def refuse_unlike(before: dict[str, Any], host_class: dict[str, Any]) -> None:
 
     What a host can lose (a GPU, a module of memory) is no reason: it is what ``compare`` tells of.
     """
-    theirs = before.get("host_class") or {}
+    theirs = before["host_class"]
     unlike = [
         f"{name} ({theirs.get(name)!r} then, {host_class[name]!r} now)"
         for name in _ALIKE
@@ -130,8 +130,8 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         "level": before["level"],
         "worse": [],
         "better": [],
-        "only_then": [{"code": code, "subject": what} for code, what in old.keys() - new.keys()],
-        "only_now": [{"code": code, "subject": what} for code, what in new.keys() - old.keys()],
+        "only_then": _named(old.keys() - new.keys()),
+        "only_now": _named(new.keys() - old.keys()),
     }
     for direction, change in _equipment(before["host_class"], now["host_class"]):
         found["worse" if direction < 0 else "better"].append(change)
@@ -139,9 +139,11 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
         direction = _direction(old[key], new[key])
         if direction:
             found["worse" if direction < 0 else "better"].append(_change(old[key], new[key]))
-    for name in ("only_then", "only_now"):
-        found[name].sort(key=lambda each: (each["code"], each["subject"]))
     return found
+
+
+def _named(checks: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"code": code, "subject": what} for code, what in sorted(checks)]
 
 
 def _equipment(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:

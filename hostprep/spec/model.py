@@ -134,7 +134,7 @@ class SpecError(UsageError):
             lines.append(f"... and {len(problems) - _MOST_SHOWN} more")
         later = ", and then judges what rests on the entries with mistakes" if more else ""
         super().__init__(
-            "\n  ".join(lines),
+            "\n".join(lines),
             f"mend the file; `hostprep spec check` reads it without acting on it{later}",
         )
         self.problems = problems

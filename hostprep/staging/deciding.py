@@ -80,7 +80,7 @@ def decide(
         (moved_refusal(previous) if previous is not None else None)
         or (unmounted_refusal(request.parent) if request.volume_size_bytes is None else None)
         or _nested_refusal(request, previous)
-        or _ownership_refusal(request, previous, published)
+        or _ownership_refusal(request, previous, published_fd)
     )
     mounts = read_mounts()
     refusal = (
@@ -200,12 +200,12 @@ def _nested_refusal(request: StageRequest, previous: Record | None) -> Refused |
 
 
 def _ownership_refusal(
-    request: StageRequest, previous: Record | None, published: bool
+    request: StageRequest, previous: Record | None, published_fd: int | None
 ) -> Refused | None:
-    if not published:
+    if published_fd is None:
         return None
     if previous is None or previous.phase == "copying":
-        owner = os.lstat(request.target).st_uid
+        owner = os.fstat(published_fd).st_uid  # of what is open: whoever has it may move it away
         whose = "" if owner == os.geteuid() else f", of uid {owner},"
         return Refused(
             f"{request.target}{whose} exists and was not staged by hostprep, by its records in"

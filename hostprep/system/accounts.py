@@ -1,4 +1,4 @@
-"""Accounts of this host: names into numbers and back."""
+"""Accounts of this host: names into numbers and back, and whom to trust."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pwd
 import re
 
 from hostprep.errors import UsageError
+from hostprep.system.files import ACL
 
 _NAME = re.compile(r"[^-\s:][^\s:]*")
 
@@ -56,6 +57,14 @@ def trusted_users() -> set[int]:
     if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
         trusted.add(int(caller))
     return trusted
+
+
+def has_acl(place: str | int | os.PathLike[str]) -> bool:
+    """Return whether an ACL says more about a path or an open file than its mode."""
+    try:
+        return bool(os.getxattr(place, ACL))
+    except OSError:
+        return False  # none, or a file system without ACLs
 
 
 def _may_be_written(name: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostprep.errors import LIMIT_HINTS, HostprepError, Refused, UsageError
-from hostprep.system.accounts import trusted_users
+from hostprep.system.accounts import has_acl, trusted_users
 
 SYSTEM_STATE_DIR = Path("/var/lib/hostprep")
 SYSTEM_RUN_DIR = Path("/run/lock")
@@ -100,6 +100,8 @@ def _check_writers(directory: Path) -> None:
         who = "is writable by everybody"
         if status.st_mode & stat.S_ISVTX:  # as /tmp is, which must stay so
             cure = f"one below it will do: {place.rstrip('/')}/hostprep"
+    elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and has_acl(directory):
+        who = "has an ACL that lets others write (getfacl shows whom)"  # its mask are these bits
     elif os.geteuid() == 0 and status.st_mode & stat.S_IWGRP and status.st_gid != 0:
         # Of an ordinary user it is the user's own group, where the umask is 002.
         who = f"is writable by the group {status.st_gid}"

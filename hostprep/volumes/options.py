@@ -13,7 +13,9 @@ from hostprep.dataclass import dataclass
 from hostprep.units import format_bytes
 from hostprep.volumes.model import FLAGS, LiveVolume
 
-_NUMBER = re.compile(r"([0-9]+)([kmgtpe]?)", re.I)
+# No more digits than 64 bits have: int() gives up at some thousands.
+_NUMBER = re.compile(r"([0-9]{1,20})([kmgtpe]?)", re.I)
+_PERCENTAGE = re.compile(r"([0-9]{1,20})%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,8 @@ def _octal(text: str) -> int:
 
 
 def _size(text: str | None, ram_bytes: int | None) -> int | None:
-    if text is not None and text.endswith("%") and text[:-1].isdigit():
-        return None if ram_bytes is None else ram_bytes * int(text[:-1]) // 100
+    if match := _PERCENTAGE.fullmatch(text or ""):
+        return None if ram_bytes is None else ram_bytes * int(match[1]) // 100
     return _number(text)
 
 
@@ -120,4 +122,4 @@ def _number(text: str | None) -> int | None:
     match = _NUMBER.fullmatch(text or "")
     if match is None:
         return None
-    return int(match[1]) * int(1024 ** " kmgtpe".index(match[2].lower() or " "))
+    return int(match[1]) * int(1024 ** " kmgtpe".index(match[2].lower()))

@@ -11,7 +11,7 @@ from hostprep.errors import HostprepError, Refused, reading_hint
 from hostprep.host.capabilities import unknown_uid
 from hostprep.host.elsewhere import mounts_elsewhere
 from hostprep.host.mounts import lies_in
-from hostprep.system.files import ACL
+from hostprep.system.accounts import has_acl
 
 _NAMES_SHOWN = 5
 # What Linux takes (PATH_MAX with its end, NAME_MAX). Longer paths can be made, and not removed.
@@ -227,14 +227,6 @@ def not_empty_refusal(path: str, place: Place) -> NotEmpty | None:
         " changed.",
         "choose an empty or new directory",
     )
-
-
-def has_acl(place: str | int) -> bool:
-    """Return whether an ACL says more about a path or an open file than its mode."""
-    try:
-        return bool(os.getxattr(place, ACL))
-    except OSError:
-        return False  # none, or a file system without ACLs
 
 
 def make_dirs(paths: tuple[str, ...]) -> None:

@@ -280,8 +280,9 @@ def _plan_fstab(
 ) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
     if not request.fstab:
         return None, (), ()
-    if facts.fstab is None:
-        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
+    if facts.fstab_refusal is not None:
+        raise facts.fstab_refusal
+    assert facts.fstab is not None
     edited = set_volume(
         facts.fstab,
         volume_id=facts.volume_id,

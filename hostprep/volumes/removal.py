@@ -111,7 +111,7 @@ def plan_unmount(
     except Refused as refusal:
         return UnmountPlan(request, path, refusal=refusal, live=facts.live)
     removes_line = new_fstab is not None
-    reloads = request.fstab and not removes_line and facts.reload_is_due
+    reloads = request.fstab and facts.reload_is_due
     line_stays = facts.fstab_entry is not None and not removes_line
     # With a line in fstab the volume comes back at boot: its directories and record stay for that.
     forget = facts.record is not None and not line_stays
@@ -159,8 +159,9 @@ def without_line(facts: VolumeFacts) -> bytes | None:
 
     Raises ``Refused`` where somebody made something else of the line, or fstab cannot be replaced.
     """
-    if facts.fstab is None:
-        raise facts.fstab_refusal or Refused("fstab could not be read; nothing was changed.")
+    if facts.fstab_refusal is not None:
+        raise facts.fstab_refusal
+    assert facts.fstab is not None
     edited = remove_volume(facts.fstab, volume_id=facts.volume_id, path=facts.path)
     if edited == facts.fstab:
         return None

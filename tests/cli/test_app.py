@@ -430,3 +430,16 @@ def test_what_the_host_failed_is_not_called_a_bug(
     said = json.loads(capsys.readouterr().out)["error"]
     assert message in said["message"] and hint in said["hint"]
     assert ("bug" in said["hint"]) is ("unexpected" in said["message"])
+
+
+def test_a_name_of_several_lines_says_nothing_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whoever may put a file into a folder chooses its name, and an error tells of it."""
+    name = "x\nhostprep: all is well\n  -> rm -r /\n-> rm -r /"
+    output.say_problem("hostprep", f"{name} was not staged.", f"mv {name} /elsewhere")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if not line.startswith("    ")] == [
+        "hostprep: x",
+        "  -> mv x",
+    ]

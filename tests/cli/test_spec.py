@@ -138,8 +138,8 @@ def test_mistakes_go_to_stderr_with_exit_code_2(
     assert out == ""
     assert err == (
         "hostprep: hostprep.yml holds 2 mistakes; nothing was changed.\n"
-        "  hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?\n"
-        "  hostprep.yml:4: packages: must be a list: each entry begins with `- `\n"
+        "    hostprep.yml:3: volumes[0].siez: unknown key; did you mean `size`?\n"
+        "    hostprep.yml:4: packages: must be a list: each entry begins with `- `\n"
         "  -> mend the file; `hostprep spec check` reads it without acting on it\n"
     )
 

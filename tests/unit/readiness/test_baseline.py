@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostprep.errors import Refused, UsageError
+from hostprep.errors import HostprepError, Refused, UsageError
 from hostprep.readiness.baseline import compare, load_baseline, refuse_unlike, save_baseline
 from hostprep.readiness.model import Measured, Status
 from tests.unit.readiness.samples import HOST_CLASS, free, report, result
@@ -46,7 +46,11 @@ def test_a_value_counts_by_its_direction_and_beyond_noise() -> None:
     assert changes(slow, fast) == ([], ["HP041"])
     aimless = [one(measured=Measured(f"{value} s", value, "s")) for value in (1, 5)]
     assert changes(*aimless) == ([], [])
-    assert changes(one(measured=Measured("x", 1, "s", "lower")), one()) == ([], [])
+    timed = one(measured=Measured("x", 1, "s", "lower"))
+    for other in (one(), one(measured=Measured("y", 9, "files", "lower"))):
+        assert changes(timed, other) == changes(other, timed) == ([], [])
+    words = one(measured=Measured("y", "many", "s", "lower"))  # type: ignore[arg-type]
+    assert changes(timed, words) == changes(words, timed) == ([], [])
 
 
 def waited(percent: float, status: str = "PASS", limit: float | None = 20.0) -> dict[str, Any]:
@@ -82,11 +86,12 @@ def test_two_values_that_look_the_same_are_no_change(status: str) -> None:
 
 
 def test_what_only_one_has_is_said() -> None:
-    before = report([result("HP001", Status.PASS, "/mnt/a", "fine.")])
-    now = report([result("HP001", Status.PASS, "/mnt/b", "fine.")])
+    gone = [result("HP001", Status.PASS, f"/mnt/{name}", "fine.") for name in "dcba"]
+    before = report(gone)
+    now = report([result("HP001", Status.PASS, f"/mnt/{name}", "fine.") for name in "de"])
     found = compare(before, now)
-    assert found["only_then"] == [{"code": "HP001", "subject": "/mnt/a"}]
-    assert found["only_now"] == [{"code": "HP001", "subject": "/mnt/b"}]
+    assert [each["subject"] for each in found["only_then"]] == ["/mnt/a", "/mnt/b", "/mnt/c"]
+    assert found["only_now"] == [{"code": "HP001", "subject": "/mnt/e"}]
     assert not found["worse"] and not found["better"]
 
 
@@ -139,8 +144,9 @@ def test_what_the_host_has_is_compared_where_both_know_it() -> None:
         {"cpus": "many"},
         {"cpus": None},
     ):
-        found = compare(report(), report(host_class={**HOST_CLASS, **other}))
-        assert not found["worse"] and not found["better"]
+        odd = report(host_class={**HOST_CLASS, **other})
+        for found in (compare(report(), odd), compare(odd, report())):
+            assert not found["worse"] and not found["better"]
     # A baseline of before had the limit of the cgroup that it was saved in.
     old = {key: value for key, value in HOST_CLASS.items() if key != "gpus"} | {"ram_gib": 16}
     (change,) = compare(report(host_class=old), report())["better"]
@@ -206,3 +212,8 @@ def test_what_no_report_is_as_large_as_is_not_read_into_the_memory(tmp_path: Pat
     os.truncate(file, 1 << 40)
     with pytest.raises(UsageError, match="too large"):
         load_baseline(file)
+
+
+def test_a_place_that_takes_no_baseline_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HostprepError, match="no baseline was saved"):
+        save_baseline(tmp_path / "missing" / "base.json", report())

@@ -158,6 +158,7 @@ def _raise(error: Exception) -> Callable[[Context], Any]:
     [
         (CannotTell("no permission.", "run it as root"), "no permission.", "run it as root"),
         (HostprepError("it broke.", "mend it"), "it broke.", "mend it"),
+        (HostprepError("it broke."), "it broke.", "mend that"),
         (OSError(errno.EMFILE, "No"), "the host failed a step: No.", "ulimit -n"),
         (ZeroDivisionError("oh"), "the check failed with ZeroDivisionError: oh", "--skip HP001"),
     ],
@@ -252,9 +253,20 @@ def test_what_judges_the_measured_comes_after_it() -> None:
 
     late = dataclasses.replace(check("HP001", look("HP001")), after_full=True)
     full = check("HP060", look("HP060"), level=Level.FULL)
-    results = run_checks([late, full], Context(), Listener())
-    assert order == ["HP060", "HP001"]
-    assert [each.code for each in results] == ["HP001", "HP060"]
+    soon = check("HP002", look("HP002"))
+    results = run_checks([late, soon, full], Context(), Listener())
+    assert order == ["HP002", "HP060", "HP001"]
+    assert [each.code for each in results] == ["HP001", "HP002", "HP060"]
+
+
+def test_where_nothing_is_measured_all_quick_checks_run_at_once() -> None:
+    """Together they take as long as the slowest."""
+    both = threading.Barrier(2, timeout=30)
+    late = dataclasses.replace(check("HP001", lambda context: both.wait()), after_full=True)
+    listener = Listener()
+    results = run_checks([late, check("HP002", lambda context: both.wait())], Context(), listener)
+    assert [each.status for each in results] == [Status.PASS, Status.PASS]
+    assert listener.heard == ["quick checks"]
 
 
 def test_what_was_measured_meanwhile_is_read_again() -> None:

@@ -508,8 +508,7 @@ def test_the_message_of_one_mistake_is_one_line_and_of_several_a_list() -> None:
         parse("a: 1\nb: 1")
     known = "unknown key; known here: volumes, datasets, requirements, packages"
     assert two.value.message == (
-        "h.yml holds 2 mistakes; nothing was changed.\n"
-        f"  h.yml:1: a: {known}\n  h.yml:2: b: {known}"
+        f"h.yml holds 2 mistakes; nothing was changed.\nh.yml:1: a: {known}\nh.yml:2: b: {known}"
     )
     assert two.value.hint == "mend the file; `hostprep spec check` reads it without acting on it"
     assert two.value.problems == (Problem(1, "a", known), Problem(2, "b", known))
@@ -519,7 +518,7 @@ def test_the_message_of_one_mistake_is_one_line_and_of_several_a_list() -> None:
 def test_a_flood_of_mistakes_is_cut_in_the_message_and_whole_beside_it() -> None:
     with pytest.raises(SpecError) as caught:
         parse("packages:\n" + "- -x\n" * 60)
-    assert caught.value.message.endswith("\n  ... and 10 more")
+    assert caught.value.message.endswith("\n... and 10 more")
     assert len(caught.value.message.splitlines()) == 52
     assert len(caught.value.problems) == 60
 

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from hostprep.errors import Refused
-from hostprep.staging.target.private import prepare
+from hostprep.staging.target.private import footprint, is_there, look, open_or_make, prepare, sweep
+from tests.kit.acls import access_acl
+
+DEFAULT_ACL = "system.posix_acl_default"
 
 
 @pytest.fixture
 def parent_fd(tmp_path: Path) -> Iterator[int]:
     descriptor = os.open(tmp_path, os.O_RDONLY)
+    before = len(os.listdir("/proc/self/fd"))
     yield descriptor
+    assert len(os.listdir("/proc/self/fd")) == before, "descriptors were left open"
     os.close(descriptor)
 
 
@@ -92,7 +97,144 @@ def test_what_others_can_write_or_another_owns_is_refused_and_stays(
             prepare(parent_fd, purpose)
     private.chmod(0o755)  # as on exFAT, which has one mode for all
     assert resumable(parent_fd, purpose) is True
+    assert private.stat().st_mode & 0o777 == 0o700, "where there are modes it is closed again"
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(Refused, match="not a private directory of this user"):
         prepare(parent_fd, purpose)
     assert (private / "tree/copy").exists()
+
+
+def test_it_is_looked_for_by_what_it_is_for(tmp_path: Path, parent_fd: int) -> None:
+    purpose = {"target": str(tmp_path / "data"), "verify": "readback"}
+    private = tmp_path / ".hostprep-data"
+    assert look(parent_fd, purpose) is None and not is_there(parent_fd, purpose["target"])
+    assert not private.exists()
+    os.close(open_or_make(parent_fd, purpose["target"]))
+    assert is_there(parent_fd, purpose["target"]) and look(parent_fd, purpose) is None
+    resumable(parent_fd, purpose)
+    found = look(parent_fd, purpose)
+    assert found is not None and os.path.samestat(os.fstat(found), private.stat())
+    os.close(found)
+    assert look(parent_fd, {**purpose, "verify": "none"}) is None
+    os.close(open_or_make(parent_fd, purpose["target"]))
+    assert (private / "tree/copy").exists(), "it is only opened"
+    sweep(parent_fd, purpose["target"])
+    assert not list(tmp_path.iterdir())
+    sweep(parent_fd, purpose["target"])
+
+
+def test_what_a_run_left_that_was_killed_as_it_made_it_is_begun_anew(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    target, private = str(tmp_path / "data"), tmp_path / ".hostprep-data"
+    private.mkdir(mode=0o700)
+    (private / "info.json").touch()
+    os.close(open_or_make(parent_fd, target))
+    assert target in (private / "info.json").read_text()
+
+
+def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd: int) -> None:
+    purpose, private = {"target": str(tmp_path / "data")}, tmp_path / ".hostprep-data"
+
+    def refused() -> None:
+        for ask in (
+            lambda: look(parent_fd, purpose),
+            lambda: is_there(parent_fd, purpose["target"]),
+            lambda: open_or_make(parent_fd, purpose["target"]),
+            lambda: prepare(parent_fd, purpose),
+            lambda: sweep(parent_fd, purpose["target"]),
+        ):
+            with pytest.raises(Refused, match=r"\.hostprep-data on the target"):
+                ask()
+
+    other = tmp_path / "other"
+    (other / "tree").mkdir(parents=True, mode=0o700)
+    private.symlink_to(other)
+    refused()
+    private.unlink()
+    private.touch()
+    refused()
+    private.unlink()
+    other.rename(private)
+    refused()
+    (private / "info.json").write_text('{"target": "/elsewhere", "format": "hostprep.manifest/1"}')
+    refused()
+    (private / "info.json").unlink()
+    (private / "info.json").symlink_to("tree")
+    refused()
+    (private / "info.json").unlink()
+    (private / "tree").rmdir()
+    (private / "info.json").write_text("[somebody's")
+    refused()
+    (private / "tree").mkdir()
+    assert sorted(os.listdir(private)) == ["info.json", "tree"]
+
+
+def test_what_is_exchanged_as_it_is_made_is_refused_and_stays(
+    tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns the target can put another directory in its place."""
+    full = tmp_path / "full"
+    (full / "precious").mkdir(parents=True)
+    make = os.mkdir
+
+    def exchanging(name: str, mode: int, *, dir_fd: int) -> None:
+        make(name, mode, dir_fd=dir_fd)
+        (tmp_path / name).rename(tmp_path / "moved")
+        full.rename(tmp_path / name)
+
+    monkeypatch.setattr(os, "mkdir", exchanging)
+    with pytest.raises(Refused, match="is not a private directory of this user"):
+        prepare(parent_fd, {"target": str(tmp_path / "data")})
+    assert os.listdir(tmp_path / ".hostprep-data") == ["precious"]
+
+
+def test_its_journals_are_replaced_and_dropped_and_nothing_else(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        for number in range(2):
+            (tmp_path / private.name / f"journal.{number}").write_bytes(b"old")
+        private.replace_journals([b"one", b"two"])
+        (journal,) = private.journals()
+        assert Path(journal).read_bytes() == b"onetwo"
+        private.drop_journals()
+        assert private.journals() == []
+        assert sorted(os.listdir(private.fd)) == ["info.json", "tree"]
+        (tmp_path / private.name).rename(tmp_path / "moved")
+        assert private.remove() is False, "its name is nobody's, and it is not gone"
+        assert list((tmp_path / "moved").iterdir()) == []
+    finally:
+        private.close()
+
+
+def test_it_takes_no_access_from_the_target(tmp_path: Path, parent_fd: int) -> None:
+    """A default ACL, or the group of a directory with setgid, would go on to all copies."""
+    os.setxattr(tmp_path, DEFAULT_ACL, access_acl(0o700, user=54321, permissions=0o7))
+    if os.geteuid() == 0:
+        os.chown(tmp_path, -1, 54321)
+    tmp_path.chmod(0o2770)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        for descriptor in (private.fd, private.tree_fd):
+            status = os.fstat(descriptor)
+            assert (status.st_mode & 0o7777, status.st_gid) == (0o700, os.getegid())
+            assert DEFAULT_ACL not in os.listxattr(descriptor)
+    finally:
+        private.close()
+
+
+def test_what_it_takes_is_told(tmp_path: Path, parent_fd: int) -> None:
+    assert footprint(parent_fd, "data") == (0, 0)
+    private = prepare(parent_fd, {"target": str(tmp_path / "data")})
+    try:
+        before_bytes, before_inodes = footprint(parent_fd, "data")
+        one, other = (tmp_path / private.name / "tree" / name for name in "ab")
+        one.write_bytes(b"x" * 8192)
+        os.link(one, other)
+        size_bytes, inodes = footprint(parent_fd, "data")
+        assert size_bytes - before_bytes == one.stat().st_blocks * 512 > 0, "of two names once"
+        assert inodes - before_inodes == 2 and before_inodes == 2
+    finally:
+        private.close()

@@ -76,7 +76,8 @@ def test_records_in_a_home_that_other_machines_have_too_are_warned_of(
     assert shared_records_warning(target, mounts) is None, "this was chosen"
     monkeypatch.delenv("HOSTPREP_STATE_DIR")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert shared_records_warning(target, mounts) is None, "root's are the machine's"
+    booted = parse_mountinfo(_MOUNTS.replace("ext4 /dev/sda1", "nfs4 server:/root").encode())
+    assert shared_records_warning(target, booted) is None, "root's are the machine's"
 
 
 def test_what_is_not_here_is_not_forgotten_for_the_machine_that_may_have_it(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hostprep.staging.files.holding import FOLDER_NAME
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
 from hostprep.staging.publishing.structure import (
@@ -92,6 +93,19 @@ def test_a_link_to_what_is_in_place_is_made_there(trees: Trees) -> None:
     assert os.path.samefile(trees.tree / "two", trees.tree / "a/one")
 
 
+def test_a_link_is_never_made_to_what_a_symlink_leads_to(trees: Trees, tmp_path: Path) -> None:
+    """Whose the published directory is could put one there, and have root link its own files."""
+    (tmp_path / "secret").write_bytes(b"content")
+    (trees.published / "a/one").symlink_to(tmp_path / "secret")
+    kept = Recorded("one", "f", 7, 0, 0o644, 0, 0, "11", "a/one")
+    for left in (False, True):
+        trees.link(Copied(), kept=kept)
+        assert os.lstat(trees.tree / "two").st_nlink == 2, left
+        assert os.stat(tmp_path / "secret").st_nlink == 1, left
+        os.unlink(trees.tree / "two")
+        (trees.tree / "two").write_bytes(b"what a killed run left")
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_what_was_not_copied_is_linked_to_by_nobody(published: bool, trees: Trees) -> None:
     (trees.published / "a/one").write_bytes(b"of an earlier run, and other content")
@@ -150,5 +164,22 @@ def test_what_the_target_cannot_hold_takes_all_below_with_it(trees: Trees) -> No
     found = leave_out_unholdable(directories, problems, trees.private.tree_fd, trees.published_fd)
     assert [each.path for each in found] == [long, f"{long}/below"]
     assert all(each.unholdable for each in found)
+    assert found[1].reason == f"{TARGET_CANNOT}{FOLDER_NAME}"
     assert list(directories) == ["", "a", "plain"]
     assert not (trees.tree / "plain").exists(), "a plain name is not tried"
+
+
+@pytest.mark.parametrize(("published", "tried"), [(True, ["odd?", "plain"]), (False, ["a"])])
+def test_names_are_tried_that_are_odd_or_have_such_a_problem_below_them(
+    published: bool, tried: list[str], trees: Trees
+) -> None:
+    """But for those that are on the target already."""
+    (trees.tree / "a").rmdir()
+    directories = {path: directory(path) for path in ("", "a", "fine", "odd?", "plain")}
+    problems = [
+        Skipped(path, f"{TARGET_CANNOT}this name", failed=True)
+        for path in ("a/file", "plain/deep/file")
+    ]
+    published_fd = trees.published_fd if published else None
+    assert leave_out_unholdable(directories, problems, trees.private.tree_fd, published_fd) == []
+    assert sorted(os.listdir(trees.tree)) == sorted({*tried, "odd?", "plain"})

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hostprep.errors import Refused
 from hostprep.staging import observer
 from hostprep.staging.model import Recorded
 from hostprep.staging.observer import Silent
+from hostprep.staging.plans import update
 from hostprep.staging.plans.copy_plan import CopyPlan
 from hostprep.staging.plans.update import plan_update
 from hostprep.staging.record.manifest import ManifestIndex, encode_line, manifest_path
@@ -88,6 +90,27 @@ def test_how_far_the_comparison_is_is_told(staged: Staged, monkeypatch: pytest.M
     monkeypatch.setattr(observer, "_TELL_SECONDS", 0.0)
     kept = staged.plan(told=Told()).kept.files
     assert told == sorted(told) and told[-1] == kept > 0
+
+
+@pytest.mark.parametrize("cut_short", ["nothing", "copies", "an update"])
+def test_after_a_run_that_was_cut_short_nothing_is_passed_by(
+    cut_short: str, staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left is to be found, also where the copy and its source are as they were."""
+    passed: list[bool] = []
+
+    def find_standing(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        passed.append(True)
+        return {}
+
+    monkeypatch.setattr(update, "find_standing", find_standing)
+    private = tmp_path / "tree" if cut_short == "copies" else None
+    if private is not None:
+        private.mkdir()
+    if cut_short == "an update":
+        staged.promise("", Recorded("new", "f", 1, 0, 0o644, 0, 0, None, ""))
+    staged.plan(private)
+    assert passed == ([True] if cut_short == "nothing" else [])
 
 
 def test_nothing_is_to_be_done_where_nothing_has_changed(staged: Staged) -> None:
@@ -176,3 +199,50 @@ def test_below_what_cannot_be_read_nothing_is_gone_or_forgotten(staged: Staged) 
     kept = {path for path in plan.kept_paths() if path.startswith("class-1/images/")}
     assert kept == {"class-1/images/000.bin", "class-1/images/001.bin"}  # known, though changed
     assert plan.copied.files == 0
+
+
+def test_what_somebody_keeps_closed_is_not_opened_to_others(staged: Staged) -> None:
+    """A directory of theirs, moved to the place of one of the data set, would get its mode."""
+    copy, source = staged.copy / "class-1", staged.source / "class-1"
+    theirs, closed = copy / "theirs", r"class-1 on the target is closed .* \(class-1/theirs"
+    copy.chmod(0o700)
+    assert not staged.plan().foreign, "nothing in it is theirs"
+    theirs.write_bytes(b"somebody's")
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    copy.chmod(0o755)
+    assert staged.plan().foreign == ["class-1/theirs"], "it is as it was staged"
+    copy.chmod(0o700)
+    source.chmod(0o700)
+    assert staged.plan().foreign == ["class-1/theirs"], "it stays closed"
+    source.chmod(0o711)
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    source.chmod(0o755)
+    (source / "theirs").write_bytes(b"new in the source, whose place is taken")
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    (source / "theirs").unlink()
+    theirs.unlink()
+    theirs.mkdir()
+    with pytest.raises(Refused, match=closed):
+        staged.plan()
+    theirs.rmdir()
+    copy.chmod(0o755)
+    staged.copy.chmod(0o700)
+    (staged.copy / "theirs").mkdir()
+    with pytest.raises(Refused, match="the data set on the target is closed to others"):
+        staged.plan()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_nor_to_the_owner_that_the_source_has_now(staged: Staged) -> None:
+    copy, source = staged.copy / "class-1", staged.source / "class-1"
+    (copy / "theirs").write_bytes(b"somebody's")
+    for root in (copy, source):
+        root.chmod(0o700)
+    os.chown(source, 54321, 54321)
+    with pytest.raises(Refused, match="class-1 on the target is closed"):
+        staged.plan()
+    os.chown(copy, 54321, 54321)
+    assert staged.plan().foreign == ["class-1/theirs"], "it is theirs already"

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Timer
 
@@ -128,6 +129,32 @@ def test_who_waits_is_told_of_who_has_it_now(own_state: Path) -> None:
         refused = pytest.raises(Locked, match=f"`{purpose}` .process {os.getpid()}, since")
         with lock("volumes", purpose=purpose), refused, lock("volumes", purpose="", wait_seconds=0):
             pass
+
+
+def test_who_waits_is_told_once_and_then_has_it(
+    own_state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostprep.system.locks._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("hostprep.system.locks._POLL_SECONDS", 0.001)
+    told: list[str] = []
+    held = ExitStack()
+    held.enter_context(lock("volumes", purpose="test"))
+
+    def once_more(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            held.close()
+
+    looks: list[float] = []
+    monkeypatch.setattr("hostprep.system.locks.time.sleep", once_more)
+    assert is_locked("volumes") is True
+    with lock("volumes", purpose="next", on_wait=told.append):
+        assert is_locked("volumes") is True
+    assert is_locked("volumes") is False
+    (sentence,) = told
+    assert sentence.startswith("waiting for `test` (process")
+    assert looks == [0.001] * 3
+    assert is_locked("nobody") is False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else as well")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostprep.system.own_directory import make_own, own_directory
+from hostprep.system.own_directory import make_own, own_directory, remove_left
+from hostprep.system.trees import DIRECTORY_FLAGS
 
 
 @pytest.fixture
@@ -158,3 +161,38 @@ def test_what_cannot_be_looked_at_is_not_left(
         with pytest.raises(OSError, match="No space"):
             own_directory(str(parent), "own-").__enter__()
     assert not list(parent.iterdir()) and open_files() == held
+
+
+def test_where_no_more_files_may_be_open_nothing_is_left(parent: Path) -> None:
+    parent_fd = os.open(parent, DIRECTORY_FLAGS)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    next_one = os.dup(parent_fd)
+    os.close(next_one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next_one, limits[1]))
+    try:
+        with pytest.raises(OSError) as caught:
+            make_own(parent_fd, "own")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(parent_fd)
+    assert caught.value.errno == errno.EMFILE
+    assert not list(parent.iterdir())
+
+
+def test_what_a_killed_process_left_goes_where_it_is_still_that(parent: Path) -> None:
+    held = open_files()
+    left = parent / "own-1"
+    (left / "deep").mkdir(parents=True)
+    (left / "deep/file").write_text("x")
+    status = left.stat()
+    for other in ((status.st_dev, status.st_ino + 1), (status.st_dev + 1, status.st_ino)):
+        remove_left(str(left), *other)
+        assert (left / "deep/file").exists()
+    left.rename(parent / "moved")
+    left.symlink_to(parent / "moved")
+    remove_left(str(left), status.st_dev, status.st_ino)
+    assert (parent / "moved/deep/file").exists() and left.is_symlink()
+    remove_left(str(parent / "moved"), status.st_dev, status.st_ino)
+    assert list(parent.iterdir()) == [left]
+    remove_left(str(parent / "none/at/all"), status.st_dev, status.st_ino)
+    assert open_files() == held

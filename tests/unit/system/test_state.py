@@ -24,6 +24,7 @@ from hostprep.system.state import (
 )
 from hostprep.system.systemd import unit_dir
 from hostprep.volumes import records as volumes
+from tests.kit.acls import ACCESS_ACL, access_acl
 
 STRANGER, CALLER = 54321, 54322
 
@@ -222,6 +223,19 @@ def test_root_does_not_go_by_records_that_others_could_have_put_there(
         state_dir()
     with pytest.raises(Refused, match=who):
         readable_state_dirs()
+
+
+def test_nor_by_those_of_a_directory_whose_acl_lets_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's bits are the mask of an ACL, whatever the group is, and root's own is trusted."""
+    if os.geteuid() != 0:
+        pytest.skip("of an ordinary user the group may write")
+    os.setxattr(tmp_path, ACCESS_ACL, access_acl(0o700, user=STRANGER, permissions=0o7))
+    assert os.stat(tmp_path).st_gid == 0
+    monkeypatch.setenv("HOSTPREP_STATE_DIR", str(tmp_path))
+    with pytest.raises(Refused, match="ACL"):
+        state_dir()
 
 
 def test_a_user_may_look_at_records_of_another_and_change_nothing_by_them(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,11 @@ def test_what_a_killed_run_left_goes_and_what_another_run_uses_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    open_before = len(os.listdir("/proc/self/fd"))
+    theirs = tmp_path / "hostprep-m-theirs"
+    if os.geteuid() == 0:
+        theirs.mkdir()
+        os.chown(theirs, 54321, -1)
     with temporary_folder() as used:
         assert used is not None
         left = Path(used).with_name(Path(used).name[:-1] + "-")
@@ -68,4 +75,26 @@ def test_what_a_killed_run_left_goes_and_what_another_run_uses_stays(
             assert path is not None
             assert not left.exists()
             assert Path(used).is_dir()
+    if os.geteuid() == 0:
+        theirs.rmdir()
     assert [each.name for each in tmp_path.iterdir()] == ["hostprep-of-somebody"]
+    assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_a_folder_that_another_run_took_for_left_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its making and the lock on it another run may have had that, or removed it."""
+
+    def held(descriptor: int, how: int) -> None:
+        raise BlockingIOError
+
+    def gone(descriptor: int, how: int) -> None:
+        os.rmdir(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for meanwhile in (held, gone):
+        monkeypatch.setattr(fcntl, "flock", meanwhile)
+        with temporary_folder() as path:
+            assert path is None
+    assert not list(tmp_path.iterdir())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,101 @@ def test_what_a_killed_run_left_goes(tmp_path: Path, asked: list[bytes], own_sta
     left.mkdir(parents=True)
     check(tmp_path, b"", volume("1g", b""))
     assert list((own_state / "state").iterdir()) == []
+
+
+def unit(where: str = PATH, what: str = "tmpfs", kind: str = "tmpfs", more: str = "") -> str:
+    return f"SourcePath={{file}}\nWhere={where}\nWhat={what}\nType={kind}\n{more}"
+
+
+OURS = ("ours.mount", unit())
+NONE = frozenset[str]()
+FINE = GeneratedUnits(0, "", (OURS,), NONE, NONE)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "objection"),
+    [
+        (FINE, FINE, None),
+        (FINE, replace(FINE, returncode=1, said="odd"), "fails on the new fstab: odd"),
+        (replace(FINE, returncode=1), replace(FINE, returncode=1), None),
+        (FINE, replace(FINE, units=(OURS, ("x.mount", unit("/x")))), "not hostprep's"),
+        (replace(FINE, units=(OURS, ("x.mount", unit("/x")))), FINE, "not hostprep's"),
+        (FINE, replace(FINE, units=(("ours.mount", unit(what="/dev/sda")),)), "something else"),
+        (FINE, replace(FINE, units=(("ours.mount", unit(kind="ext4")),)), "something else"),
+        (FINE, replace(FINE, units=(("ours.mount", f"Where={PATH}\nType=ext4"),)), None),
+        (FINE, replace(FINE, required=frozenset({"ours.mount"})), "makes the boot wait for ours"),
+        (
+            FINE,
+            replace(FINE, units=(("ours.mount", unit(more="Before=x local-fs.target\n")),)),
+            "makes the boot wait for ours",
+        ),
+        (
+            FINE,
+            replace(FINE, units=(("o.mount", f"# Canonicalized from {PATH}\n{unit('/real')}"),)),
+            None,
+        ),
+    ],
+)
+def test_what_systemd_makes_of_the_edit_is_judged(
+    tmp_path: Path,
+    asked: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    before: GeneratedUnits,
+    after: GeneratedUnits,
+    objection: str | None,
+) -> None:
+    """A generator that did not read the file, as before systemd 246, has nothing to say."""
+    generated = iter([before, after])
+
+    def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
+        made = next(generated)
+        return replace(
+            made,
+            units=tuple((name, text.replace("{file}", str(file))) for name, text in made.units),
+        )
+
+    monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
+    refused: AbstractContextManager[Any]
+    refused = nullcontext() if objection is None else pytest.raises(Refused, match=objection)
+    with refused:
+        check(tmp_path, volume("1g", b""), volume("2g", b""))
+
+
+def test_lines_that_findmnt_dies_of_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of util-linux 2.41, which names them first."""
+
+    def findmnt(args: list[Any], **_: Any) -> Completed:
+        lines = Path(args[-1]).read_bytes().split(b"\n")
+        if b"odd" not in lines:
+            return Completed(("findmnt",), 0, "", "")
+        said = f"findmnt: parse error at line {lines.index(b'odd') + 1} -- ignored"
+        raise CommandFailed(Completed(("findmnt",), -11, "", said), "was ended by SIGSEGV")
+
+    monkeypatch.setattr(fstab_check, "run", findmnt)
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: None)
+    odd = b"# mine\nodd\nodd\n"
+    check(tmp_path, odd, volume("1g", odd))
+    with pytest.raises(Refused, match="a line that it cannot parse"):
+        check(tmp_path, b"odd\n", volume("1g", odd))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_target_that_is_yet_to_be_made_is_no_mistake(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    if there:
+        target.mkdir()
+    said = f"{target}\n   [E] unreachable on boot required target: No such file or directory\n"
+    monkeypatch.setattr(fstab_check, "run", lambda *_, **__: Completed(("findmnt",), 1, said, ""))
+    monkeypatch.setattr(fstab_check, "fstab_generator", lambda: None)
+    new = set_volume(b"", volume_id="v", path=str(target), options=("size=1g",))
+    new_path = tmp_path / "new"
+    new_path.write_bytes(new)
+    refused: AbstractContextManager[Any]
+    refused = pytest.raises(Refused, match="unreachable") if there else nullcontext()
+    with refused:
+        fstab_check.check_new_fstab(old=b"", old_path=None, new=new, new_path=new_path)

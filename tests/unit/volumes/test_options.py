@@ -80,3 +80,9 @@ def test_what_the_kernel_would_not_read_is_not_a_number() -> None:
     assert parse_options(("size=1.5g",)).size_bytes is None
     assert parse_options(("size=5x%",), ram_bytes=8 * GIB).size_bytes is None
     assert parse_options(("uid=alice",)).uid is None
+
+
+@pytest.mark.parametrize("size", ["²%", "9" * 5000, "9" * 5000 + "%"], ids=len)
+def test_what_is_no_number_counts_as_not_given(size: str) -> None:
+    """fstab is edited by hand, and its lines are read by every ``status``."""
+    assert parse_options((f"size={size}",), ram_bytes=8 * GIB).size_bytes is None

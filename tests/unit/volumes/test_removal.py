@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from hostprep.errors import Refused
 from hostprep.host.mounts import Mount
 from hostprep.host.processes import PathUser
 from hostprep.units import MIB
+from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.paths import Place, PointKind
 from hostprep.volumes.plan import RELOAD
@@ -44,12 +46,24 @@ def test_an_empty_volume_goes_with_what_was_made_for_it_and_its_record() -> None
     found = plan(MOUNTED)
     assert found.refusal is None and found.unmount and found.forget
     assert found.remove_dirs == MADE and not found.edit_fstab and found.warnings == ()
+    assert [change.action for change in found.changes] == [
+        "unmount (it holds 3.00 MiB now)",
+        "remove directory, if it is empty",
+    ]
+    assert found.unchanged == ()
+
+
+def test_where_nothing_is_nothing_changes() -> None:
+    found = plan(fresh(PATH))
+    assert [each.reason for each in found.unchanged] == ["no volume is mounted there"]
+    assert (found.changes, found.unmount, found.forget, found.remove_dirs) == ((), False, False, ())
 
 
 def test_with_a_line_that_stays_it_comes_back_so_directory_and_record_stay() -> None:
     found = plan(replace(MOUNTED, fstab=LINE))
     assert found.unmount and not found.forget and not found.edit_fstab
     assert found.remove_dirs == ()
+    assert [each.subject for each in found.unchanged] == ["fstab"]
     (warning,) = found.warnings
     assert warning.startswith("line 2 of fstab mounts the volume again")
 
@@ -64,6 +78,31 @@ def test_systemd_is_told_once_more_where_it_was_not_after_the_last_edit() -> Non
     told = replace(MOUNTED, reload_is_due=True)
     assert RELOAD in plan(told, fstab=True).changes and plan(told, fstab=True).edit_fstab
     assert not plan(told).edit_fstab, "nobody asked for fstab"
+    assert not plan(MOUNTED, fstab=True).edit_fstab, "it has read it"
+
+
+def test_what_keeps_fstab_from_being_edited_keeps_the_volume() -> None:
+    unread = replace(MOUNTED, fstab=None, fstab_refusal=Refused("it is a symlink"))
+    refusal = plan(unread, fstab=True).refusal
+    assert refusal is not None and refusal.message == "it is a symlink"
+    assert plan(unread).unmount
+    fixed = replace(MOUNTED, fstab=LINE, fstab_obstacle=Refused("it is immutable"))
+    refusal = plan(fixed, fstab=True).refusal
+    assert refusal is not None and refusal.message == "it is immutable"
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (replace(GONE, seen_by=1), "out of sight"),
+        (replace(GONE, out_of_reach=True), "outside of this container"),
+        (replace(MOUNTED, out_of_reach=True), "outside of this container"),
+        (replace(MOUNTED, path="/run"), "belongs to the system"),
+    ],
+)
+def test_what_others_may_use_where_we_do_not_see_it_is_left(facts: VolumeFacts, why: str) -> None:
+    refusal = plan(facts, discard_data=True).refusal
+    assert refusal is not None and why in refusal.message
 
 
 def test_what_is_only_on_record_is_forgotten() -> None:
