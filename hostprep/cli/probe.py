@@ -32,7 +32,7 @@ def probe(
     ],
     seconds: Annotated[
         float, typer.Option(metavar="N", help="Take no longer than about this; 5 at least.")
-    ] = 30.0,
+    ] = 30,
     size: Annotated[
         str, typer.Option(metavar="SIZE", help="Write no more test data than this.")
     ] = "1G",

@@ -69,7 +69,7 @@ def recommend(
     seconds: Annotated[
         float,
         typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
-    ] = 50.0,
+    ] = 50,
     as_json: JsonOption = False,
 ) -> int:
     """Measure how many DataLoader workers to use, and what binds.
