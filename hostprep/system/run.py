@@ -117,7 +117,6 @@ def run_undisturbed(
     *,
     wanted_for: str,
     package: str | None = None,
-    ok: Sequence[int] = (0,),
     env: dict[str, str] | None = None,
     on_interrupt: Callable[[], None] = lambda: None,
 ) -> Completed:
@@ -149,7 +148,7 @@ def run_undisturbed(
         completed = Completed(
             tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
         )
-    return _checked(completed, ok)
+    return _checked(completed, (0,))
 
 
 def _scratch() -> IO[bytes]:
