@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, MissingTool, reading_hint
+from hostprep.errors import MEND_HINT, HostprepError, MissingTool, reading_hint
 from hostprep.system.ending import ended_within, has_members, how_it_ended, status_of
 from hostprep.system.held_signals import HeldSignals
 
@@ -48,8 +48,7 @@ class CommandFailed(HostprepError):
 
     def __init__(self, completed: Completed, reason: str) -> None:
         said = (completed.stderr.strip() or completed.stdout.strip() or "it said nothing")[-2000:]
-        hint = "mend that (dmesg may say more), and run the same command again"
-        super().__init__(f"`{completed.line()}` {reason}: {said}", hint)
+        super().__init__(f"`{completed.line()}` {reason}: {said}", MEND_HINT)
         self.completed = completed
 
 
