@@ -177,6 +177,18 @@ def test_a_mistake_in_the_command_line_says_whose_help_to_see(
 
 
 @pytest.mark.parametrize(
+    ("words", "way"),
+    [(("stage", "/srv", "/dev/shm"), "--to DIR"), (("recommend", "/srv"), "--dataset DIR")],
+)
+def test_who_gives_an_argument_too_many_is_told_the_option(
+    words: tuple[str, ...], way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words]) == 2
+    said = capsys.readouterr().err
+    assert f"is an option: {way}" in said and f"see `hostprep {words[0]} --help`" in said
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("stage", "/srv", "--to=/x", "--readers=1.5"), "'1.5' is not a whole number."),
