@@ -51,6 +51,8 @@ LIMIT_HINTS = {
     errno.ENFILE: "the machine's limit on open files is reached: raise it (sysctl fs.file-max)",
     errno.ENOMEM: "free some memory, and run the same command again",
 }
+# Of what cannot be told any better.
+MEND_HINT = "mend that (dmesg may say more), and run the same command again"
 # What a kernel answers where the host is at fault, whoever asks: disks, shares, limits, rights.
 _OF_THE_HOST = {
     *(errno.EIO, errno.EREMOTEIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODEV, errno.ENXIO),
@@ -81,7 +83,7 @@ def reading_hint(error: OSError) -> str:
         return "run it with sudo, or have it opened to you"
     if error.errno in _OF_A_SERVER:
         return "mount it anew, once its server is there, and run the same command again"
-    return "mend that (dmesg may say more), and run the same command again"
+    return MEND_HINT
 
 
 def one_line(text: str) -> str:

@@ -20,7 +20,6 @@ WANTED = (
     ("torch", "torch", "nothing is tested"),
     ("pynvml", "nvidia-ml-py", "link, clocks and other users of the GPU are not known"),
     ("xxhash", "xxhash", "`hostprep check` does not start"),
-    ("psutil", "psutil", "loaders are not measured"),
     ("pytest", "pytest", "the transcript of `hostprep verify` alone is made"),
     ("pytest_timeout", "pytest-timeout", "a test that hangs is not ended"),
 )

@@ -122,6 +122,7 @@ def _heeding(command: Any) -> Any:
     """Return the command, or the group of them, with each parameter refusing odd texts."""
     for inner in getattr(command, "commands", {}).values():
         _heeding(inner)
+        inner.short_help = inner.help.partition("\n")[0]
     for parameter in command.params:
         if _MAY_BE_EMPTY.isdisjoint(parameter.opts):
             parameter.callback = parameter.callback or _meant
@@ -166,7 +167,8 @@ class _Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, (_, words, hidden) in COMMANDS.items():
-            self.add_command(TyperCommand(name, help=words, hidden=hidden))
+            # The short help as well, or it is cut on a narrow terminal and not wrapped.
+            self.add_command(TyperCommand(name, help=words, short_help=words, hidden=hidden))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in COMMANDS:

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostprep.cli.host_plan import (
-    PruneOption,
-    ReserveOption,
-    SpecArgument,
-    converging_options,
-    plan_fields,
-    refused_exit,
-    show_plan,
-)
-from hostprep.cli.options import DryRunOption, JsonOption
+from hostprep.cli.host_plan import converging_options, plan_fields, refused_exit, show_plan
+from hostprep.cli.options import DryRunOption, JsonOption, PruneOption, ReserveOption, SpecArgument
 from hostprep.cli.output import (
     emit_json,
     emit_text,
@@ -45,7 +37,7 @@ def apply(
 ) -> None:
     """Make this host as the spec says; then look again.
 
-    Says what is still to be done.
+    Shows the plan and asks first, unless --yes; says at the end what is still to be done.
     """
     from hostprep.cli.progress import ProgressReporter
     from hostprep.cli.spec import wanted_spec

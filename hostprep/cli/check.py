@@ -11,7 +11,7 @@ import typer
 
 from hostprep.cli.completion import check_code_lists
 from hostprep.cli.line import Line
-from hostprep.cli.options import JsonOption
+from hostprep.cli.options import JsonOption, SpecArgument
 from hostprep.cli.output import (
     emit_json,
     emit_text,
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    spec: Annotated[
-        str | None,
-        typer.Argument(metavar="[SPEC]", help="The spec file; hostprep.yml where it is found."),
-    ] = None,
+    spec: SpecArgument = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Seconds, and nothing heavy; the default.")
     ] = False,
@@ -77,7 +74,10 @@ def check(
     inventory: Annotated[
         list[str] | None,
         typer.Option(
-            "--inventory", "-i", metavar="INVENTORY", help="All these hosts, as Ansible takes them."
+            "--inventory",
+            "-i",
+            metavar="INVENTORY",
+            help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
         ),
     ] = None,
     limit: Annotated[

@@ -1,9 +1,9 @@
-"""How a host's plan is shown, to people and as JSON, and the options of ``plan`` and ``apply``."""
+"""How a host's plan is shown, to people and as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,23 +13,6 @@ from hostprep.cli.output import emit_text, error_fields, printable, say, say_err
 if TYPE_CHECKING:
     from hostprep.converging.model import HostPlan
     from hostprep.converging.plan import Options
-
-SpecArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[SPEC]",
-        help="The spec file; ./hostprep.yml or the one in /etc if not given.",
-        show_default=False,
-    ),
-]
-PruneOption = Annotated[
-    bool,
-    typer.Option("--prune", help="Remove what hostprep made and the spec does not name."),
-]
-ReserveOption = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Memory left for the machine; larger of 4G and 10%."),
-]
 
 
 def converging_options(*, prune: bool, reserve: str | None) -> Options:

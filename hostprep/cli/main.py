@@ -36,6 +36,11 @@ _PACKAGES = {
     "xxhash": "xxhash",
     "jinja2": "jinja2",
 }
+# Of commands that many give a second argument, or a first one, as other tools have it.
+_NO_ARGUMENT = {
+    "stage": "where to stage to is an option: --to DIR, or --to-tmpfs SIZE",
+    "recommend": "what to measure is an option: --dataset DIR, or --loader MODULE:NAME",
+}
 # What the parser calls the types of options.
 _TYPES = re.compile(r"is not a valid (integer|int range|float range|float)\b")
 
@@ -252,6 +257,8 @@ def _usage(argv: list[str], command: str, error: Any) -> int:
     # Of an option without its value the parser does not say to which command it belongs.
     path = context.command_path if context is not None else f"hostprep {command}"
     hint = f"see `{path.removesuffix(' hostprep')} --help`"
+    if "unexpected extra argument" in message and command in _NO_ARGUMENT:
+        hint = f"{_NO_ARGUMENT[command]}; {hint}"
     if context is not None and message == context.get_help() and not _wants_json(argv):
         say(message)  # no command was named: the help alone, which is no sentence
         return UsageError.exit_code

@@ -9,8 +9,10 @@ import typer
 
 from hostprep.cli.options import (
     DryRunOption,
+    ForceOption,
     FstabOption,
     JsonOption,
+    ReserveOption,
     absolute,
     mode_of,
     size_in_bytes,
@@ -51,16 +53,8 @@ def mount(
         typer.Option(help="Huge pages; for a new one within_size where the kernel takes it."),
     ] = None,
     swap: Annotated[bool, typer.Option("--swap", help="Allow its data to be swapped out.")] = False,
-    reserve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Memory left for the machine; if not given, the larger of 4G and 10%.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Mount it even where the memory does not suffice.")
-    ] = False,
+    reserve: ReserveOption = None,
+    force: ForceOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -18,6 +18,26 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan; c
 FstabOption = Annotated[
     bool, typer.Option("--fstab", help="Keep a line in /etc/fstab, so that it is there at boot.")
 ]
+SpecArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SPEC]",
+        help="The spec file; $HOSTPREP_SPEC, ./hostprep.yml or the one in /etc if not given.",
+    ),
+]
+PruneOption = Annotated[
+    bool, typer.Option("--prune", help="Remove what hostprep made and the spec does not name.")
+]
+ReserveOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Memory left for the machine; the larger of 4G and 10% if not given.",
+    ),
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Take the memory though it does not suffice.")
+]
 
 
 def size_in_bytes(text: str) -> int:

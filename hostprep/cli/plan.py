@@ -6,16 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hostprep.cli.host_plan import (
-    PruneOption,
-    ReserveOption,
-    SpecArgument,
-    converging_options,
-    plan_fields,
-    refused_exit,
-    show_plan,
-)
-from hostprep.cli.options import JsonOption
+from hostprep.cli.host_plan import converging_options, plan_fields, refused_exit, show_plan
+from hostprep.cli.options import JsonOption, PruneOption, ReserveOption, SpecArgument
 from hostprep.cli.output import emit_json
 from hostprep.errors import Inconclusive
 

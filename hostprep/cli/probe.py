@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hostprep.cli.completion import training_profiles
+from hostprep.cli.keeping import kept
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
 from hostprep.cli.output import (
     draw,
     emit_json,
     emit_text,
     printable,
-    say,
     takes_escapes,
     wants_colour,
 )
@@ -32,7 +32,7 @@ def probe(
     ],
     seconds: Annotated[
         float, typer.Option(metavar="N", help="Take no longer than about this; 5 at least.")
-    ] = 30.0,
+    ] = 30,
     size: Annotated[
         str, typer.Option(metavar="SIZE", help="Write no more test data than this.")
     ] = "1G",
@@ -91,11 +91,7 @@ def probe(
         measured = measure(to, settings, observer)
     judgement = judge(measured, required)
     fields = results.document(to, measured, judgement, required)
-    try:
-        results.keep(fields)
-    except OSError as error:
-        say(f"hostprep: the result could not be kept: {error.strerror} ({error.filename})")
-        say("  -> HOSTPREP_STATE_DIR names another place for it")
+    if not kept(lambda: results.keep(fields)):
         fields.pop("id", None)
     changes: tuple[results.Difference, ...] = ()
     if before is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption
+from hostprep.cli.options import JsonOption, PruneOption, SpecArgument
 from hostprep.cli.output import emit_json, emit_text, indented, printable, say, say_error
 from hostprep.cli.progress import LINE_SECONDS
 from hostprep.errors import HostprepError, Interrupted, UsageError
@@ -26,15 +26,10 @@ def provision(
             "--inventory",
             "-i",
             metavar="INVENTORY",
-            help="Hosts, as Ansible takes them: a file or h1,h2",
+            help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
         ),
     ],
-    spec: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SPEC]", help="The lab's spec; ./hostprep.yml or the one in /etc if not given."
-        ),
-    ] = None,
+    spec: SpecArgument = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="PATTERN", help="Only these hosts: name, group, a,b."),
@@ -47,9 +42,7 @@ def provision(
         typer.Option("--check", "--dry-run", help="Say what would change; change nothing."),
     ] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes, as a diff.")] = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what hostprep made and the spec does not name.")
-    ] = False,
+    prune: PruneOption = False,
     forks: Annotated[
         int, typer.Option(metavar="N", min=1, max=500, help="Hosts at work at once.")
     ] = 10,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostprep.cli.keeping import keep
+from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
@@ -69,7 +69,7 @@ def recommend(
     seconds: Annotated[
         float,
         typer.Option(metavar="N", min=5, max=3600, help="Time for measuring, --compare apart."),
-    ] = 50.0,
+    ] = 50,
     as_json: JsonOption = False,
 ) -> int:
     """Measure how many DataLoader workers to use, and what binds.
@@ -82,6 +82,7 @@ def recommend(
     from hostprep.loading.bounds import ranks_here, read_share, visible_gpus
     from hostprep.loading.recommend import from_dataset, from_host, from_loader
     from hostprep.loading.report import Wish, report_fields
+    from hostprep.system.last_results import keep_last
 
     if dataset is not None and loader is not None:
         raise UsageError("--dataset and --loader are two ways to measure.", "leave one of them out")
@@ -114,7 +115,7 @@ def recommend(
         report = replace(report, notes=(*report.notes, f"{words} ({nvml.problem})"))
     fields = report_fields(report)
     if report.points:  # real DataLoaders, of samples as a training has them
-        keep("recommend", fields)
+        kept(lambda: keep_last("recommend", fields))
     error = _error(report)
     if not as_json:
         emit_text(report_text(report))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption
+from hostprep.cli.options import JsonOption, SpecArgument
 from hostprep.cli.output import emit_json, emit_text, printable, say, say_error
 from hostprep.errors import UsageError
 from hostprep.units import format_bytes, format_count, format_rate, lost_unit
@@ -47,12 +47,7 @@ def _spec_file(path: str | None) -> Path:
 
 @spec_app.command("check")
 def check(
-    path: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SPEC]", help="The spec file; ./hostprep.yml or the one in /etc if not given."
-        ),
-    ] = None,
+    path: SpecArgument = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say what the spec file names, or list every mistake in it."""

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hostprep.cli.completion import reading_orders, ways_to_verify
-from hostprep.cli.options import DryRunOption, FstabOption, JsonOption, size_in_bytes, volume_bytes
+from hostprep.cli.options import (
+    DryRunOption,
+    ForceOption,
+    FstabOption,
+    JsonOption,
+    ReserveOption,
+    size_in_bytes,
+    volume_bytes,
+)
 from hostprep.errors import HostprepError, UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +60,7 @@ def stage(
     verify: Annotated[
         str,
         typer.Option(
-            metavar="readback|inflight|none",
+            metavar="<readback|inflight|none>",
             help="Read the copies back, only hash them on their way, or neither.",
             autocompletion=ways_to_verify,
         ),
@@ -70,7 +78,7 @@ def stage(
     order: Annotated[
         str | None,
         typer.Option(
-            metavar="listed|inode|physical",
+            metavar="<listed|inode|physical>",
             help="Order of reading; chosen if not given.",
             autocompletion=reading_orders,
         ),
@@ -78,13 +86,8 @@ def stage(
     gentle: Annotated[
         bool, typer.Option("--gentle", help="Step behind a running training: one idle reader.")
     ] = False,
-    reserve: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory left for the machine; larger of 4G and 10%."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Take the memory though it does not suffice.")
-    ] = False,
+    reserve: ReserveOption = None,
+    force: ForceOption = False,
     no_wait: Annotated[
         bool, typer.Option("--no-wait", help="Fail where another run is at work on the target.")
     ] = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hostprep.cli.keeping import keep
+from hostprep.cli.keeping import kept
 from hostprep.cli.line import Line
 from hostprep.cli.options import JsonOption
 from hostprep.cli.output import (
@@ -47,13 +47,14 @@ def verify(
     """
     from hostprep.cuda import session
     from hostprep.cuda.results import EXIT_CODES
+    from hostprep.system.last_results import keep_last
 
     index = None if device is None else session.parse_device(device)
     with _Progress() as observer:
         report = session.verify(device=index, quick=quick, folder=data, observer=observer)
     fields = session.report_fields(report)
     if report.traces:
-        keep("verify", fields)
+        kept(lambda: keep_last("verify", fields))
     if as_json:
         error = _error(report)
         if error is None:

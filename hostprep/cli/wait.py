@@ -38,8 +38,8 @@ def wait(
     """Wait until data sets are staged, whole, in this boot.
 
     Fails at once where they cannot be, and without --timeout where nothing is on record of one.
-    Every entry must be there with the size and the time that it
-    was staged with; that is looked at for 30 s each at most, and no content is read.
+    Every entry must be there with the size and the time that it was staged with; that is looked at
+    for 30 s each at most, and no content is read.
     """
     from hostprep.converging.waiting import wait_for
 

@@ -134,8 +134,11 @@ def _find(word: str, *, may_come: bool) -> _Known:
     }
     if "/" in word:  # no name has one
         word = os.path.abspath(word)
-        if meant := found.get(word):
-            return meant
+        above, last = os.path.split(word)
+        # Or by a symlink above it, of which no record tells.
+        for path in (word, os.path.join(os.path.realpath(above), last)):
+            if meant := found.get(path):
+                return meant
     named = [each for each in found.values() if each.name == word]
     if len(named) == 1:
         return named[0]

@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 
-from hostprep.errors import HostprepError, UsageError
+from hostprep.errors import MEND_HINT, HostprepError, UsageError
 from hostprep.host.answering import PATIENCE_SECONDS, NoAnswer, no_answer
 from hostprep.system.bounded import NoAnswerInTime, ask_in_child
 
@@ -70,6 +70,5 @@ def _complain(path: str, seen: dict[str, object]) -> None:
             "is the device, or the server, still there? see `dmesg`",
         )
     raise HostprepError(
-        f"{path} could not be read: {seen['words']}; nothing was measured.",
-        "mend that (dmesg may say more), and run the same command again",
+        f"{path} could not be read: {seen['words']}; nothing was measured.", MEND_HINT
     )

@@ -189,7 +189,8 @@ def folder() -> Path:
 def keep(fields: dict[str, Any]) -> str:
     """Write the result into the state directory and return its id.
 
-    That is added to ``fields``, as are the time and the host. OSError where that cannot be.
+    That is added to ``fields``, as are the time and the host. Raises ``OSError`` or
+    ``HostprepError`` where that cannot be.
     """
     word = _word(fields["path"])
     moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

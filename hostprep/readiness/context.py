@@ -288,7 +288,6 @@ class Context:
         *,
         wanted_for: str,
         package: str | None = None,
-        timeout_seconds: float | None = None,
     ) -> Completed:
         """Run a command that only reads, and return what it left, whatever its exit status.
 
@@ -301,7 +300,7 @@ class Context:
                 return run(
                     args,
                     wanted_for=wanted_for,
-                    timeout_seconds=timeout_seconds or self.patience_seconds,
+                    timeout_seconds=self.patience_seconds,
                     ok=range(256),
                 )
             except MissingTool:

@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+_GROUP = Path("/proc/self/autogroup")
+_ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _LOWEST = 19
 # The kernel takes such a change from an ordinary user ten times a second, for the whole machine.
 _TRIES, _PAUSE_SECONDS = 10, 0.1
@@ -20,7 +22,7 @@ def step_behind() -> None:
     psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
 
 
-def step_behind_other_sessions(root: Path = Path("/")) -> None:
+def step_behind_other_sessions() -> None:
     """Have this process, which must not lead a process group, give way to other sessions as well.
 
     Where the kernel groups processes by session (sched(7), autogroup), as it does on most machines,
@@ -28,15 +30,13 @@ def step_behind_other_sessions(root: Path = Path("/")) -> None:
     of one session alone. So it gets a session of its own, with the lowest priority among sessions.
     It has no terminal then: Ctrl-C and a hang-up do not reach it.
     """
-    group = root / "proc/self/autogroup"
-    enabled = root / "proc/sys/kernel/sched_autogroup_enabled"
     with suppress(OSError):  # no such kernel, or no /proc: then priorities count everywhere
-        if enabled.read_text().strip() != "1":
+        if _ENABLED.read_text().strip() != "1":
             return
         os.setsid()
         for _ in range(_TRIES):
             try:
-                group.write_text(str(_LOWEST))
+                _GROUP.write_text(str(_LOWEST))
                 return
             except BlockingIOError:
                 time.sleep(_PAUSE_SECONDS)

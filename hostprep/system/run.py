@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import IO
 
 from hostprep.dataclass import dataclass
-from hostprep.errors import HostprepError, MissingTool, reading_hint
+from hostprep.errors import MEND_HINT, HostprepError, MissingTool, reading_hint
 from hostprep.system.ending import ended_within, has_members, how_it_ended, status_of
 from hostprep.system.held_signals import HeldSignals
 
@@ -48,8 +48,7 @@ class CommandFailed(HostprepError):
 
     def __init__(self, completed: Completed, reason: str) -> None:
         said = (completed.stderr.strip() or completed.stdout.strip() or "it said nothing")[-2000:]
-        hint = "mend that (dmesg may say more), and run the same command again"
-        super().__init__(f"`{completed.line()}` {reason}: {said}", hint)
+        super().__init__(f"`{completed.line()}` {reason}: {said}", MEND_HINT)
         self.completed = completed
 
 
@@ -117,7 +116,6 @@ def run_undisturbed(
     *,
     wanted_for: str,
     package: str | None = None,
-    ok: Sequence[int] = (0,),
     env: dict[str, str] | None = None,
     on_interrupt: Callable[[], None] = lambda: None,
 ) -> Completed:
@@ -149,7 +147,7 @@ def run_undisturbed(
         completed = Completed(
             tuple(argv), process.returncode, _text(output.read()), _text(errors.read())
         )
-    return _checked(completed, ok)
+    return _checked(completed, (0,))
 
 
 def _scratch() -> IO[bytes]:

@@ -16,8 +16,8 @@ from hostprep.system.state import moved
 SYSTEM_UNIT_DIR = Path("/etc/systemd/system")
 _UNIT_CHARS = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:_.")
 _GENERATORS = (
-    "usr/lib/systemd/system-generators/systemd-fstab-generator",
-    "lib/systemd/system-generators/systemd-fstab-generator",
+    Path("/usr/lib/systemd/system-generators/systemd-fstab-generator"),
+    Path("/lib/systemd/system-generators/systemd-fstab-generator"),
 )
 
 
@@ -146,9 +146,9 @@ def daemon_reload(written: str = "fstab") -> None:
         ) from None
 
 
-def fstab_generator(root: Path = Path("/")) -> Path | None:
+def fstab_generator() -> Path | None:
     """Return systemd's fstab generator, None where it is not installed."""
-    return next((root / path for path in _GENERATORS if (root / path).is_file()), None)
+    return next((path for path in _GENERATORS if path.is_file()), None)
 
 
 def generate_mount_units(

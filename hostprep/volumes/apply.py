@@ -17,13 +17,12 @@ from hostprep.system.locks import lock
 from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import VolumeFacts, gather
-from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
-from hostprep.volumes.plan import VolumePlan, plan_volume
+from hostprep.volumes.plan import VolumePlan, fstab_edit, plan_volume
 from hostprep.volumes.records import VolumeRecord, delete_record, requester, write_record
 
 FstabEdit = Callable[[bytes], bytes]
@@ -77,7 +76,7 @@ def apply_volume(
             )
         edit = None
         if fresh.fstab_options is not None:
-            edit = _fstab_edit(fresh.fstab_options, facts)
+            edit = fstab_edit(facts, fresh.fstab_options)
             check_edit(fstab_path(), edit, on_wait)
         live = (_mount if fresh.mount else _change)(fresh, facts, descriptor)
         if edit is not None:
@@ -178,20 +177,6 @@ def _verified(path: str, options: tuple[str, ...]) -> LiveVolume:
     if differences := compare_options(live, options):
         raise HostprepError(f"the kernel mounted {path} with {'; '.join(differences)}.")
     return live
-
-
-def _fstab_edit(options: tuple[str, ...], facts: VolumeFacts) -> FstabEdit:
-    def edit(content: bytes) -> bytes:
-        return set_volume(
-            content,
-            volume_id=facts.volume_id,
-            path=facts.path,
-            options=options,
-            source=facts.source,
-            aliases=facts.fstab_aliases,
-        )
-
-    return edit
 
 
 def write_fstab(edit: FstabEdit, done: str, on_wait: Callable[[str], None] | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
@@ -275,6 +276,18 @@ def _size_warnings(request: VolumeRequest) -> tuple[str, ...]:
     return () if words is None else (f"{request.path}: {words}",)
 
 
+def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes], bytes]:
+    """Return what makes of an fstab one with the volume's line."""
+    return partial(
+        set_volume,
+        volume_id=facts.volume_id,
+        path=facts.path,
+        options=options,
+        source=facts.source,
+        aliases=facts.fstab_aliases,
+    )
+
+
 def _plan_fstab(
     request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
 ) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
@@ -283,14 +296,7 @@ def _plan_fstab(
     if facts.fstab_refusal is not None:
         raise facts.fstab_refusal
     assert facts.fstab is not None
-    edited = set_volume(
-        facts.fstab,
-        volume_id=facts.volume_id,
-        path=facts.path,
-        options=options,
-        source=facts.source,
-        aliases=facts.fstab_aliases,
-    )
+    edited = fstab_edit(facts, options)(facts.fstab)
     if edited == facts.fstab and facts.reload_is_due:
         return options, (RELOAD,), ()
     if edited == facts.fstab:

@@ -177,6 +177,18 @@ def test_a_mistake_in_the_command_line_says_whose_help_to_see(
 
 
 @pytest.mark.parametrize(
+    ("words", "way"),
+    [(("stage", "/srv", "/dev/shm"), "--to DIR"), (("recommend", "/srv"), "--dataset DIR")],
+)
+def test_who_gives_an_argument_too_many_is_told_the_option(
+    words: tuple[str, ...], way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words]) == 2
+    said = capsys.readouterr().err
+    assert f"is an option: {way}" in said and f"see `hostprep {words[0]} --help`" in said
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("stage", "/srv", "--to=/x", "--readers=1.5"), "'1.5' is not a whole number."),
@@ -229,12 +241,13 @@ def test_help_whose_reader_has_gone_is_given() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_help_lines_are_whole_on_a_terminal_of_80_columns() -> None:
-    for args in (["--help"], ["spec", "--help"]):
-        command = [sys.executable, "-m", "hostprep", *args]
-        environ = {**os.environ, "COLUMNS": "80"}
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
-        assert "..." not in done.stdout.partition("Commands:\n")[2]
+@pytest.mark.parametrize("words", ["--help", "spec --help"])
+def test_what_a_command_does_is_told_whole_on_a_narrow_terminal(
+    words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run(words.split()) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:\n")[2]
 
 
 def test_what_is_hidden_is_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:

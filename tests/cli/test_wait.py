@@ -29,7 +29,9 @@ def fast(tmp_path: Path) -> Path:
 def test_what_is_staged_is_ready_at_once(source: Path, fast: Path) -> None:
     hostprep("stage", source, "--to", fast)
     here = os.path.relpath(fast / "cityscapes")
-    for word in ("cityscapes", str(fast / "cityscapes"), here, f"{here}/"):
+    link = fast.with_name("link")
+    link.symlink_to(fast)
+    for word in ("cityscapes", f"{fast}/cityscapes", here, f"{here}/", f"{link}/cityscapes"):
         waited = hostprep("wait", word, "--timeout", "0")
         assert waited["datasets"] == [
             {

@@ -76,6 +76,14 @@ def test_what_is_said_of_prefetchers_is_in_their_table() -> None:
     assert "17 to 50 %) and brings every value" in text and "13 of 15 million values wrong" in text
 
 
+def test_as_many_cards_are_named_as_there_are_transcripts_of() -> None:
+    files = (ROOT / "docs" / "verify-transcripts").glob("*.json")
+    cards = {card for file in files for card in re.findall(r"GPU-[0-9a-f-]{36}", file.read_text())}
+    number = ("no", "one", "two", "three", "four", "five", "six")[len(cards)]
+    assert f"so far of {number} H100 cards" in (ROOT / "README.md").read_text()
+    assert f"an H100\n({number} cards)" in (ROOT / "docs" / "prefetching.md").read_text()
+
+
 def test_what_is_said_of_a_training_is_in_its_table() -> None:
     (found,) = json.loads((ROOT / "benchmarks" / "training" / "results.json").read_text())
     busy, rate = (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.checks._commands import stage_again_line, stage_line
-from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged
+from hostprep.readiness.checks._records import look_at_damaged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import CannotTell, Finding, Level, Measured, Remedy, Status
 from hostprep.readiness.shell import quote
@@ -158,15 +158,6 @@ def look_at_datasets(context: Context) -> tuple[DatasetLook, ...]:
         )
     origins = at_once(lambda look: ask_source(context, look.keywords["source"]), looks)
     return tuple(look(origin=origin) for look, origin in zip(looks, origins, strict=True))
-
-
-def none_to_judge(
-    datasets: tuple[DatasetLook, ...], damaged: tuple[DamagedRecord, ...]
-) -> Iterator[Finding]:
-    """Yield the SKIP for a host without data sets, and without records that cannot be read."""
-    if not (datasets or damaged):
-        message = "no data set is in the spec, and none is on record."
-        yield Finding(Status.SKIP, "data sets", message)
 
 
 def _in_the_way(status: DatasetStatus) -> str | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from hostprep.dataclass import dataclass
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Finding, Remedy, Status
 from hostprep.spec.model import DatasetSpec
 from hostprep.staging.record.records import record_id
+
+NONE_KNOWN = "no data set is in the spec, and none is on record."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,12 @@ def look_at_damaged(context: Context) -> tuple[DamagedRecord, ...]:
     return tuple(found)
 
 
-def cannot_read(damaged: tuple[DamagedRecord, ...]) -> Iterator[Finding]:
-    """Yield the UNKNOWN for each: that nothing is on record would be invented."""
+def not_judged(
+    found: Sized, damaged: tuple[DamagedRecord, ...], none: str = "no data set is staged here."
+) -> Iterator[Finding]:
+    """Yield the UNKNOWN for each damaged record, or the SKIP that there is nothing at all."""
+    if not (found or damaged):
+        yield Finding(Status.SKIP, "data sets", none)
     for each in damaged:
         yield Finding(
             Status.UNKNOWN,

@@ -16,7 +16,7 @@ from hostprep.readiness.checks._datasets import (
     look_at_datasets,
     staging_anew,
 )
-from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Severity, Status
 from hostprep.readiness.side_by_side import at_once
@@ -44,9 +44,7 @@ def look(context: Context) -> Facts:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not (facts.datasets or facts.damaged):
-        yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
-    yield from cannot_read(facts.damaged)
+    yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
         if each.damaged:
             message, remedy = f"{each.problem}", staging_anew(each.dataset)

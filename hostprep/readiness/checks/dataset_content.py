@@ -14,7 +14,7 @@ from hostprep.readiness.checks._datasets import (
     damaged_as_told,
     look_at_datasets,
 )
-from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -88,9 +88,7 @@ def _read(context: Context, dataset: DatasetLook, seconds: float) -> Read:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not (facts.datasets or facts.damaged):
-        yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
-    yield from cannot_read(facts.damaged)
+    yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
         if not each.hashed:
             message = f"{each.dataset.name} was staged without verification, so no hash is known."

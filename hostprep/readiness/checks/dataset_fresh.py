@@ -18,7 +18,7 @@ from hostprep.readiness.checks._datasets import (
     extent,
     look_at_datasets,
 )
-from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
+from hostprep.readiness.checks._records import DamagedRecord, look_at_damaged, not_judged
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import Check, Finding, Measured, Severity, Status
 from hostprep.readiness.shell import quote
@@ -67,9 +67,7 @@ def _is_elsewhere(dataset: DatasetLook) -> bool:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    if not (facts.datasets or facts.damaged):
-        yield Finding(Status.SKIP, "data sets", "no data set is staged here.")
-    yield from cannot_read(facts.damaged)
+    yield from not_judged(facts.datasets, facts.damaged)
     for each in facts.datasets:
         if each.found is not None:
             yield _judge_one(each, each.found)

@@ -12,9 +12,13 @@ from hostprep.readiness.checks._datasets import (
     DatasetLook,
     look_at_datasets,
     making_way,
-    none_to_judge,
 )
-from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
+from hostprep.readiness.checks._records import (
+    NONE_KNOWN,
+    DamagedRecord,
+    look_at_damaged,
+    not_judged,
+)
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     CannotTell,
@@ -77,8 +81,7 @@ _COMES_UP = ("waiting", "staging")
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each data set."""
-    yield from none_to_judge(facts.datasets, facts.damaged)
-    yield from cannot_read(facts.damaged)
+    yield from not_judged(facts.datasets, facts.damaged, NONE_KNOWN)
     for dataset in facts.datasets:
         yield _judge_one(dataset, dataset.name in facts.coming, dataset.target in facts.taken)
 

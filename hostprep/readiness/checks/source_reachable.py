@@ -10,9 +10,13 @@ from hostprep.host.mounts import mount_containing
 from hostprep.readiness.checks._datasets import (
     DatasetLook,
     look_at_datasets,
-    none_to_judge,
 )
-from hostprep.readiness.checks._records import DamagedRecord, cannot_read, look_at_damaged
+from hostprep.readiness.checks._records import (
+    NONE_KNOWN,
+    DamagedRecord,
+    look_at_damaged,
+    not_judged,
+)
 from hostprep.readiness.context import Context
 from hostprep.readiness.model import (
     Check,
@@ -69,8 +73,7 @@ def look(context: Context) -> Facts:
 
 def judge(facts: Facts) -> Iterator[Finding]:
     """Judge each source."""
-    yield from none_to_judge(tuple(each.dataset for each in facts.sources), facts.damaged)
-    yield from cannot_read(facts.damaged)
+    yield from not_judged(facts.sources, facts.damaged, NONE_KNOWN)
     for source in facts.sources:
         yield _judge_one(source)
 
