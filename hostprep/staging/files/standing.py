@@ -47,44 +47,21 @@ def stands(
     None where that is ``lines``).
     """
     try:
-        alike = _as_in_source(packed, singles, lines, part)
-        if alike is None:
-            return None
-        known, folders, has_folders = alike
-        found = _in_target(directory, known, part, target)
-        if found is None:
-            return None
-        own, subdirectories = found
-        term_of = digest.terms_below(directory)
-        size_bytes = total = 0
-        unverified = False
-        for name, kind, size, *_, content in known.values():
-            size_bytes += size
-            if content is not None:
-                total += term_of(kind, name, content)
-            elif verified:
-                return None
-            else:
-                unverified = True
-        kept: bytes | None = None
-        if has_folders:
-            kept = join_line(directory, (encode_record(*item) for item in known.values()))
+        return _stands(directory, packed, singles, lines, part, target, verified=verified)
     except (ValueError, LookupError, TypeError):
         return None  # of a damaged line nothing has the kind that it should have
-    hashed = (total % (1 << 128)).to_bytes(16, "big")
-    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, kept
 
 
-def _as_in_source(
+def _stands(
+    directory: str,
     packed: Iterable[bytes],
     singles: Sequence[Plain],
     lines: Sequence[bytes],
     part: tuple[int, int],
-) -> tuple[dict[str, list[Any]], list[list[Any]], bool] | None:
-    """Return the records of files and symlinks, by name, and of directories; None if they differ.
-
-    The last says whether the lines have directories, in any part.
-    """
+    target: DirCache,
+    *,
+    verified: bool,
+) -> tuple[Any, ...] | None:
     known: dict[str, list[Any]] = {}
     folders = []
     count = 0
@@ -118,7 +95,28 @@ def _as_in_source(
         if item[1] == "f" and (entry[7] > 1 or len(item) > 8):
             return None  # of hard links one hangs on the others
         count -= 1
-    return None if count else (known, folders, has_folders)
+    if count:
+        return None
+    found = _in_target(directory, known, part, target)
+    if found is None:
+        return None
+    own, subdirectories = found
+    term_of = digest.terms_below(directory)
+    size_bytes = total = 0
+    unverified = False
+    for name, kind, size, *_, content in known.values():
+        size_bytes += size
+        if content is not None:
+            total += term_of(kind, name, content)
+        elif verified:
+            return None
+        else:
+            unverified = True
+    kept: bytes | None = None
+    if has_folders:
+        kept = join_line(directory, (encode_record(*item) for item in known.values()))
+    hashed = (total % (1 << 128)).to_bytes(16, "big")
+    return len(known), size_bytes, hashed, unverified, subdirectories, folders, own, kept
 
 
 def _in_target(
