@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hostprep.cli.output import indented, printable, say
 from hostprep.errors import UsageError
 from hostprep.readiness.formats import Format
-from hostprep.units import format_seconds
+from hostprep.units import format_count, format_seconds
 
 if TYPE_CHECKING:
     from hostprep.fleet import HostOutcome
@@ -62,10 +62,9 @@ def fleet_text(fleet: dict[str, Any]) -> str:
         what = " ".join(filter(None, (outlier["code"], outlier["subject"])))
         lines.append(f"    {outlier['host']}: {what}: {outlier['text']}; {outlier['fleet_text']}")
     counts = ", ".join(f"{count} {name}" for name, count in fleet["counts"].items() if count)
-    hosts = len(fleet["hosts"])
     lines += [
         "",
-        f"{fleet['verdict']}: {hosts} host{'' if hosts == 1 else 's'}, {counts};"
+        f"{fleet['verdict']}: {format_count(len(fleet['hosts']), 'host')}, {counts};"
         f" took {format_seconds(fleet['seconds'])}",
     ]
     return "\n".join(printable(line.replace("\n", " ")) for line in lines)
