@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from itertools import compress
+from collections.abc import Iterator, Mapping, Sequence, Set
+from heapq import merge
+from itertools import chain, islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.model import Entry, Recorded
-from hostprep.staging.parted import PART_ENTRIES, part_of, parts_for, split
+from hostprep.staging.parted import PART_ENTRIES, parts_for, split
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex
 from hostprep.staging.source.scan import Listing
@@ -65,40 +67,16 @@ class Sides(NamedTuple):
             yield manifest.records(published), published
 
 
-class Chosen:
-    """Those files of a listing that are copied, noted part by part; not those copied one by one.
+def in_order(parts: Sequence[Sequence[Batch]]) -> Iterator[Batch]:
+    """Yield what is copied of the parts of a directory, in the order in which it was listed.
 
-    They are copied in the order of the listing, which mostly is that of the disk.
+    That is the order of inodes, which mostly is that of the disk, within each part, too.
     """
-
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._any = False
-        self._of_parts: list[bytes] = []  # of each of its entries: whether it is copied
-
-    def note(self, part: Iterable[Entry], copied: Iterable[Entry]) -> None:
-        """Note what is ``copied`` of the next part of the listing."""
-        names = {entry.name for entry in copied}
-        self._any = self._any or bool(names)
-        self._of_parts.append(bytes(entry.name in names for entry in part))
-
-    def batches(self) -> Iterator[Batch]:
-        """Yield them packed; where all of one of the listing's batches is copied, that one."""
-        if not self._any:
-            return
-        parts = len(self._of_parts)
-        chosen = [iter(each) for each in self._of_parts]
-        run: list[Entry] = []
-        for batch in self._listing.batches:
-            entries = batch.entries()
-            found = [
-                *compress(entries, [next(chosen[part_of(entry.name, parts)]) for entry in entries])
-            ]
-            if len(found) < batch.files:
-                run += found
-            if run and (len(found) == batch.files or len(run) >= PART_ENTRIES):
-                yield from pack_batches(batch.directory, run)
-                run = []
-            if len(found) == batch.files:
-                yield batch
-        yield from pack_batches(self._listing.directory, run)
+    if len(parts) == 1:
+        yield from parts[0]
+        return
+    # Of each part no more than a batch is unpacked at a time.
+    runs = [chain.from_iterable(batch.entries() for batch in part) for part in parts]
+    merged = merge(*runs, key=attrgetter("ino"))
+    while some := list(islice(merged, PART_ENTRIES)):
+        yield from pack_batches(parts[0][0].directory, some)

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from hostprep.errors import Refused
+from hostprep.staging.batches import Batch, pack_batches
 from hostprep.staging.model import (
     PLACE_TAKEN,
     RANGE_BYTES,
@@ -33,7 +34,7 @@ from hostprep.staging.plans.copy_plan import (
 )
 from hostprep.staging.plans.diff import DirectoryDiff, diff_directory
 from hostprep.staging.plans.links import Links
-from hostprep.staging.plans.sides import Chosen, Part, Sides
+from hostprep.staging.plans.sides import Part, Sides, in_order
 from hostprep.staging.plans.standing import Lookers, Standing, find_standing
 from hostprep.staging.plans.target_tree import TargetTree
 from hostprep.staging.record.manifest import ManifestIndex, encode_line
@@ -92,7 +93,7 @@ def plan_update(
             if listing is None:
                 _keep_unread(plan, directory, sides, recorded)
             else:
-                chosen = Chosen(listing)
+                batches: list[list[Batch]] = []
                 for part in sides.parts(listing):
                     _note_directories(recorded, directory, part.manifest)
                     diff = diff_directory(
@@ -106,9 +107,10 @@ def plan_update(
                         verified=verified,
                         promised=part.promised,
                     )
-                    chosen.note(part.source, _apply_diff(plan, directory, part, diff, links, scan))
+                    if copied := _apply_diff(plan, directory, part, diff, links, scan):
+                        batches.append(pack_batches(directory, copied))
                     count_files(len(part.source))
-                plan.batches.extend(chosen.batches())
+                plan.batches.extend(in_order(batches))
             if not _directory_stands(entry, recorded.get(directory), published.stat(directory)):
                 plan.make_directories.append(directory)
         _plan_gone_directories(plan, scan, sides)

@@ -19,7 +19,7 @@ from hostprep.staging.batches import pack_batches
 from hostprep.staging.files.standing import stands
 from hostprep.staging.model import Entry, Recorded, Totals
 from hostprep.staging.parted import part_of, parts_for, split
-from hostprep.staging.plans.sides import Chosen
+from hostprep.staging.plans.sides import in_order
 from hostprep.staging.plans.update import plan_update, who_changed
 from hostprep.staging.publishing.removing import _looked_at
 from hostprep.staging.record.manifest import (
@@ -173,20 +173,14 @@ def test_of_a_part_the_same_is_known_as_of_all(
     index.close()
 
 
-@given(st.lists(st.booleans(), max_size=30), st.integers(1, 4), st.integers(1, 5))
-def test_what_is_copied_is_copied_in_the_order_of_the_listing(
-    copied: list[bool], parts: int, a_batch: int
-) -> None:
-    entries = [entry(f"{number}") for number in range(len(copied))]
-    batches = tuple(pack_batches("d", entries, a_batch))
-    alone = entry("alone", nlink=2)  # copied by itself
-    chosen = Chosen(Listing("d", batches, (alone,), Totals(len(copied) + 1)))
-    wanted = [each for each, is_copied in zip(entries, copied, strict=True) if is_copied]
-    for part in split([(*each,) for each in (*entries, alone)], parts):
-        some = [Entry._make(item) for item in part]
-        chosen.note(some, [each for each in some if each in wanted])
-    packed = list(chosen.batches())
-    assert [each for batch in packed for each in batch.entries()] == wanted
-    assert all(batch.files and batch.directory == "d" for batch in packed)
-    if all(copied):
-        assert packed == list(batches)
+@given(st.sets(st.integers(0, 40)), st.integers(1, 4))
+def test_what_is_copied_is_copied_in_the_order_of_the_listing(inodes: set[int], parts: int) -> None:
+    entries = [entry(f"{ino}")._replace(ino=ino) for ino in sorted(inodes)]
+    packed = [
+        pack_batches("d", [Entry._make(item) for item in part], 3)
+        for part in split([(*each,) for each in entries], parts)
+        if part
+    ]
+    batches = list(in_order(packed))
+    assert [each for batch in batches for each in batch.entries()] == entries
+    assert all(batch.files and batch.directory == "d" for batch in batches)
