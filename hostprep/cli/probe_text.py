@@ -206,6 +206,8 @@ def _epoch(judgement: Judgement) -> str:
         return f"no epoch is predicted: {judgement.epoch_note}" if judgement.epoch_note else ""
     about = "about " if epoch.estimated_size else ""
     size = f"{format_count(epoch.files, 'file')}, {about}{format_bytes(epoch.size_bytes)}"
+    if epoch.hole_bytes:
+        size += f" without holes ({format_bytes(epoch.hole_bytes)})"
     lines = [f"an epoch of the data set ({size}; {epoch.readers} at a time)"]
     for name, seconds in (
         ("cold", epoch.cold_seconds),

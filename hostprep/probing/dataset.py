@@ -12,6 +12,7 @@ from hostprep.probing.model import DataSet
 
 _SAMPLE_FILES = 200_000
 _TELL_SECONDS = 1.0
+_BLOCK_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +116,30 @@ def _readable(entries: Iterator[os.DirEntry[str]], left: _LeftOut) -> Iterator[o
         left.closed += 1
 
 
-def measure_size(found: Found, seconds: float) -> DataSet:
-    """Return the data set with its size, where all sizes could be read within ``seconds``."""
+def measure_size(found: Found, seconds: float, *, tells_holes: bool = False) -> DataSet:
+    """Return the data set with its size, where all sizes could be read within ``seconds``.
+
+    ``tells_holes`` is a file system that has blocks for all of a file's data, and for no hole.
+    """
     left_out = found.links, found.mounts, found.closed
     unknown = DataSet(found.files, found.complete, None, *left_out)
     if not found.complete or found.files > len(found.sample):
         return unknown
     deadline = time.monotonic() + seconds
-    total = 0
+    total = holes = 0
     # Folder by folder: what lies together is looked up together.
     for path in sorted(found.sample):
         if time.monotonic() > deadline:
             return unknown
         try:
-            total += os.stat(path, follow_symlinks=False).st_size
+            status = os.stat(path, follow_symlinks=False)
         except OSError:
             continue
-    return DataSet(found.files, True, total, *left_out)
+        total += status.st_size
+        hole = status.st_size - 512 * status.st_blocks
+        if tells_holes and hole >= _BLOCK_BYTES:  # what is less may be kept in the inode
+            holes += hole
+    return DataSet(found.files, True, total, *left_out, hole_bytes=holes)
 
 
 def largest(found: Found, seconds: float, *, at_least_bytes: int) -> str | None:

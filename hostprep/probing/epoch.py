@@ -81,15 +81,17 @@ def predict_large(dataset: DataSet, sequential: FioRun, memory_bytes: int) -> Ep
     """Predict an epoch of files so large that reading them is reading sequentially.
 
     ``dataset.size_bytes`` must be known. What memory would give was not measured for such files.
+    Holes cost the disks nothing, and who has files with huge ones (LMDB) does not read them.
     """
     assert dataset.size_bytes is not None
-    share = min(1.0, memory_bytes / dataset.size_bytes) if dataset.size_bytes else 1.0
+    size_bytes = dataset.size_bytes - dataset.hole_bytes
+    share = min(1.0, memory_bytes / size_bytes) if size_bytes else 1.0
     return Epoch(
         files=dataset.files,
-        size_bytes=dataset.size_bytes,
+        size_bytes=size_bytes,
         estimated_size=False,
         readers=sequential.depth,
-        cold_seconds=dataset.size_bytes / sequential.bytes_per_s,
+        cold_seconds=size_bytes / sequential.bytes_per_s,
         cached_seconds=None,
         staged_seconds=None,
         cache_share=share,
@@ -97,4 +99,5 @@ def predict_large(dataset: DataSet, sequential: FioRun, memory_bytes: int) -> Ep
         hit_high=share,
         next_low_seconds=None,
         next_high_seconds=None,
+        hole_bytes=dataset.hole_bytes,
     )

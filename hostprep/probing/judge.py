@@ -1,10 +1,11 @@
-"""What the numbers mean: contradictions, the class that was measured, the verdict. Pure."""
+"""What the numbers mean: contradictions, the epoch, the verdict. Pure."""
 
 from __future__ import annotations
 
 from hostprep.host.block import StorageClass
+from hostprep.probing.behaviour import FLASH_IOPS_AT_LEAST, what_it_is
 from hostprep.probing.epoch import predict, predict_large
-from hostprep.probing.judgement import Behaviour, Epoch, Judgement, Need, Reason, Remedy, Verdict
+from hostprep.probing.judgement import Epoch, Judgement, Need, Reason, Remedy, Verdict
 from hostprep.probing.model import (
     RANDOM_READS,
     SEQUENTIAL_READS,
@@ -16,6 +17,7 @@ from hostprep.probing.model import (
 )
 from hostprep.probing.others import held_up_by_others
 from hostprep.probing.rates import (
+    CPU_FULL_AT_LEAST,
     CPU_SATURATED,
     CPU_THROTTLED,
     PASS_SHARE,
@@ -28,24 +30,12 @@ from hostprep.probing.remedies import remedies
 from hostprep.probing.steady import slowed
 from hostprep.units import format_bytes, format_count
 
-# 7200 rpm and short strokes give some 200 reads a second; no disk with an arm gives 1,000.
-_ARM_IOPS_AT_MOST = 250
-_FLASH_IOPS_AT_LEAST = 1000
-# An arm gains two or three times from a queue (NCQ); a server far away gains by nearly its depth.
-_ARM_GAIN_AT_MOST = 5
-_LATENCY_GAIN_AT_LEAST = 8
-_LATENCY_GAIN_A_READER_AT_LEAST = 0.75
-_ARM_SEQUENTIAL_AT_LEAST = 10
-# Of the time at depth 1 that the median read explains: of an arm most. Where it is less, few reads
-# took nearly all of it, as where a limit lets some through at once and has the others wait.
-_EXPLAINED_AT_LEAST = 0.25
 # Flash needs 40 us and more, Optane 10, memory 1 to 5; a virtual disk adds 10 to 30 to its own.
 _MEMORY_SECONDS = 20e-6
 _DELIVERED_AT_LEAST = 0.5
 # btrfs makes no more of 128 KiB than one block of 4; what training reads shrinks far less.
 _DELIVERED_COMPRESSED_AT_LEAST = 0.02
-_CACHED_AT_MOST = 0.05
-_CPU_BUSY_AT_MOST = 0.95
+_CACHED_AT_MOST = _HOLES_AT_MOST = 0.05
 # Of the periods of a quota: fewer cost less than what a requirement is forgiven.
 _THROTTLED_AT_MOST = 0.1
 _FEWEST_FILES = 20
@@ -55,9 +45,8 @@ _NO_GAIN_BELOW = 1.2
 
 def judge(measured: Measured, need: Need | None) -> Judgement:
     """Draw the conclusions of a measurement."""
-    behaviour = behave(measured)
-    storage_class, agrees, reason = _class(measured, behaviour)
     invalid = contradictions(measured)
+    behaviour, (storage_class, agrees, reason) = what_it_is(measured, invalid)
     epoch, epoch_note = _epoch(measured)
     ratio = None
     if measured.small is not None and measured.sequential is not None:
@@ -99,6 +88,8 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     if not dataset.complete:
         return None, f"more than {dataset.files:,} files, which the time did not suffice to count"
     if small is not None and small.source == "dataset":
+        if _is_sparse(measured):
+            return None, f"{_holes(measured)}, and time that was not measured"
         return predict(dataset, small, measured.memory_bytes, sequential), None
     if dataset.large_files and sequential is not None:
         return predict_large(dataset, sequential, measured.memory_bytes), None
@@ -113,75 +104,15 @@ def _epoch(measured: Measured) -> tuple[Epoch | None, str | None]:
     return None, f"there is no data set under the path{links}"
 
 
-def behave(measured: Measured) -> Behaviour:
-    """Return how the storage answered single and queued random reads."""
-    if measured.storage.storage_class is StorageClass.RAM:
-        return Behaviour.MEMORY
-    single, queued = measured.run("randread", 1), measured.run("randread", 32)
-    if single is None or queued is None:
-        return Behaviour.UNCLEAR
-    if single.iops >= _FLASH_IOPS_AT_LEAST:
-        return Behaviour.FLASH
-    gain = queued.iops / single.iops
-    if gain >= _LATENCY_GAIN_AT_LEAST or _readers_gain(measured):
-        return Behaviour.LATENCY
-    sequential = measured.sequential
-    if (
-        single.iops < _ARM_IOPS_AT_MOST
-        and not _held_up(single)
-        and gain < _ARM_GAIN_AT_MOST
-        and sequential is not None
-        and sequential.bytes_per_s >= _ARM_SEQUENTIAL_AT_LEAST * single.bytes_per_s
-    ):
-        return Behaviour.ARM
-    return Behaviour.UNCLEAR
+def _is_sparse(measured: Measured) -> bool:
+    """Return whether the small files are of a data set that has many holes."""
+    from_dataset = measured.small is not None and measured.small.source == "dataset"
+    return from_dataset and measured.dataset.hole_share > _HOLES_AT_MOST
 
 
-def _held_up(single: FioRun) -> bool:
-    """Return whether a few of the reads at depth 1 took nearly all of the time."""
-    return single.latency is not None and single.iops * single.latency.p50 < _EXPLAINED_AT_LEAST
-
-
-def _readers_gain(measured: Measured) -> bool:
-    """Return whether readers of small files gained by nearly their number, as no arm lets them.
-
-    FUSE without asynchronous direct reads (libfuse 2, 9p as well) sends what one program has in its
-    queue one request after the other, and those of several programs all at once.
-    """
-    if measured.small is None or len(measured.small.cold) < 2:
-        return False
-    one, several = measured.small.cold
-    # By Little's law, and by the median, which a shard among the files does not move.
-    gain = several.readers * one.latency.p50 / several.latency.p50
-    return gain > max(_ARM_GAIN_AT_MOST, _LATENCY_GAIN_A_READER_AT_LEAST * several.readers)
-
-
-def _class(measured: Measured, behaviour: Behaviour) -> tuple[StorageClass, bool, str]:
-    """Return the class, whether kernel and measurement agree, and the sentence about it."""
-    storage = measured.storage
-    word = storage.storage_class
-    single = measured.run("randread", 1)
-    if single is None:
-        return word, True, storage.reason
-    shown = f"{single.iops:,.0f} random reads a second, one at a time"
-    rotates = any(disk.rotational_says_kernel for disk in storage.disks)
-    if behaviour is Behaviour.ARM and word is not StorageClass.ARM:
-        said = f"{storage.reason}; measured: {shown}, as of a disk with an arm or behind a limit"
-        if word in (StorageClass.VIRTUAL, StorageClass.UNKNOWN) and storage.devices:
-            return StorageClass.ARM, False, said
-        return word, word not in (StorageClass.NVME, StorageClass.SATA_FLASH), said
-    if behaviour is Behaviour.UNCLEAR and _held_up(single) and word is not StorageClass.ARM:
-        assert single.latency is not None
-        said = (
-            f"{storage.reason}; measured: {shown}, though half of them took no longer than"
-            f" {1000 * single.latency.p50:.2g} ms: a limit or other programs held up the rest, or"
-            " a cache answered some"
-        )
-        return word, True, said
-    if behaviour is Behaviour.FLASH and rotates:
-        said = f"{storage.reason}; measured: {shown}, which no disk that rotates can do"
-        return word, False, said
-    return word, True, storage.reason
+def _holes(measured: Measured) -> str:
+    share = measured.dataset.hole_share
+    return f"{share:.0%} of the data set's bytes are holes, whose reading costs the disks nothing"
 
 
 def contradictions(measured: Measured) -> tuple[Reason, ...]:
@@ -210,7 +141,8 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
         what = f"fio ({run.pattern}, depth {run.depth})"
         of = SEQUENTIAL_READS if run.pattern == "read" else RANDOM_READS
         least = _least_of_fio(measured, run)
-        reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
+        if not measured.layout_holes:
+            reasons += _not_delivered(what, of, run.read_bytes, run.load, least)
         reasons += _held_back(what, of, run.load)
         if not measured.direct and run.load.device_bytes is None:
             text = f"{what} could not avoid the page cache, nor see what it gave"
@@ -218,10 +150,14 @@ def contradictions(measured: Measured) -> tuple[Reason, ...]:
     if measured.small is not None:
         compressed = measured.compressed and measured.small.source == "dataset"
         least = _DELIVERED_COMPRESSED_AT_LEAST if compressed else _DELIVERED_AT_LEAST
+        sparse = _is_sparse(measured)
+        if sparse:
+            reasons.append(Reason("holes", _holes(measured), SMALL_FILES))
         for small in measured.small.cold:
             what = f"small files ({small.readers} at a time)"
             read_bytes = small.read_bytes + small.again_bytes
-            reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
+            if not sparse:
+                reasons += _not_delivered(what, SMALL_FILES, read_bytes, small.load, least)
             reasons += _held_back(what, SMALL_FILES, small.load)
         share = measured.small.cached_share
         if share is not None and share > _CACHED_AT_MOST:
@@ -282,7 +218,7 @@ def _too_fast(measured: Measured) -> list[Reason]:
         return []
     if (
         measured.storage.storage_class is StorageClass.ARM
-        and single.iops >= _FLASH_IOPS_AT_LEAST
+        and single.iops >= FLASH_IOPS_AT_LEAST
         and not any(disk.virtual for disk in measured.storage.disks)
     ):
         text = f"{single.iops:,.0f} random reads a second are beyond a disk with an arm"
@@ -324,7 +260,7 @@ def _not_delivered(what: str, of: str, read_bytes: int, load: Load, least: float
 def _held_back(what: str, of: str, load: Load) -> list[Reason]:
     """Processors that could do no more: the storage gives this rate at least, and maybe more."""
     reasons = []
-    if load.cpu_busy is not None and load.cpu_busy >= _CPU_BUSY_AT_MOST:
+    if load.cpu_busy is not None and load.cpu_busy >= CPU_FULL_AT_LEAST:
         text = f"the processors were {load.cpu_busy:.0%} busy during {what}"
         reasons.append(Reason(CPU_SATURATED, f"{text}: the storage may give more", of))
     if load.throttled is not None and load.throttled >= _THROTTLED_AT_MOST:

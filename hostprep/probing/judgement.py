@@ -41,7 +41,7 @@ class Epoch:
 
     ``cache_share`` is the part of the data set that fits into memory; of it the band says what
     share of an epoch's reads it serves, from plain LRU to a pinned subset: none where what is read
-    does not stay in memory.
+    does not stay in memory. ``hole_bytes`` are beside ``size_bytes``: of shards they are not read.
     """
 
     files: int
@@ -56,6 +56,7 @@ class Epoch:
     hit_high: float
     next_low_seconds: float | None
     next_high_seconds: float | None
+    hole_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

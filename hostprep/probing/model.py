@@ -169,7 +169,8 @@ class DataSet:
     """The files under the path: ``complete`` where all were counted within the budget.
 
     ``size_bytes`` is None where not all sizes were read; the mean of those read stands in then.
-    Symbolic ``links`` were not followed; folders in which something else is mounted (``mounts``),
+    ``hole_bytes`` of it are holes, as far as the file system tells. Symbolic ``links`` were not
+    followed; folders in which something else is mounted (``mounts``),
     and those that could not be listed (``closed``), were not looked into.
     """
 
@@ -179,6 +180,12 @@ class DataSet:
     links: int = 0
     mounts: int = 0
     closed: int = 0
+    hole_bytes: int = 0
+
+    @property
+    def hole_share(self) -> float:
+        """Return which share of its bytes are holes."""
+        return self.hole_bytes / self.size_bytes if self.size_bytes else 0.0
 
     @property
     def large_files(self) -> bool:

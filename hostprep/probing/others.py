@@ -14,7 +14,7 @@ from hostprep.units import KIB, format_number, format_rate
 _TAKEN_AT_MOST = 0.25
 # Here the reads of a process are those that its disks serve. Others read whole records, check sums
 # or copies by threads of the kernel, which looks like somebody else.
-_PLAIN = frozenset({"ext2", "ext3", "ext4", "xfs"})
+PLAIN = frozenset({"ext2", "ext3", "ext4", "xfs"})
 _PLAIN_DEVICES = frozenset({"disk", "part", "crypt", "lvm", "multipath", "raid"})
 # What a program that comes from the disk itself is read in, at least.
 _LOADED_IN_BYTES = 16 * KIB
@@ -64,7 +64,7 @@ def held_up_by_others(measured: Measured) -> Iterator[Reason]:
     """
     storage = measured.storage
     kinds = {each.kind for each in storage.devices}
-    if storage.fstype not in _PLAIN or not kinds <= _PLAIN_DEVICES:
+    if storage.fstype not in PLAIN or not kinds <= _PLAIN_DEVICES:
         return
     passes = [*_passes(measured)]
     most_bytes = max((each.bytes_per_s for each in passes), default=0.0)

@@ -36,6 +36,7 @@ from hostprep.probing.model import (
     Target,
 )
 from hostprep.probing.observer import Observer
+from hostprep.probing.others import PLAIN
 from hostprep.probing.passes import LEAST_SECONDS, START_SECONDS, WANTED, Passes, Read
 from hostprep.probing.readers import refusal
 from hostprep.probing.timing import Clock
@@ -132,7 +133,8 @@ class Phases:
         )
         found = self.count_on(found)
         self.observer.phase("adding up sizes", self.part(_SIZES))
-        dataset = measure_size(found, self.part(_SIZES))
+        tells_holes = self.storage.fstype in PLAIN
+        dataset = measure_size(found, self.part(_SIZES), tells_holes=tells_holes)
         return Measured(
             storage=self.storage,
             settings=self.settings,

@@ -11,6 +11,8 @@ from hostprep.probing.model import LARGE_BYTES, SEQUENTIAL_READS, SMALL_FILES, D
 
 # MLPerf Storage passes at an accelerator utilisation of 0.90.
 PASS_SHARE = 0.9
+# Of their time: processors that are as busy as this hold back what is measured.
+CPU_FULL_AT_LEAST = 0.95
 # Doubts that can only have made a rate too low.
 CPU_SATURATED, CPU_THROTTLED = "cpu_saturated", "cpu_throttled"
 TOO_LITTLE_TIME, DISK_BUSY = "too_little_time", "disk_busy"

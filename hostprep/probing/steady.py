@@ -11,7 +11,7 @@ from math import sqrt
 
 from hostprep.probing.judgement import Reason
 from hostprep.probing.model import SMALL_FILES, FioRun, Load, Measured, SmallRun
-from hostprep.probing.rates import SLOWED
+from hostprep.probing.rates import CPU_FULL_AT_LEAST, SLOWED
 from hostprep.units import format_number, format_rate
 
 # Other programs and the storage's own caches make rates differ by tens of percent: what is told is
@@ -39,7 +39,9 @@ def slowed(measured: Measured) -> Iterator[Reason]:
                 f"fio ({run.pattern}, depth {run.depth}) gave {format_rate(run.bytes_per_s)}, but"
                 f" {format_rate(late)} in the second half of its time"
             )
-            yield Reason(SLOWED, f"{text}: {_WHY}")
+            full = run.load.cpu_busy is not None and run.load.cpu_busy >= CPU_FULL_AT_LEAST
+            why = f"others took the processors, or {_WHY}" if full else _WHY
+            yield Reason(SLOWED, f"{text}: {why}")
     if any(run.load.device_bytes is None for run in measured.fio):
         return  # what is no disk may take longer for each request the more there are
     single = measured.run("read", 1)

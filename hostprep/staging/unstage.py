@@ -153,6 +153,12 @@ def _stopped(error: OSError, record: Record) -> HostprepError:
     hint = "mend that and run the same command again: it goes on where this one stopped"
     if error.errno == errno.EPERM:
         hint = f"{what_is_fixed(os.path.dirname(record.target))}; {hint}"
+    elif error.errno == errno.EDQUOT:
+        hint = (
+            "have the quota raised until all is removed, for on Btrfs removing takes some of it"
+            " (`btrfs qgroup show` names the group, and the limit is set at the mount point of the"
+            " whole), and run the same command again: it goes on where this one stopped"
+        )
     return HostprepError(
         f"{record.target} could not be removed: {error.strerror or error}{where}; what is left of"
         " it stays on record, and the source was not touched.",

@@ -10,7 +10,7 @@ import ctypes
 import math
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -28,11 +28,14 @@ _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 # A pipe that took a file's place keeps nobody waiting.
 _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FAILED = ctypes.c_void_p(-1).value
+# A page takes some 0.2 us to be asked for: a GiB of them 60 ms.
+_PIECES, _PIECE_BYTES = 256, 4 << 20
 
 
 def resident_pages(fd: int) -> tuple[int, int] | None:
     """Return how many of the file's pages are in memory, and how many it has.
 
+    Of a huge file both are of a sample: a sparse one may have a hundred million pages.
     None where it cannot be told: to those who may not write a file, the kernel since 5.2 says that
     all of it is in memory.
     """
@@ -46,21 +49,34 @@ def resident_pages(fd: int) -> tuple[int, int] | None:
     if address == _FAILED:
         return None
     try:
-        pages = -(-info.st_size // mmap.PAGESIZE)
-        vector = ctypes.create_string_buffer(pages)
-        if _libc.mincore(address, info.st_size, vector) != 0:
-            return None
-        return sum(byte & 1 for byte in vector.raw[:pages]), pages
+        resident = pages = 0
+        for start, length in _pieces(info.st_size):
+            vector = ctypes.create_string_buffer(-(-length // mmap.PAGESIZE))
+            if _libc.mincore(address + start, length, vector) != 0:
+                return None
+            resident += vector.raw[: len(vector)].count(1)
+            pages += len(vector)
+        return resident, pages
     finally:
         _libc.munmap(address, info.st_size)
+
+
+def _pieces(size_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield where to look at a file, and how far: all of it, or pieces at equal distances."""
+    if size_bytes <= _PIECES * _PIECE_BYTES:
+        yield 0, size_bytes
+        return
+    for piece in range(_PIECES):
+        yield size_bytes * piece // _PIECES // mmap.PAGESIZE * mmap.PAGESIZE, _PIECE_BYTES
 
 
 def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | None:
     """Return the share of the files' pages that is in memory, None where it cannot be told.
 
+    It is the mean over the files: a huge one says no more of the others than a small one does.
     ``at`` is a descriptor of the folder that the paths begin at.
     """
-    resident = total = 0
+    shares: list[float] = []
     for path in paths:
         try:
             fd = os.open(path, _OPEN, dir_fd=at)
@@ -72,9 +88,9 @@ def resident_share(paths: Iterable[str], *, at: int | None = None) -> float | No
             os.close(fd)
         if pages is None:
             return None
-        resident += pages[0]
-        total += pages[1]
-    return resident / total if total else None
+        if pages[1]:
+            shares.append(pages[0] / pages[1])
+    return sum(shares) / len(shares) if shares else None
 
 
 def evict(path: str, *, written_out: bool = False, at: int | None = None) -> None:

@@ -23,6 +23,7 @@ from hostprep.staging.files.holding import (
 from hostprep.staging.model import TARGET_CANNOT, Entry, Recorded, Skipped
 from hostprep.staging.observer import Observer
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink
+from hostprep.staging.processes.copier import FATAL
 from hostprep.staging.processes.descriptors import share_descriptors
 from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.pool import Pool, TaskFailed
@@ -63,6 +64,8 @@ def make_links(
             try:
                 entry, content = _link(link, path, copied, tree, places)
             except OSError as error:
+                if error.errno in FATAL:  # of the target as a whole, not of this entry
+                    raise
                 reason = f"the hard link to {link.primary} failed: {error.strerror}"
                 if is_unholdable(error):
                     reason = f"{error.strerror} (to {link.primary})"

@@ -137,3 +137,15 @@ def test_the_largest_file_is_found_for_reading(tmp_path: Path) -> None:
     found = scan(str(tmp_path), 10)
     assert largest(found, 10, at_least_bytes=1) == str(files[-1])
     assert largest(found, 10, at_least_bytes=MIB) is None
+
+
+def test_holes_are_counted_where_the_file_system_tells(tmp_path: Path) -> None:
+    for name, size in (("whole", 0), ("sparse", 1 << 20), ("inline", 0)):
+        with open(tmp_path / name, "wb") as file:
+            file.write(b"x" * (100 if name == "inline" else 8192))
+            file.truncate(max(size, file.tell()))
+    found = scan(str(tmp_path), 10)
+    size = measure_size(found, 10, tells_holes=True)
+    assert (size.size_bytes, size.hole_bytes) == ((1 << 20) + 8292, (1 << 20) - 8192)
+    assert size.hole_share == pytest.approx(0.984, abs=0.001)
+    assert measure_size(found, 10).hole_bytes == 0

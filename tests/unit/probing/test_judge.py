@@ -8,7 +8,8 @@ import pytest
 
 from hostprep.host.block import StorageClass
 from hostprep.host.block_device import Transport
-from hostprep.probing.judge import behave, contradictions, judge
+from hostprep.probing.behaviour import behave
+from hostprep.probing.judge import contradictions, judge
 from hostprep.probing.judgement import Behaviour, Verdict
 from hostprep.probing.model import (
     SEQUENTIAL_READS,
@@ -292,6 +293,38 @@ def test_a_compressed_file_is_believed_once_around() -> None:
     assert codes(replace(existing, file_bytes=most // 2)) == {"not_delivered"}
     assert codes(replace(existing, file_source="made")) == {"not_delivered"}
     assert codes(replace(existing, compressed=False)) == {"not_delivered"}
+
+
+def test_holes_are_told_and_not_taken_for_a_cache() -> None:
+    few = Load(0.1, 4096)
+    small = small_files(cold=(small_run(8, 90, load=few),))
+    sparse = DataSet(10_000, True, 1_000_000_000, hole_bytes=900_000_000)
+    (held,) = contradictions(measured(small=small, dataset=sparse))
+    assert (held.code, held.of) == ("holes", SMALL_FILES)
+    assert held.message.startswith("90% of the data set's bytes are holes")
+    assert codes(measured(small=small)) == {"not_delivered"}
+    assert codes(measured(small=replace(small, source="made"), dataset=sparse)) == {"not_delivered"}
+    runs = tuple(replace(run, load=few) for run in ARM_RUNS)
+    assert codes(measured(fio=runs, layout_holes=True)) == {"holes"}
+    judged = judge(measured(small=small, dataset=sparse), None)
+    assert judged.epoch is None and "90% of the data set's bytes" in (judged.epoch_note or "")
+
+
+def test_holes_of_shards_are_not_read() -> None:
+    sparse = DataSet(1, True, 1 << 40, hole_bytes=(1 << 40) - (150 << 20))
+    epoch = judge(measured(small=small_files(source="made"), dataset=sparse), None).epoch
+    assert epoch is not None and epoch.cold_seconds == 1
+    assert (epoch.size_bytes, epoch.hole_bytes) == (150 << 20, sparse.hole_bytes)
+
+
+def test_what_a_cache_answered_says_nothing_of_the_disk() -> None:
+    virtual = disk(name="vda", transport=Transport.VIRTIO, virtual=True)
+    runs = tuple(
+        replace(run, load=Load(0.1, 4096)) for run in four_runs(1000, 20_000, 90_000, 30e-6)
+    )
+    judgement = judge(measured(storage=storage(StorageClass.VIRTUAL, (virtual,)), fio=runs), None)
+    assert (judgement.behaviour, judgement.agrees) == (Behaviour.UNCLEAR, True)
+    assert judgement.class_reason == "the kernel's reason"
 
 
 def test_fio_that_the_disks_know_nothing_of_is_invalid() -> None:

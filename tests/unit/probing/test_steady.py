@@ -113,3 +113,12 @@ def test_what_is_no_disk_may_suffer_from_many_requests() -> None:
 def test_a_rate_that_does_not_last_passes_nothing_and_may_fail(need: str, verdict: Verdict) -> None:
     of = counted((20, 20), small=(150, 9000))
     assert judge(of, parse_need(need)).verdict is verdict
+
+
+def test_processors_that_were_full_may_have_been_the_reason() -> None:
+    full = counted((20, 20), late=0.4)
+    run = replace(full.fio[0], load=replace(full.fio[0].load, cpu_busy=0.99))
+    ((of, message),) = told(replace(full, fio=(run, *full.fio[1:])))
+    assert of is None and "others took the processors, or the storage slowed down" in message
+    ((_, message),) = told(full)
+    assert "others" not in message

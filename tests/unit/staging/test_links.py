@@ -92,6 +92,21 @@ def test_who_cannot_hold_links_is_told_from_who_fails(
     assert problem.reason.startswith(TARGET_CANNOT) is (number == errno.EPERM)
 
 
+@pytest.mark.parametrize("number", [errno.EDQUOT, errno.ENOSPC])
+def test_a_target_that_is_full_is_no_fault_of_the_link(
+    number: int, private: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", fail)
+    plan, done = CopyPlan(), copied(("first", 7))
+    plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
+    with pytest.raises(OSError) as caught:
+        make_links(plan, done, private, None)
+    assert caught.value.errno == number and done.problems == []
+
+
 def test_what_was_not_copied_is_linked_to_nothing(private: Any, tmp_path: Path) -> None:
     (tmp_path / "tree/a/b/first").write_text("one")
     plan, done = CopyPlan(), copied(("first", 8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import random
 from collections import OrderedDict
@@ -10,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.system.page_cache import evict, lru_hit_rate, resident_share, write_out
+from hostprep.system.page_cache import (
+    evict,
+    lru_hit_rate,
+    resident_pages,
+    resident_share,
+    write_out,
+)
 from hostprep.units import MIB
 
 
@@ -35,6 +42,23 @@ def test_files_leave_the_page_cache_and_come_back(disk_folder: Path) -> None:
     for name in names:
         Path(name).read_bytes()
     assert resident_share(names) == 1
+
+
+def test_a_huge_file_does_not_hide_that_the_others_are_in_memory(disk_folder: Path) -> None:
+    names = just_written(disk_folder)
+    with open(disk_folder / "huge", "wb", buffering=0) as huge:
+        huge.truncate(5 << 30)
+        share = len(names) / (len(names) + 1)
+        assert resident_share([*names, huge.name]) == pytest.approx(share)
+
+
+def test_a_huge_file_is_sampled(disk_folder: Path) -> None:
+    just_written(disk_folder)  # skips where nobody tells
+    with open(disk_folder / "huge", "w+b", buffering=0) as huge:
+        huge.truncate((1 << 40) + 1)
+        os.pwrite(huge.fileno(), b"in the first page of a piece", 1 << 39)
+        os.pwrite(huge.fileno(), b"behind it", (1 << 39) + (8 << 20))
+        assert resident_pages(huge.fileno()) == (1, (1 << 30) // mmap.PAGESIZE)
 
 
 def test_what_is_written_out_at_once_can_leave_at_once(disk_folder: Path) -> None:
