@@ -264,9 +264,19 @@ def hung(what: str, phase: str, workers: int, seconds: float) -> Hung:
     return found
 
 
-def died(what: str, phase: str, status: int, stderr: str) -> LoaderFailed:
-    """Return the error for a child that ended without a word."""
+def died(what: str, phase: str, status: int, stderr: str, workers: int = 0) -> LoaderFailed:
+    """Return the error for a child that ended without a word.
+
+    Where memory runs out for workers, the kernel kills whichever is largest: that may be the
+    process that has started them, and fewer of them may be borne all the same.
+    """
     how = how_it_ended(status)
+    if status == -9 and workers and phase in ("opened", "first_batch"):
+        return WorkersFailed(
+            f"{format_count(workers, 'worker')} of {what} failed: the process that started them"
+            f" ended {how} (killed, as by the kernel when memory runs out).",
+            Binding.MEMORY,
+        )
     if status == -9:
         how += " (killed, as by the kernel when memory runs out)"
     doing = "it was opened" if phase in ("start", "opening") else "batches were made"

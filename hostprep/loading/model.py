@@ -103,7 +103,8 @@ class SampleCost:
     they differ. ``shared_bytes`` are those of ``sample_bytes`` that workers hand over in /dev/shm,
     None where that is all of them. ``image_side`` is that of square images as large as those in a
     batch, in pixels, None where there are none. ``rows`` is how many rows of a batch a sample
-    becomes, None where nobody can tell. ``main_seconds`` and ``main_cpu_seconds`` are what a
+    becomes, None where nobody can tell; ``rows_within`` those that each sample has by itself, where
+    it looks like a batch. ``main_seconds`` and ``main_cpu_seconds`` are what a
     DataLoader class of somebody's own does with a sample besides, in the main process, whatever
     the workers: in ``seconds`` alone they are counted as well.
     """
@@ -123,6 +124,7 @@ class SampleCost:
     main_seconds: float = 0.0
     main_cpu_seconds: float = 0.0
     rows: float | None = None
+    rows_within: int | None = None
 
     @property
     def batch_bytes(self) -> int:

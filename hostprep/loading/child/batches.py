@@ -79,10 +79,12 @@ def rows_of_all(batch: Any) -> int | None:
 
     It takes two that differ in dimensions, as images and their labels do: then it is no accident.
     """
-    shapes = list(_shapes(batch))
-    if not shapes or () in shapes or len({shape[0] for shape in shapes}) > 1:
-        return None
-    return shapes[0][0] if len({len(shape) for shape in shapes}) > 1 else None
+    return _common_rows(list(_shapes(batch)))
+
+
+def rows_within(batch: Any) -> int | None:
+    """Return the rows of each sample in a collated batch, where ``rows_of_all`` would tell them."""
+    return _common_rows([shape[1:] for shape in _shapes(batch)])
 
 
 def rows_for(batch: Any, drawn: int) -> int | None:
@@ -191,6 +193,12 @@ def _shapes_in(thing: Any) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in thing.shape()]
     except Exception:
         return []
+
+
+def _common_rows(shapes: list[tuple[int, ...]]) -> int | None:
+    if not shapes or () in shapes or len({shape[0] for shape in shapes}) > 1:
+        return None
+    return shapes[0][0] if len({len(shape) for shape in shapes}) > 1 else None
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:

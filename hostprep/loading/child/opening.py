@@ -147,7 +147,9 @@ def _named(spec: str) -> Any:
             # Python's own queue.py hides the one here, where that was imported before.
             place = getattr(module, "__file__", None) or "built in"
             raise UsageError(
-                f"module {module_name} ({place}) has no {name}.", "accepted: MODULE:NAME"
+                f"module {module_name} ({place}) has no {name}.",
+                "accepted: MODULE:NAME; what is made in a function, or below `if __name__ =="
+                " '__main__':`, is none of its names: name a function that returns it",
             )
         found = getattr(found, part)
     return found

@@ -22,7 +22,7 @@ from typing import Any
 from hostprep.errors import Inconclusive
 from hostprep.loading.child import processes
 from hostprep.loading.child.alone import SLOW_BATCHES, Meter, is_warm, on_one_thread
-from hostprep.loading.child.batches import measure_batch, rows_for
+from hostprep.loading.child.batches import measure_batch, rows_for, rows_within
 from hostprep.loading.child.building import ProbeJob
 from hostprep.loading.child.images import image_side
 from hostprep.loading.child.opening import Opened
@@ -130,6 +130,7 @@ def time_loader(
                 batch_p99_over_mean=_p99_over_mean(marks),
                 image_side=side,
                 rows=rows_of_a_sample,
+                rows_within=rows_within(delivery.last),
                 **spent,
             )
         )

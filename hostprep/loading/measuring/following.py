@@ -92,7 +92,7 @@ class Following:
             ended = child.wait(timeout_seconds=_ENDING_SECONDS)
         except CommandFailed:
             raise failures.lost(what) from None
-        raise failures.died(what, phase, ended.returncode, ended.stderr)
+        raise failures.died(what, phase, ended.returncode, ended.stderr, self.workers)
 
     def _end(self, child: Running, event: dict[str, Any]) -> dict[str, Any]:
         """Return the result of an event that is the last, or raise what it tells."""

@@ -57,6 +57,12 @@ def caveats_of(
             f"the data set makes the batches itself, of {format_count(cost.batch_size, 'sample')}"
             " as they look: where that is wrong, --batch-size says it"
         )
+    by_itself = subject is not None and subject.current_workers is None  # no DataLoader knows
+    if by_itself and (cost.rows_within or 0) > 1:
+        notes.append(
+            f"each item of the data set looks like a batch of {cost.rows_within} samples, and is"
+            " one sample here: if it is a batch, name a DataLoader of it with batch_size=None"
+        )
     if cost.rows is not None and abs(cost.rows - 1) > _OTHER_ROWS:
         notes.append(
             f"batches come with {format_number(cost.rows)} rows for each sample that is drawn, as"

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from hostprep.loading.child.batches import count_samples, fingerprint, measure_batch, rows_for
+from hostprep.loading.child.batches import (
+    count_samples,
+    fingerprint,
+    measure_batch,
+    rows_for,
+    rows_within,
+)
 from hostprep.loading.child.images import image_side
 
 
@@ -129,6 +135,20 @@ def test_a_method_called_shape_is_none() -> None:
 )
 def test_the_rows_of_what_eight_samples_became(batch: Any, rows: int | None) -> None:
     assert rows_for(batch, 8) == rows
+
+
+@pytest.mark.parametrize(
+    ("batch", "rows"),
+    [
+        ((torch.zeros(32, 16, 3, 8, 8), torch.zeros(32, 16)), 16),
+        ((torch.zeros(32, 3, 8, 8), torch.zeros(32)), None),
+        ((torch.zeros(32, 3, 8, 8), torch.zeros(32, 1, 8, 8)), None),
+        (torch.zeros(32, 16, 128), None),
+        (["a", "b"], None),
+    ],
+)
+def test_samples_that_look_like_batches(batch: Any, rows: int | None) -> None:
+    assert rows_within(batch) == rows
 
 
 def test_what_raises_when_asked_counts_for_nothing() -> None:

@@ -280,8 +280,9 @@ def test_an_iterable_that_can_be_called_is_not_called() -> None:
 
 
 def test_a_module_that_another_one_hides_is_told_by_its_place() -> None:
-    with pytest.raises(UsageError, match=r"module queue \(/.*/queue\.py\) has no loader"):
+    with pytest.raises(UsageError, match=r"module queue \(/.*/queue\.py\) has no loader") as caught:
         open_source({"loader": "queue:loader"}, None)
+    assert "__main__" in (caught.value.hint or "")
 
 
 def test_what_an_error_says_is_passed_on_without_its_middle() -> None:

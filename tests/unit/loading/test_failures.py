@@ -304,6 +304,26 @@ def test_ends_without_a_word() -> None:
     assert "no batch with 1 worker within 20 s" in hung("mine:data", "opened", 1, 20).message
 
 
+@pytest.mark.parametrize(
+    ("phase", "status", "workers", "fewer"),
+    [
+        ("first_batch", -9, 16, True),
+        ("opened", -9, 16, True),
+        ("opening", -9, 16, False),
+        ("first_batch", -9, 0, False),
+        ("first_batch", -11, 16, False),
+    ],
+)
+def test_who_started_too_many_workers_may_be_what_the_kernel_kills(
+    phase: str, status: int, workers: int, fewer: bool
+) -> None:
+    error = died("mine:data", phase, status, "", workers)
+    assert isinstance(error, WorkersFailed) == fewer
+    if isinstance(error, WorkersFailed):
+        assert error.binding is Binding.MEMORY
+        assert "16 workers" in error.message and "memory runs out" in error.message
+
+
 def test_a_script_that_trains_when_it_is_imported_is_told_what_it_lacks() -> None:
     """It is opened for ever: so is a notebook that was exported."""
     assert "__main__" in (hung("mine:data", "opening", 0, 60).hint or "")

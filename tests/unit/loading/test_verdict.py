@@ -269,6 +269,24 @@ def test_other_rows_than_samples_are_told_of(rows: float | None, told: bool) -> 
     assert any("as they are drawn" in note for note in said) == told
 
 
+@pytest.mark.parametrize(
+    ("current", "rows", "told"), [(None, 16, True), (None, None, False), (2, 16, False)]
+)
+def test_a_data_set_of_what_look_like_batches_is_told_of(
+    current: int | None, rows: int | None, told: bool
+) -> None:
+    said = caveats_of(
+        share(),
+        replace(subject(current), kind="stream"),
+        None,
+        cost(rows_within=rows),
+        [probe(0, 500)],
+        batch_size_given=False,
+        seen_before=False,
+    )
+    assert any("batch_size=None" in note for note in said) == told
+
+
 @pytest.mark.parametrize(("untold", "told"), [(0, False), (1, False), (2, True)])
 def test_workers_of_a_stream_that_may_all_give_the_same_are_told_of(
     untold: int, told: bool
