@@ -15,6 +15,10 @@ from hostprep.dataclass import dataclass
 from hostprep.fleet.model import HostOutcome
 
 _UNREACHABLE = "cannot be reached"
+_NEEDS_WAY = (
+    " -> see whether it is up, and what the inventory says of how it is reached (ansible_host,"
+    " ansible_user)"
+)
 _UNFINISHED = "the run ended before this host was done"
 # What Ansible says of a controller without ssh, by which a reader takes the host for broken.
 _WITHOUT_SSH = "Unable to execute ssh command line on a controller"
@@ -132,7 +136,9 @@ class Tally:
             host.failed = True
             host.unreachable = event.kind == "unreachable"
             words = _with_cure(fields.get("message") or "")
-            host.message = f"{_UNREACHABLE}: {words}" if host.unreachable else words
+            if host.unreachable:
+                words = f"{_UNREACHABLE}: {words}{'' if ' -> ' in words else _NEEDS_WAY}"
+            host.message = words
 
     def outcomes(self, reason: str = "") -> tuple[HostOutcome, ...]:
         """Return the hosts in the order of the inventory; an unfinished run has failed for all.

@@ -26,6 +26,7 @@ _COMMENT = (b"#", b";")
 # ansible-core 2.19.
 _UNREAD = re.compile(r"Completely failed to parse inventory source (.+)")
 _AS_KIND = re.compile(r"Failed to parse inventory with '(\w+)' plugin: (.+)")
+_ORIGIN = re.compile(r"^Origin: (.+:\d+.*)$", re.MULTILINE)  # with line and column
 
 
 def refuse_what_is_none(inventory: str) -> None:
@@ -88,6 +89,7 @@ def unread(said: str) -> UsageError | None:
     if (named := _UNREAD.search(said)) is None:
         return None
     kinds = "".join(f"\nas {kind}: {why}" for kind, why in _AS_KIND.findall(said))
+    kinds += "".join(f"\nat {place}" for place in dict.fromkeys(_ORIGIN.findall(said)))
     return UsageError(
         f"{named[1]} cannot be read as an inventory; no host was reached.{kinds or chr(10) + said}",
         "mend it; a program that prints one needs its mode +x",

@@ -342,6 +342,7 @@ def test_an_inventory_of_which_a_file_cannot_be_read_is_not_begun_with(
     first, *rest = caught.value.message.splitlines()
     assert first == f"{tmp_path}/b.yml cannot be read as an inventory; no host was reached."
     assert any("YAML parsing failed" in line for line in rest)
+    assert any(line.startswith(f"at {tmp_path}/b.yml:") for line in rest), "which line of it"
 
 
 def test_what_a_hosts_shell_says_to_all_who_log_in_is_no_answer_of_its_python(
