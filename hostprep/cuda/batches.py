@@ -60,10 +60,9 @@ def _mapping(batch: Any, items: dict[Any, Any]) -> Any:
 def _assigned(batch: Any, items: dict[Any, Any]) -> Any:
     """Return a copy with the items; None, and the batch as it was, where that shares its own.
 
-    A class that has a mapping inside, and no ``__copy__``, does.
+    A class that has a mapping inside, and no ``__copy__``, does. Raises what such a class does that
+    takes no items.
     """
-    if not hasattr(batch, "__setitem__"):
-        return None
     twin = copy.copy(batch)
     alone = False
     for key, value in items.items():
