@@ -206,11 +206,26 @@ def test_a_mapping_that_cannot_be_made_again_comes_as_a_dict(batch: Any) -> None
     assert replaced(batch, lambda leaf: leaf) == batch
 
 
+class Keeping(dict[str, Any]):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+
+@pytest.mark.parametrize("names", [("note", "image", "note2"), ("image", "note")])
+def test_a_copy_is_taken_whichever_of_its_leaves_stay(names: tuple[str, ...]) -> None:
+    batch = Keeping("p")
+    batch.update({name: 4 if name == "image" else "x" for name in names})
+    twin = replaced(batch, tenfold)
+    assert type(twin) is Keeping and twin.path == "p" and twin == {**batch, "image": 40}
+    assert batch["image"] == 4
+
+
 class Closed(Mapping[str, Any]):
     """Takes no items, and its constructor adds one."""
 
     def __init__(self, items: Any) -> None:
-        self.inside = {**items, "made": len(items)}
+        self.inside = {**items, f"made-{len(items)}": 5}
 
     def __getitem__(self, key: str) -> Any:
         return self.inside[key]
@@ -232,7 +247,7 @@ class Open(Closed):
 def test_a_mapping_that_takes_no_items_is_made_again_where_that_gives_the_same() -> None:
     closed, opened = Closed({"image": 4}), Open({"image": 4})
     twin = replaced(closed, lambda leaf: leaf * 10)
-    assert type(twin) is dict and twin == {"image": 40, "made": 10}
+    assert type(twin) is dict and twin == {"image": 40, "made-1": 50}
     assert replaced(closed, lambda leaf: leaf) is closed, "no leaf is another"
     twin = replaced(opened, tenfold)
     assert type(twin) is Open and dict(twin) == {"image": 40} and dict(opened) == {"image": 4}
