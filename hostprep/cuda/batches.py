@@ -103,10 +103,10 @@ def _list(batch: list[Any], values: list[Any]) -> Any:
         return values
     try:
         twin = copy.copy(batch)
-        if isinstance(twin, list) and twin is not batch:
+        if twin is not batch:
             list.__setitem__(twin, slice(None), values)
             return twin
-    except Exception:  # as of a mapping
+    except Exception:  # as of a mapping; or the copy is no list
         pass
     return values if _differ(batch, values) else batch
 

@@ -65,6 +65,14 @@ class Terse:
         return Terse(self.tensor.to(d))
 
 
+class Placed:
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def to(self, device: Any, /) -> Any:
+        return Placed(self.tensor.to(device))
+
+
 class Single:
     __slots__ = "tensor"
 
@@ -139,6 +147,7 @@ class Point:
         (Point(torch.ones(2)), lambda value: value.value),
         (InPlace(torch.ones(2)), lambda value: value.tensor),
         (Single(torch.ones(2)), lambda value: value.tensor),
+        (Placed(torch.ones(2)), lambda value: value.tensor),
         (Whole(a=torch.ones(2)), lambda value: value["a"]),
     ],
     ids=lambda value: type(value).__name__,
