@@ -60,10 +60,9 @@ def _mapping(batch: Any, items: dict[Any, Any]) -> Any:
 def _assigned(batch: Any, items: dict[Any, Any]) -> Any:
     """Return a copy with the items; None, and the batch as it was, where that shares its own.
 
-    A class that has a mapping inside, and no ``__copy__``, does.
+    A class that has a mapping inside, and no ``__copy__``, does. Raises what such a class does that
+    takes no items.
     """
-    if not hasattr(batch, "__setitem__"):
-        return None
     twin = copy.copy(batch)
     alone = False
     for key, value in items.items():
@@ -104,10 +103,10 @@ def _list(batch: list[Any], values: list[Any]) -> Any:
         return values
     try:
         twin = copy.copy(batch)
-        if isinstance(twin, list) and twin is not batch:
+        if twin is not batch:
             list.__setitem__(twin, slice(None), values)
             return twin
-    except Exception:  # as of a mapping
+    except Exception:  # as of a mapping; or the copy is no list
         pass
     return values if _differ(batch, values) else batch
 

@@ -59,7 +59,7 @@ def state_dir() -> Path:
     """
     if chosen := moved("HOSTPREP_STATE_DIR"):
         if os.geteuid() == 0:
-            _check_writers(chosen)
+            _check_writers(chosen, f"HOSTPREP_STATE_DIR names {chosen}, which")
         return chosen
     if os.geteuid() == 0:
         return SYSTEM_STATE_DIR
@@ -80,10 +80,10 @@ def check_own_records() -> None:
     They say what is removed and replaced, and which packages other hosts are given.
     """
     if chosen := moved("HOSTPREP_STATE_DIR"):
-        _check_writers(chosen)
+        _check_writers(chosen, f"HOSTPREP_STATE_DIR names {chosen}, which")
 
 
-def _check_writers(directory: Path) -> None:
+def _check_writers(directory: Path, named: str) -> None:
     # A name in /tmp that can be guessed may have been taken by anybody.
     trusted = trusted_users()
     try:
@@ -108,8 +108,8 @@ def _check_writers(directory: Path) -> None:
     else:
         return
     raise Refused(
-        f"HOSTPREP_STATE_DIR names {directory}, which {who}: by records put there others could have"
-        " hostprep remove or replace what they like; nothing was changed.",
+        f"{named} {who}: by records put there others could have hostprep remove or replace what"
+        " they like; nothing was changed.",
         f"name a directory that is not there yet, which is made; {cure}",
     )
 
@@ -137,9 +137,15 @@ def boot_dir() -> Path:
     """Return the directory for what is true of this boot alone; ``HOSTPREP_RUN_DIR`` moves it too.
 
     A directory that was moved may outlive the boot, so what lies in it names the boot it is of.
+
+    Raises ``Refused`` where root would have one in which somebody else can put things. Around it
+    everybody may write, as in ``/run/lock``.
     """
     if chosen := moved("HOSTPREP_RUN_DIR"):
-        return chosen / "boot"
+        boot = chosen / "boot"
+        if os.geteuid() == 0:
+            _check_writers(boot, f"{boot}, to which HOSTPREP_RUN_DIR leads,")
+        return boot
     return SYSTEM_BOOT_DIR
 
 

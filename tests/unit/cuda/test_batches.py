@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -206,6 +206,53 @@ def test_a_mapping_that_cannot_be_made_again_comes_as_a_dict(batch: Any) -> None
     assert replaced(batch, lambda leaf: leaf) == batch
 
 
+class Keeping(dict[str, Any]):
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+
+@pytest.mark.parametrize("names", [("note", "image", "note2"), ("image", "note")])
+def test_a_copy_is_taken_whichever_of_its_leaves_stay(names: tuple[str, ...]) -> None:
+    batch = Keeping("p")
+    batch.update({name: 4 if name == "image" else "x" for name in names})
+    twin = replaced(batch, tenfold)
+    assert type(twin) is Keeping and twin.path == "p" and twin == {**batch, "image": 40}
+    assert batch["image"] == 4
+
+
+class Closed(Mapping[str, Any]):
+    """Takes no items, and its constructor adds one."""
+
+    def __init__(self, items: Any) -> None:
+        self.inside = {**items, f"made-{len(items)}": 5}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.inside[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.inside)
+
+    def __len__(self) -> int:
+        return len(self.inside)
+
+
+class Open(Closed):
+    """As ``Closed``, but made again of its items it has the same."""
+
+    def __init__(self, items: Any) -> None:
+        self.inside = dict(items)
+
+
+def test_a_mapping_that_takes_no_items_is_made_again_where_that_gives_the_same() -> None:
+    closed, opened = Closed({"image": 4}), Open({"image": 4})
+    twin = replaced(closed, lambda leaf: leaf * 10)
+    assert type(twin) is dict and twin == {"image": 40, "made-1": 50}
+    assert replaced(closed, lambda leaf: leaf) is closed, "no leaf is another"
+    twin = replaced(opened, tenfold)
+    assert type(twin) is Open and dict(twin) == {"image": 40} and dict(opened) == {"image": 4}
+
+
 class Named(list[Any]):
     def __init__(self, name: str, *values: Any) -> None:
         super().__init__(values)
@@ -237,6 +284,12 @@ def test_lists_and_tuples_with_constructors_of_their_own() -> None:
     twin = replaced(named, tenfold)
     assert type(twin) is Named and twin == [10, "x"] and twin.name == "n" and named == [1, "x"]
     assert replaced(Checked("y"), tenfold) == ["y", 40]  # it cannot even be copied
+    checked = Checked("y")
+    assert replaced(checked, lambda leaf: leaf) is checked
+    for copied in (lambda self: self, tuple):
+        kind = type("Odd", (list,), {"__copy__": copied})
+        odd = kind([1, "x"])
+        assert replaced(odd, tenfold) == [10, "x"] and odd == [1, "x"]
     spread = Spread(1, 2)
     spread.note = "kept"
     twin = replaced(spread, tenfold)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,41 @@ class Terse:
         return Terse(self.tensor.to(d))
 
 
+class Placed:
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def to(self, device: Any, /) -> Any:
+        return Placed(self.tensor.to(device))
+
+
+class Single:
+    __slots__ = "tensor"
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def to(self, d: Any) -> Any:
+        return Single(self.tensor.to(d))
+
+
+class Whole(dict[str, Any]):  # as TensorDict
+    device = torch.device("cpu")
+
+    def to(self, *args: Any, **more: Any) -> Any:
+        return Whole({key: value.to(*args, **more) for key, value in self.items()})
+
+
+class Units(dict[str, Any]):
+    def to(self, unit: Any, *more: Any) -> Any:
+        raise KeyError(unit)
+
+
+class Named(dict[str, Any]):
+    def to(self, **more: Any) -> Any:
+        raise KeyError(more)
+
+
 class Wrapper:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -110,6 +146,9 @@ class Point:
         (Wrapper(Terse(torch.ones(2))), lambda value: value.tensor),
         (Point(torch.ones(2)), lambda value: value.value),
         (InPlace(torch.ones(2)), lambda value: value.tensor),
+        (Single(torch.ones(2)), lambda value: value.tensor),
+        (Placed(torch.ones(2)), lambda value: value.tensor),
+        (Whole(a=torch.ones(2)), lambda value: value["a"]),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -135,6 +174,9 @@ def test_a_quantity_of_tensors_is_tried_and_comes_through() -> None:
 def test_of_a_container_with_a_method_for_something_else_the_parts_are_copied() -> None:
     length = Length(torch.ones(2))
     assert not moves_itself(length) and list(leaves(length)) == [length.value]
+    for kind in (Units, Named):
+        batch = kind(a=torch.ones(2))
+        assert not moves_itself(batch) and list(leaves(batch)) == [batch["a"]]
 
 
 @pytest.mark.parametrize("own", [{}, {"to": lambda self, device: self}], ids=["no to", "a to"])
@@ -156,6 +198,8 @@ def test_an_error_of_a_method_for_devices_is_not_swallowed() -> None:
 
     with pytest.raises(TypeError, match="a mistake"):
         moved(Broken(torch.ones(2)), META)
+    with pytest.raises(TypeError):
+        moved(torch.ones(2), object())
 
     class Full(Terse):
         def to(self, d: Any) -> Any:
@@ -172,3 +216,11 @@ def test_a_large_object_without_tensors_is_not_searched_to_its_end() -> None:
     ring = Ring(None)
     ring.tensor = [ring, *([object()] * 10), [[n] for n in range(100_000)]]
     assert not moves_itself(ring)
+    ring.tensor = ring
+    assert not moves_itself(ring)
+
+
+def test_without_torch_nothing_has_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = Terse(torch.ones(2))
+    monkeypatch.delitem(sys.modules, "torch")
+    assert not moves_itself(value)

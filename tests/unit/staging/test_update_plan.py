@@ -228,7 +228,12 @@ def test_what_somebody_keeps_closed_is_not_opened_to_others(staged: Staged) -> N
     with pytest.raises(Refused, match=closed):
         staged.plan()
     theirs.rmdir()
-    copy.chmod(0o755)
+    source.chmod(0o700)
+    hostprep("stage", staged.source, "--to", staged.copy.parent, "--name", "data")
+    theirs.mkdir()
+    source.chmod(0o755)
+    assert staged.plan().foreign == ["class-1/theirs/"], "they put it where it was closed so"
+    theirs.rmdir()
     staged.copy.chmod(0o700)
     (staged.copy / "theirs").mkdir()
     with pytest.raises(Refused, match="the data set on the target is closed to others"):
@@ -246,3 +251,5 @@ def test_nor_to_the_owner_that_the_source_has_now(staged: Staged) -> None:
         staged.plan()
     os.chown(copy, 54321, 54321)
     assert staged.plan().foreign == ["class-1/theirs"], "it is theirs already"
+    os.chown(source, 0, 0)
+    assert staged.plan().foreign == ["class-1/theirs"], "root may look into it anyway"

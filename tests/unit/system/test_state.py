@@ -225,6 +225,28 @@ def test_root_does_not_go_by_records_that_others_could_have_put_there(
         readable_state_dirs()
 
 
+def test_nor_does_it_write_what_is_of_this_boot_where_others_lead_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory for locks everybody may have made that one first."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    monkeypatch.setenv("HOSTPREP_RUN_DIR", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    boot = tmp_path / "boot"
+    assert boot_dir() == boot
+    boot.symlink_to(tmp_path)
+    os.chown(boot, STRANGER, 0, follow_symlinks=False)
+    with pytest.raises(Refused, match=f"boot, to which .* is a symlink of uid {STRANGER}"):
+        boot_dir()
+    boot.unlink()
+    boot.mkdir()
+    assert boot_dir() == boot
+    os.chown(boot, STRANGER, 0)
+    with pytest.raises(Refused, match=f"belongs to uid {STRANGER}"):
+        boot_dir()
+
+
 def test_nor_by_those_of_a_directory_whose_acl_lets_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

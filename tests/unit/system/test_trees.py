@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hostprep.system.trees import DirCache, join, names_in, remove_tree
+from hostprep.system.trees import DIRECTORY_FLAGS, DirCache, join, names_in, remove_tree, writable
 from tests.kit.hostile import tree_that_leads_out
 
 
@@ -140,3 +140,60 @@ def test_a_file_system_that_refuses_modes_keeps_nothing(
     (tmp_path / "root/top/sub").chmod(0o755)
     remove_tree(root, "top")
     assert names_in(root) == []
+
+
+@pytest.fixture
+def ordinary(tmp_path: Path) -> Iterator[int]:
+    """Open a directory of an ordinary user's, who is at work until the test ends."""
+    (tmp_path / "own").mkdir()
+    descriptor = os.open(tmp_path / "own", DIRECTORY_FLAGS)
+    before = os.geteuid()
+    if before == 0:
+        os.chown(descriptor, 65534, 65534)
+        os.seteuid(65534)
+    yield descriptor
+    os.seteuid(before)
+    os.close(descriptor)
+
+
+def mode_of(name: str, parent_fd: int) -> int:
+    return os.stat(name, dir_fd=parent_fd).st_mode & 0o777
+
+
+def test_an_ordinary_user_gets_into_their_own_that_is_closed_to_them(ordinary: int) -> None:
+    os.mkdir("closed", 0, dir_fd=ordinary)
+    with DirCache(ordinary) as cache, pytest.raises(PermissionError):
+        cache.fd("closed")
+    assert mode_of("closed", ordinary) == 0, "who only looks opens nothing"
+    with DirCache(ordinary, create=True) as cache:
+        cache.fd("closed")
+        assert mode_of("closed", ordinary) == 0o700
+        os.chmod("closed", 0o500, dir_fd=ordinary)
+        cache.fd("closed/below")
+        assert mode_of("closed", ordinary) == 0o700
+    os.chmod("closed/below", 0o000, dir_fd=ordinary)
+    os.chmod("closed", 0o500, dir_fd=ordinary)
+    remove_tree(ordinary, "closed")
+    assert names_in(ordinary) == []
+
+
+@pytest.mark.parametrize(("mode", "then"), [(0o550, 0o750), (0o650, 0o750), (0o750, 0o750)])
+def test_what_they_may_not_write_is_opened_to_them_and_nobody_else(
+    mode: int, then: int, ordinary: int
+) -> None:
+    os.mkdir("own", dir_fd=ordinary)
+    descriptor = os.open("own", DIRECTORY_FLAGS, dir_fd=ordinary)
+    try:
+        os.chmod("own", mode, dir_fd=ordinary)
+        assert writable(descriptor) == descriptor
+        assert mode_of("own", ordinary) == then
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write what is closed")
+def test_root_changes_no_mode_for_it(root: int) -> None:
+    os.mkdir("own", 0o500, dir_fd=root)
+    with DirCache(root, create=True) as cache:
+        cache.fd("own/below")
+    assert mode_of("own", root) == 0o500
