@@ -101,6 +101,7 @@ def test_a_data_set_is_measured_and_not_touched(tmp_path: Path) -> None:
         "links": 0,
         "mounts": 0,
         "closed": 0,
+        "hole_bytes": 0,
     }
     assert fields["epoch"]["files"] == 120
     assert fields["device"]["class"]
