@@ -365,7 +365,7 @@ def test_more_workers_that_there_was_no_time_for_are_noted(gpu: float | None, no
     run.search.probes.append(making.probe(16, 1700))
     run.search.untried = 32
     run._note_untried()
-    assert any("no time to try 32 workers, which" in note for note in run.notes) is noted
+    assert any("no time to try 32 workers: by the model" in note for note in run.notes) is noted
 
 
 @pytest.mark.parametrize(("half", "noted"), [(5000, True), (9900, False)])
