@@ -76,16 +76,21 @@ def test_the_first_of_a_group_may_be_published_already(
     assert os.path.samefile(tmp_path / "tree/a/new", published / "a/b/first")
 
 
-@pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
-def test_who_cannot_hold_links_is_told_from_who_fails(
-    number: int, private: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def one_link_that_fails(number: int, monkeypatch: pytest.MonkeyPatch) -> tuple[CopyPlan, Copied]:
     def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "link", fail)
-    plan, done = CopyPlan(), copied(("first", 7))
+    plan = CopyPlan()
     plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
+    return plan, copied(("first", 7))
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EIO])
+def test_who_cannot_hold_links_is_told_from_who_fails(
+    number: int, private: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, done = one_link_that_fails(number, monkeypatch)
     assert make_links(plan, done, private, None) == []
     (problem,) = done.problems
     assert problem.failed and problem.path == "a/new"
@@ -96,12 +101,7 @@ def test_who_cannot_hold_links_is_told_from_who_fails(
 def test_a_target_that_is_full_is_no_fault_of_the_link(
     number: int, private: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(os, "link", fail)
-    plan, done = CopyPlan(), copied(("first", 7))
-    plan.links = [HardLink("a", entry("new", 7), "a/b/first", None)]
+    plan, done = one_link_that_fails(number, monkeypatch)
     with pytest.raises(OSError) as caught:
         make_links(plan, done, private, None)
     assert caught.value.errno == number and done.problems == []
