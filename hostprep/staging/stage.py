@@ -19,7 +19,7 @@ from hostprep.staging.naming import check_kept_names
 from hostprep.staging.observer import Observer
 from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
-from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
 from hostprep.staging.preparing import begin, open_target
 from hostprep.staging.publishing.publish import (
@@ -149,6 +149,8 @@ class _Work:
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
+        if self._is_all_new():
+            files.leaves = leaves_of(files, plan.scan.directories)
         with self._timed("copy"):
             copied = self._copy(files)
         if not plan.in_ram:
@@ -178,6 +180,15 @@ class _Work:
                 self.observer.phase("publish")
                 left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
+
+    def _is_all_new(self) -> bool:
+        """Whether what is copied is final: nothing is there before, and nothing comes after it.
+
+        What goes to a disk may be copied once more, and of an ordinary user's own directories those
+        that are closed to them would be in the way of the run that goes on after an interruption.
+        """
+        again = self.published_fd is not None or self.private.resumable or not self.plan.in_ram
+        return not again and self.spelling.sure and os.geteuid() == 0
 
     def _copy(self, files: CopyPlan) -> Copied:
         plan = self.plan
@@ -304,6 +315,7 @@ class _Work:
         directories, reading = self.plan.scan.directories, self.plan.reading
         lost, other_modes = finish_directories(
             directories,
+            copied.finished,
             self.plan.source_fd,
             tree_fd,
             processes=reading.processes,
@@ -312,7 +324,7 @@ class _Work:
             observer=self.observer,
         )
         copied.lost_xattrs += lost
-        return directory_lines(directories, other_modes)
+        return directory_lines(directories, copied.other_modes | other_modes)
 
     def _check_mounted(self, *, published: bool = False) -> None:
         """Raise an error where the volume has gone meanwhile: each step takes a while."""

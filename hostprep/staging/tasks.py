@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -41,6 +42,9 @@ class Copied:
     what this process and its workers had of them. ``linked`` has, by device and inode of the
     source, each file with several names: its entry as it was copied, and its content. ``outward``
     counts the symlinks that lead out of the data set; ``outward_named`` are a few of them.
+
+    ``finished`` are the directories that got their modes, owners and times already; ``other_modes``
+    has those whose mode the target made another one.
     """
 
     files: int = 0
@@ -55,6 +59,8 @@ class Copied:
     linked: dict[tuple[int, int], tuple[Entry, str | None]] = field(default_factory=dict)
     outward: int = 0
     outward_named: list[str] = field(default_factory=list)
+    finished: set[str] = field(default_factory=set)
+    other_modes: dict[str, int] = field(default_factory=dict)
 
     @property
     def data_bytes(self) -> int:
@@ -101,25 +107,43 @@ class Tasks:
         group: list[Batch] = []
         files = size_bytes = 0
         batches = plan.batches if plan.sequence is None else plan.sequence
+        leaves = plan.leaves if plan.sequence is None else {}
+        parts = Counter(batch.directory for batch in plan.batches if leaves)
         for batch in split_batches(batches, task_files if slow else None):
             if size_bytes >= most_bytes or (
                 files >= task_files
                 and (files >= task_files + slack or batch.directory != group[-1].directory)
             ):
-                yield self._copy(group)
+                yield self._copy(group, leaves, parts)
                 group, files, size_bytes = [], 0, 0
             group.append(batch)
             files += batch.files
             size_bytes += batch.size_bytes
         if group:
-            yield self._copy(group)
+            yield self._copy(group, leaves, parts)
 
-    def _copy(self, batches: list[Batch]) -> tuple[str, Any, OnResult]:
-        return "copy", [(batch.directory, batch.packed) for batch in batches], self._copied_batch
+    def _copy(
+        self, batches: list[Batch], leaves: Mapping[str, Entry], parts: Mapping[str, int]
+    ) -> tuple[str, Any, OnResult]:
+        """Return the task of copying batches; directories that are all in it are finished there."""
+        finishing = {}
+        if leaves:
+            here = Counter(batch.directory for batch in batches)
+            finishing = {
+                path: tuple(leaves[path])
+                for path, count in here.items()
+                if path in leaves and count == parts[path]
+            }
+        payload = [(batch.directory, batch.packed) for batch in batches], finishing
+        return "copy", payload, partial(self._copied_batch, tuple(finishing))
 
-    def _copied_batch(self, result: Any) -> None:
-        files, (size_bytes, hole_bytes), total, problems, linked, (outward, named), lost = result
+    def _copied_batch(self, finishing: Sequence[str], result: Any) -> None:
+        files, (size_bytes, hole_bytes), total, problems, linked, *rest = result
+        (outward, named), lost, (unfinished, modes) = rest
         copied = self._copied
+        copied.finished.update(finishing)
+        copied.finished.difference_update(unfinished)
+        copied.other_modes.update(modes)
         copied.files += files
         copied.bytes += size_bytes
         copied.hole_bytes += hole_bytes

@@ -11,7 +11,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 
 from hostprep.system.limits import open_files
@@ -29,14 +29,23 @@ class DirCache:
     """Descriptors of the directories last used below ``root_fd``, closed when they age.
 
     With ``create`` missing directories are made, with mode 0700 until they get their own, and those
-    that are closed to their owner are opened: for trees of ours, whose modes are set last. Not for
-    sharing between threads. The root's descriptor stays the caller's. ``limit`` is how many are
-    kept open: by default ``MOST_OPEN``, or fewer where few open files are allowed (``ulimit -n``).
+    that are closed to their owner are opened: for trees of ours, whose modes are set last; in a
+    ``fresh`` one they are taken to be missing, and made without a look. Not for sharing between
+    threads. The root's descriptor stays the caller's. ``limit`` is how many are kept open: by
+    default ``MOST_OPEN``, or fewer where few open files are allowed (``ulimit -n``).
     """
 
-    def __init__(self, root_fd: int, *, create: bool = False, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        root_fd: int,
+        *,
+        create: bool = False,
+        fresh: bool = False,
+        limit: int | None = None,
+    ) -> None:
         self._root_fd = root_fd
         self._create = create
+        self._fresh = fresh
         self._limit = _keep_open() if limit is None else limit
         self._open: OrderedDict[str, int] = OrderedDict()
 
@@ -79,6 +88,8 @@ class DirCache:
             os.close(self._open.popitem()[1])
 
     def _open_below(self, parent_fd: int, name: str) -> int:
+        if self._fresh:
+            _make_directory(parent_fd, name)
         try:
             return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
         except PermissionError:
@@ -89,11 +100,13 @@ class DirCache:
         except FileNotFoundError:
             if not self._create:
                 raise
-        try:
-            os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
-        except FileExistsError:
-            pass  # another worker was faster
+        _make_directory(parent_fd, name)
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
+
+
+def _make_directory(parent_fd: int, name: str) -> None:
+    with suppress(FileExistsError):  # another worker was faster
+        os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
 
 
 def _keep_open() -> int:

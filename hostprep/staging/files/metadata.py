@@ -32,7 +32,8 @@ class CopyStyle:
     ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
     from the page cache, for a source with so much data that the cache would take the RAM that the
     tmpfs needs. The target is ``in_ram`` where no disk is behind it. ``counters`` are those of
-    ``processes.effort``, or nobody's.
+    ``processes.effort``, or nobody's. The target ``dates_links`` where links were seen to keep the
+    times that they were given.
     """
 
     verify: Verify
@@ -46,6 +47,7 @@ class CopyStyle:
     source_xattrs: bool = True
     target_xattrs: bool = True
     lost_xattrs: int = 0
+    dates_links: bool = False
     counters: memoryview = field(default_factory=lambda: memoryview(array("Q", (0, 0))))
 
 

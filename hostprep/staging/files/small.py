@@ -1,4 +1,4 @@
-"""The quick way for ordinary small files, which most files of a large data set are.
+"""The quick way for ordinary small files and symlinks, which most of a large data set are.
 
 One read, one look whether the file is still what was scanned, one write, one read back, with no
 more of Python between the system calls than that takes: at 15 us a file a call of a helper counts.
@@ -14,7 +14,7 @@ from stat import S_IFREG
 import xxhash
 
 from hostprep.staging.files.metadata import ACCESS_ACL, CopyStyle, is_carried
-from hostprep.staging.model import Verify
+from hostprep.staging.model import Verify, is_kept_time
 from hostprep.staging.tree import Plain
 
 TARGET_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,6 +71,33 @@ def copy_small(
     finally:
         os.close(target)
     return None if style.verify is _NONE else xxhash.xxh3_128_hexdigest(data)
+
+
+def copy_link(item: Plain, source_dir: int, target_dir: int, style: CopyStyle) -> str:
+    """Copy one symlink and return what it points to; raises as ``copy_small`` does.
+
+    Whether the target gives links times of their own is looked at with the first of them.
+    """
+    name, mode, size, mtime_ns = item[:4]
+    content = os.readlink(name, dir_fd=source_dir)
+    st = os.lstat(name, dir_fd=source_dir)
+    if st.st_mtime_ns != mtime_ns or st.st_size != size or st.st_mode != mode:
+        raise Unusual
+    os.symlink(content, name, dir_fd=target_dir)
+    try:
+        if style.may_chown and (st.st_uid != style.own_uid or st.st_gid != style.own_gid):
+            os.chown(name, st.st_uid, st.st_gid, dir_fd=target_dir, follow_symlinks=False)
+        times = (st.st_atime_ns, mtime_ns)
+        os.utime(name, ns=times, dir_fd=target_dir, follow_symlinks=False)
+        if not style.dates_links:
+            kept_ns = os.lstat(name, dir_fd=target_dir).st_mtime_ns
+            if not is_kept_time(kept_ns, mtime_ns):
+                raise Unusual
+            style.dates_links = True
+    except BaseException:
+        os.unlink(name, dir_fd=target_dir)
+        raise
+    return content
 
 
 def _values(source: int, names: list[str]) -> list[tuple[str, bytes]]:

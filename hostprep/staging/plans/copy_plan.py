@@ -56,12 +56,14 @@ class CopyPlan:
     ``discard`` are paths in the private tree that an interrupted run left and nobody wants now.
     ``full_check``: what is published was read, and ``differing`` is what that found.
     ``sequence`` has the batches' entries in the order in which they are read, where that is not the
-    order in which they were listed. ``attribute_bytes`` is what the ``user.*`` attributes of the
+    order in which they were listed. ``leaves`` are directories that the workers may finish, see
+    ``leaves_of``. ``attribute_bytes`` is what the ``user.*`` attributes of the
     copies take of a tmpfs, by those of a few files.
     """
 
     batches: list[Batch] = field(default_factory=list)
     sequence: Iterable[Batch] | None = None
+    leaves: Mapping[str, Entry] = field(default_factory=dict)
     large: list[tuple[str, Entry]] = field(default_factory=list)
     linked: list[tuple[str, Entry]] = field(default_factory=list)
     links: list[HardLink] = field(default_factory=list)
@@ -152,10 +154,21 @@ def plan_fresh(scan: Scan) -> CopyPlan:
         plan.batches.extend(listing.batches)
         for entry in listing.singles:
             plan_single(plan, listing.directory, entry)
-        if listing.totals.files:
-            plan.copied += listing.totals
+    plan.copied = Totals.sum(listing.totals for listing in scan.listings)
     group_links(plan, {})
     return plan
+
+
+def leaves_of(plan: CopyPlan, directories: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return the directories in which batches of small files are all that is to be made.
+
+    Once these are copied nobody works in such a directory any more, so that it can get its mode,
+    owner and times while it is open.
+    """
+    others = {path.rpartition("/")[0] for path in directories if path}
+    others.update(directory for directory, _ in plan.large)
+    others.update(link.directory for link in plan.links)
+    return {path: entry for path, entry in directories.items() if path and path not in others}
 
 
 def keep(plan: CopyPlan, directory: str, records: Sequence[Recorded]) -> None:

@@ -22,7 +22,8 @@ from hostprep.system.interruption import INTERRUPTIONS
 OUT_OF_MEMORY = 12
 
 _LENGTH_BYTES = 8
-_PIECE_BYTES = 1024 * 1024
+# What a pipe holds. Room for more would be mapped for each read, and given back.
+_PIECE_BYTES = 64 * 1024
 _SHORTEST_PAUSE_SECONDS = 0.0002
 
 

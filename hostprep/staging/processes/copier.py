@@ -11,11 +11,12 @@ from typing import Any
 
 from hostprep.host.capabilities import knows_other_users
 from hostprep.staging.files import copying, transfer
+from hostprep.staging.files.directories import finish_directory
 from hostprep.staging.files.holding import FOLDER_NAME, holding, is_unholdable, reason_of
 from hostprep.staging.files.lookahead import Lookahead
 from hostprep.staging.files.metadata import CopyStyle
 from hostprep.staging.files.settling import settle
-from hostprep.staging.files.small import Unusual, copy_small
+from hostprep.staging.files.small import Unusual, copy_link, copy_small
 from hostprep.staging.model import Entry
 from hostprep.staging.processes.descriptors import Descriptors
 from hostprep.staging.processes.job import Job
@@ -38,13 +39,25 @@ MOST_NAMED = 10
 class _Tally:
     """What came of a task so far; ``total`` is the plain sum of digest terms."""
 
-    __slots__ = ("bytes", "files", "holes", "linked", "outward", "problems", "total")
+    __slots__ = (
+        "bytes",
+        "files",
+        "holes",
+        "linked",
+        "modes",
+        "outward",
+        "problems",
+        "total",
+        "unfinished",
+    )
 
     def __init__(self) -> None:
         self.files = self.bytes = self.holes = self.total = 0
         self.outward: list[str] = []
         self.problems: list[tuple[str, str]] = []
         self.linked: list[tuple[tuple[Any, ...], str | None]] = []
+        self.unfinished: set[str] = set()
+        self.modes: list[tuple[str, int]] = []
 
 
 class Copier:
@@ -108,29 +121,39 @@ class Copier:
         lost, self.style.lost_xattrs = self.style.lost_xattrs, 0
         return lost
 
-    def copy(self, batches: list[tuple[str, bytes]]) -> tuple[Any, ...]:
-        """Copy batches.
+    def copy(
+        self, payload: tuple[list[tuple[str, bytes]], dict[str, tuple[Any, ...]]]
+    ) -> tuple[Any, ...]:
+        """Copy batches, and finish the directories that are given with them.
 
         Returns (files, (bytes, those of them in holes), digest sum, problems, linked files as
         copied, how many symlinks lead out of the data set and a few of them, how many entries lost
-        attributes).
+        attributes, (directories that are not finished, modes of those that are, where the target
+        made another one)).
         """
+        batches, finishing = payload
         tally = _Tally()
         journal: list[tuple[str, list[str]]] = []
         unpacked = [(directory, marshal.loads(packed)) for directory, packed in batches]
         settle(item[3] for _, entries in unpacked for item in entries)
         if self._ahead is not None:
             self._ahead.begin((path, item) for path, items in unpacked for item in items)
+        last = {directory: index for index, (directory, _) in enumerate(unpacked)}
         due = monotonic() + _JOURNAL_SECONDS
-        for directory, entries in unpacked:
+        for index, (directory, entries) in enumerate(unpacked):
             done: list[str] = []
             journal.append((directory, done))
+            problems = len(tally.problems)
             try:
                 self._copy_below(directory, entries, done, tally)
             except OSError:
                 self.record(journal)
                 raise
             tally.files += len(done)
+            if len(tally.problems) > problems:
+                tally.unfinished.add(directory)
+            elif last[directory] == index and directory in finishing:
+                self._finish(directory, Entry._make(finishing[directory]), tally)
             if monotonic() >= due:
                 self.record(journal)
                 journal.clear()
@@ -140,7 +163,21 @@ class Copier:
         total = (tally.total % (1 << 128)).to_bytes(16, "big")
         outward = len(tally.outward), tally.outward[:MOST_NAMED]
         sizes = tally.bytes, tally.holes
-        return tally.files, sizes, total, tally.problems, tally.linked, outward, lost
+        finished = list(tally.unfinished), tally.modes
+        return tally.files, sizes, total, tally.problems, tally.linked, outward, lost, finished
+
+    def _finish(self, directory: str, entry: Entry, tally: _Tally) -> None:
+        """Finish a directory in which all is copied; what is in the way is met once more, later."""
+        assert self._target is not None
+        if directory in tally.unfinished:
+            return
+        try:
+            made = finish_directory(directory, entry, self._source, self._target, self.style)
+        except OSError:
+            tally.unfinished.add(directory)
+        else:
+            if made is not None:
+                tally.modes.append((directory, made))
 
     def _copy_below(
         self, directory: str, entries: list[Plain], done: list[str], tally: _Tally
@@ -175,7 +212,11 @@ class Copier:
                 break
             try:
                 opened = None if ahead is None else ahead.take(directory, item[0])
-                content = copy_small(item, source_dir, target_dir, style, opened)
+                content = (
+                    copy_link(item, source_dir, target_dir, style)
+                    if S_ISLNK(item[1])
+                    else copy_small(item, source_dir, target_dir, style, opened)
+                )
                 counters[0] += 1
                 counters[1] += item[2]
             except (Unusual, OSError):

@@ -55,7 +55,12 @@ class Worker:
         self._source = DirCache(job.source_fd, limit=limit)
         self._target = None
         if job.target_fd is not None:
-            self._target = DirCache(job.target_fd, create=not job.looks_only, limit=limit)
+            self._target = DirCache(
+                job.target_fd,
+                create=not job.looks_only,
+                fresh=job.journal_fd is not None,
+                limit=limit,
+            )
         self._copier = Copier(job, self._source, self._target, journal, may_open, counters)
         self._untold: set[int] = set()
         self._stopping = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from hostprep.errors import HostprepError, Refused
@@ -45,24 +45,21 @@ def has_names(tree_fd: int, directories: Collection[str], least: int) -> bool:
     """Whether there are so many names in the directories of a tree; missing ones have none."""
     # By the directories' sizes, as tmpfs counts them, in a hundredth of the time of listing them
     # all, which decides where that is too little or means something else.
-    return any(
-        sum(_counts(tree_fd, directories, count)) >= least for count in (_by_size, _by_listing)
-    )
+    return any(sum(count(tree_fd, directories)) >= least for count in (_by_size, _by_listing))
 
 
-def _counts(tree_fd: int, directories: Iterable[str], count: Callable[[int], int]) -> Iterator[int]:
+def _by_size(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
+    for path in directories:
+        with suppress(OSError):  # also of a path that is too long to be looked up in one go
+            st = os.stat(path or ".", dir_fd=tree_fd, follow_symlinks=False)
+            yield st.st_size // _NAME_SIZE - 2  # "." and ".."
+
+
+def _by_listing(tree_fd: int, directories: Iterable[str]) -> Iterator[int]:
     with DirCache(tree_fd) as tree:
         for path in directories:
             with suppress(FileNotFoundError):
-                yield count(tree.fd(path))
-
-
-def _by_size(directory_fd: int) -> int:
-    return os.fstat(directory_fd).st_size // _NAME_SIZE - 2  # "." and ".."
-
-
-def _by_listing(directory_fd: int) -> int:
-    return len(names_in(directory_fd))
+                yield len(names_in(tree.fd(path)))
 
 
 def check_places(

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from time import monotonic
 from typing import Any
@@ -176,6 +176,7 @@ def _is_directory(tree: DirCache, path: str) -> bool:
 
 def finish_directories(
     directories: dict[str, Entry],
+    finished: Set[str],
     source_fd: int,
     tree_fd: int,
     *,
@@ -188,12 +189,13 @@ def finish_directories(
 
     Deepest first, because work in a directory changes its time; missing ones are made. Workers do
     it where a source is slow to tell of its directories, or where it has to be ``gentle``, as only
-    they can be. Returns how many had attributes that the target cannot hold, and the modes of those
-    whose mode it made another one.
+    they can be. Those ``finished`` are left alone. Returns how many had attributes that the target
+    cannot hold, and the modes of those whose mode it made another one.
     """
     lost, done = 0, 0
     other_modes: dict[str, int] = {}
-    levels = _by_depth(directories)
+    left = [path for path in directories if path not in finished]
+    levels = _by_depth(left)
 
     def take(found: tuple[int, int, list[tuple[str, int]]]) -> None:
         nonlocal lost, done
@@ -211,7 +213,7 @@ def finish_directories(
     def tick() -> None:
         observer.progress(done, 0)
 
-    observer.phase("directories", files=len(directories))
+    observer.phase("directories", files=len(left))
     job = Job(source_fd, tree_fd, gentle=gentle)
     local, started = Worker(job, None, share_descriptors(1)), monotonic()
     try:

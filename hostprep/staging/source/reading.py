@@ -150,6 +150,9 @@ def choose_reading(
             reason,
             may_grow=storage_class in SERVED,
         )
+    if sample.seconds is None and storage_class not in SERVED:
+        reason = "nothing was found that can be read to see how soon it answers: one process a core"
+        return Reading(cpus, 1, order, drop, False, _task_files(cpus, False), reason, may_grow=True)
     wait_seconds = sample.seconds or 0.0
     if _takes_hints(storage_class, sample) and size_bytes <= files * _HINT_BYTES:
         reason = (

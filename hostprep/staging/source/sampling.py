@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from hostprep.dataclass import dataclass
+from hostprep.staging.files.holes import next_data
 from hostprep.staging.model import Entry
 from hostprep.staging.source.scan import Scan
 from hostprep.system.bounded import ask_in_child
@@ -162,7 +164,8 @@ def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
     """Return (directory, name) of at most ``count`` files, at equal distances among all.
 
     ``phase`` in [0, 1) chooses others: it moves the picks by this share of their distance. Entries
-    without content, whose turn it would be, have a neighbour stand for them.
+    without content, whose turn it would be, have a neighbour stand for them; where no pick has one,
+    those do that come first.
     """
     count = min(count, scan.totals.files)
     wanted = iter([int((number + phase) / count * scan.totals.files) for number in range(count)])
@@ -172,12 +175,19 @@ def _choose(scan: Scan, count: int, phase: float) -> list[tuple[str, str]]:
         names: list[str] | None = None
         while place is not None and place < seen + files:
             if names is None:
-                names = [e.name for e in entries() if e.size and stat.S_ISREG(e.mode)]
+                names = _with_content(entries())
             if names:
                 chosen[directory, names[(place - seen) * len(names) // files]] = None
             place = next(wanted, None)
         seen += files
+    if not chosen and scan.totals.bytes:  # as of a few files to which a great many symlinks lead
+        first = ((path, name) for path, _, get in _parts(scan) for name in _with_content(get()))
+        return list(islice(first, count))
     return list(chosen)
+
+
+def _with_content(entries: Sequence[Entry]) -> list[str]:
+    return [entry.name for entry in entries if entry.size and stat.S_ISREG(entry.mode)]
 
 
 def _parts(scan: Scan) -> Iterator[tuple[str, int, Callable[[], Sequence[Entry]]]]:
@@ -223,10 +233,16 @@ def _is_cached(descriptor: int) -> tuple[bool | None, int]:
     """Return whether a file is in the page cache, None where one cannot tell, and where it is not.
 
     By its first, middle and last page: of files that something looked into the first is cached, and
-    the rest is not. No page is asked for after one that is not there, since asking begins to read.
+    the rest is not. No page is asked for after one that is not there, since asking begins to read;
+    and none in a hole, which nobody has cached and no device is asked for.
     """
-    last = max(0, os.fstat(descriptor).st_size - 1)
-    for offset in sorted({0, last // 2 // _PAGE_BYTES * _PAGE_BYTES, last}):
+    st = os.fstat(descriptor)
+    last = max(0, st.st_size - 1)
+    offsets = {0, last // 2 // _PAGE_BYTES * _PAGE_BYTES, last}
+    if 0 < st.st_blocks * 512 < st.st_size:  # none at all are of a server that counts none
+        offsets = {next_data(descriptor, offset, st.st_size)[0] for offset in offsets}
+        offsets.discard(st.st_size)
+    for offset in sorted(offsets):
         try:
             os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
         except BlockingIOError:

@@ -118,7 +118,7 @@ def scan_tree(
     finally:
         local.close()
     if not found.pending and not found.large:
-        return found.scan
+        return found.all()
 
     with Pool(job, processes=processes, threads=threads) as pool:
         pool.readers = None if slow else processes
@@ -131,8 +131,8 @@ def scan_tree(
             nonlocal tasks
             pending, large = found.pending, found.large
             workers = max(1, pool.readers or processes * threads)
+            count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
             while pending:
-                count = min(max(1, len(pending) // (workers * 4)), _MOST_DIRECTORIES_A_TASK)
                 group = [pending.popleft() for _ in range(min(count, len(pending)))]
                 pool.submit("scan", group, on_listed)
             while large and tasks < 2 * workers:
@@ -170,14 +170,14 @@ def scan_tree(
 
         submit()
         pool.run(on_tick=lambda: on_tick(found.entries) if on_tick else None, meanwhile=meanwhile)
-    return found.scan
+    return found.all()
 
 
 class _Found:
     """What was found so far, and what is to be looked at.
 
     That is directories ``pending`` and names in ``large`` ones. ``seen`` counts names listed and
-    entries looked at.
+    ``entries`` looked at.
     """
 
     def __init__(self, scan: Scan, *, from_server: bool) -> None:
@@ -186,20 +186,21 @@ class _Found:
         self.pending = deque([""])
         self.large: deque[_Large] = deque()
         self.seen = 0
-        self._in_parts = 0  # entries of large directories that are not complete
+        self.entries = 0  # looked at
 
-    @property
-    def entries(self) -> int:
-        """How many entries were looked at."""
-        return self.scan.totals.entries + self._in_parts
+    def all(self) -> Scan:
+        """Return the scan, once nothing is left to be looked at."""
+        totals = Totals.sum(listing.totals for listing in self.scan.listings)
+        self.scan.totals = totals + Totals(entries=len(self.scan.directories) - 1)
+        return self.scan
 
     def take(self, results: list[Listed]) -> None:
         """Take what a worker found in directories."""
         for directory, there, names in results:
             count = _count(there)
             self.seen += count + len(names)
+            self.entries += count
             if names:
-                self._in_parts += count
                 self.large.append(_Large(directory, there, names))
             else:
                 self.pending.extend(self._add(directory, there))
@@ -208,12 +209,10 @@ class _Found:
         """Take what a worker found of some names, and return how many entries that are."""
         count = _count(there)
         self.seen += count
-        self._in_parts += count
+        self.entries += count
         folder.take(number, there)
         if folder.is_complete:
-            there = folder.there()
-            self._in_parts -= _count(there)
-            self.pending.extend(self._add(folder.directory, there))
+            self.pending.extend(self._add(folder.directory, folder.there()))
         return count
 
     def _add(self, directory: str, there: tuple[Any, ...]) -> list[str]:
@@ -293,10 +292,6 @@ def _add(scan: Scan, directory: str, there: tuple[Any, ...]) -> list[str]:
     alone = tuple([Entry._make(item) for item in singles])
     totals = _totals(packed, alone) if packed or alone else _NOTHING
     scan.listings.append(Listing(directory, packed, alone, totals))
-    if totals.files:
-        scan.totals += totals
-    if found:
-        scan.totals += Totals(entries=len(found))
     return found
 
 

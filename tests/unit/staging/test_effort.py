@@ -37,7 +37,7 @@ def test_each_small_file_counts_and_each_piece_of_a_large_one(tmp_path: Path) ->
     worker = Worker(Job(roots[0], roots[1]), None, Descriptors(), counters=effort.of(0))
     for name, total in (("small", (1, 1000)), ("medium", (3, 1000 + transfer.BUFFER_BYTES + 1))):
         entry = entry_of(name, os.lstat(source / name))
-        worker.do("copy", [("", marshal.dumps([tuple(entry)]))])
+        worker.do("copy", ([("", marshal.dumps([tuple(entry)]))], {}))
         assert effort.total() == total
     worker.close()
     for root in roots:

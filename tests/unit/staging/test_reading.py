@@ -134,6 +134,15 @@ def test_large_files_and_files_that_open_late_want_readers() -> None:
     assert not choose(StorageClass.OVERLAY, late).look_ahead
 
 
+def test_where_nothing_can_be_read_nothing_is_waited_for() -> None:
+    """As of a data set of symlinks, or of empty files; a server is asked for each of them."""
+    nothing = Sample(0, None, None)
+    reading = choose(StorageClass.VIRTUAL, nothing)
+    assert (reading.processes, reading.threads) == (4, 1) and "answers after" not in reading.reason
+    assert reading.may_grow
+    assert choose(StorageClass.NETWORK, nothing).readers >= 16
+
+
 def test_options_override() -> None:
     assert choose(StorageClass.ARM, COLD_ARM, readers=6).readers >= 6
     assert choose(StorageClass.ARM, COLD_ARM, order="listed").order == "listed"

@@ -139,6 +139,36 @@ def test_an_arm_is_asked_for_few_files_that_are_not_cached_and_many_that_are(
     assert tail.is_warm and not tail.is_all_cached
 
 
+def test_a_few_files_among_symlinks_are_looked_at(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}").write_bytes(b"x")
+    (tmp_path / "links").mkdir()
+    for number in range(1000):
+        (tmp_path / f"links/{number}").symlink_to(f"../{number % 3}")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        scan = scan_tree(descriptor, processes=0)
+        for phase in (0, 0.5, 0.99):
+            assert {name for _, name in sampling._choose(scan, 24, phase)} & {"0", "1", "2"}
+    finally:
+        os.close(descriptor)
+
+
+def test_a_hole_is_nothing_that_is_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        with (tmp_path / f"{number}").open("wb") as file:
+            file.seek(8 * MIB)
+            file.write(bytes(4096))
+            file.truncate(64 * MIB)
+    there = range(8 * MIB, 8 * MIB + 4096)
+    if os.stat(tmp_path / "0").st_blocks * 512 > MIB:
+        pytest.skip("the file system of temporary files knows no holes")
+    assert sampled(tmp_path, monkeypatch, lambda name, offset: offset not in there).is_all_cached
+    assert not sampled(tmp_path, monkeypatch, lambda name, offset: True).is_warm
+
+
 def test_attributes_are_counted_as_a_tmpfs_counts_them(tmp_path: Path) -> None:
     for number in range(16):
         (tmp_path / f"{number}").write_bytes(b"x")

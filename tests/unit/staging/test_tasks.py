@@ -9,7 +9,7 @@ import pytest
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
 from hostprep.staging.model import RANGE_BYTES, Entry
-from hostprep.staging.plans.copy_plan import CopyPlan
+from hostprep.staging.plans.copy_plan import CopyPlan, HardLink, leaves_of
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.source.reading import Reading
 from hostprep.staging.tasks import Copied, Tasks
@@ -31,7 +31,44 @@ def plan_of(directories: int, files: int, size: int) -> CopyPlan:
 def tasks_of(plan: CopyPlan, readers: int, task_files: int) -> list[list[tuple[str, bytes]]]:
     reading = Reading(readers, 1, "listed", False, False, task_files, "of a test")
     tasks = Tasks(cast(Pool, None), Copied()).all(plan, reading)
-    return [payload for _, payload, _ in tasks]
+    return [batches for _, (batches, _), _ in tasks]
+
+
+def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> Entry:
+    return Entry(name, mode, 10, 0, 0, 0, 1, 1, 1, 1)
+
+
+def test_directories_are_finished_where_all_of_their_files_are_copied() -> None:
+    """Each once, and no sooner: work in a directory changes its times."""
+    plan = plan_of(20, 200, 1000)
+    plan.batches += pack_batches("d0", [entry("last")])  # of hard links the first comes at the end
+    names = [f"d{number}" for number in range(20)]
+    plan.leaves = {name: entry(name, stat.S_IFDIR | 0o755) for name in names}
+    reading = Reading(2, 1, "listed", False, False, 64, "of a test")
+    copied = Copied()
+    finished: list[str] = []
+    for _, (batches, finishing), on_result in Tasks(cast(Pool, None), copied).all(plan, reading):
+        assert set(finishing) <= {directory for directory, _ in batches}
+        finished += finishing
+        failed = ["d7"] if "d7" in finishing else []
+        modes = [("d8", 0o700)] if "d8" in finishing else []
+        on_result((0, (0, 0), b"", [], [], (0, []), 0, (failed, modes)))
+    assert sorted(finished) == sorted(set(names) - {"d0"})
+    assert copied.finished == set(names) - {"d0", "d7"} and copied.other_modes == {"d8": 0o700}
+    plan.sequence = plan.batches
+    tasks = Tasks(cast(Pool, None), copied).all(plan, reading)
+    assert not any(finishing for _, (_, finishing), _ in tasks)
+
+
+def test_leaves_hold_nothing_but_batches() -> None:
+    """What is made in a directory later would change its times."""
+    folder = entry("", stat.S_IFDIR | 0o755)
+    directories = dict.fromkeys(("", "a", "a/b", "a/c", "d", "d/e", "f"), folder)
+    plan = CopyPlan(
+        large=[("a/b", entry("large"))],
+        links=[HardLink("f", entry("link"), "a/c/first", None)],
+    )
+    assert set(leaves_of(plan, directories)) == {"a/c", "d/e"}
 
 
 def test_small_files_of_one_directory_are_one_task() -> None:

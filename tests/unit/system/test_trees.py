@@ -38,6 +38,13 @@ def test_it_opens_and_makes_and_closes(root: int, tmp_path: Path) -> None:
     assert open_files() == before
 
 
+def test_what_is_there_is_opened_in_a_fresh_tree_too(root: int, tmp_path: Path) -> None:
+    (tmp_path / "root/a").mkdir(mode=0o755)
+    with DirCache(root, create=True, fresh=True) as cache:
+        assert os.stat(cache.fd("a/b")).st_ino == (tmp_path / "root/a/b").stat().st_ino
+    assert (tmp_path / "root/a").stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 64])
 def test_it_keeps_to_its_limit_on_any_way_through_the_tree(limit: int, root: int) -> None:
     before = open_files()
@@ -62,15 +69,17 @@ def test_it_keeps_to_its_limit_on_any_way_through_the_tree(limit: int, root: int
 
 
 @pytest.mark.parametrize("where", ["a", "a/b", "a/b/c"])
-@pytest.mark.parametrize("create", [False, True])
-def test_a_symlink_is_never_followed(where: str, create: bool, root: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [{}, {"create": True}, {"create": True, "fresh": True}])
+def test_a_symlink_is_never_followed(
+    where: str, how: dict[str, bool], root: int, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     (outside / "b/c").mkdir(parents=True)
     (outside / "c").mkdir()
     place = tmp_path / "root" / where
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(outside)
-    with DirCache(root, create=create) as cache:
+    with DirCache(root, **how) as cache:
         for path in (where, join(where, "c"), join(where, "new")):
             with pytest.raises(OSError) as caught:
                 cache.fd(path)
