@@ -315,11 +315,11 @@ class _Work:
         directories, reading = self.plan.scan.directories, self.plan.reading
         lost, other_modes = finish_directories(
             directories,
-            copied.finished,
             self.plan.source_fd,
             tree_fd,
             processes=reading.processes,
             threads=reading.lookers,
+            finished=copied.finished,
             gentle=self.plan.request.gentle,
             observer=self.observer,
         )

@@ -176,12 +176,12 @@ def _is_directory(tree: DirCache, path: str) -> bool:
 
 def finish_directories(
     directories: dict[str, Entry],
-    finished: Set[str],
     source_fd: int,
     tree_fd: int,
     *,
     processes: int,
     threads: int,
+    finished: Set[str] = frozenset(),
     gentle: bool = False,
     observer: Observer,
 ) -> tuple[int, dict[str, int]]:

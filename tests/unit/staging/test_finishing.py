@@ -35,7 +35,7 @@ def test_only_workers_can_step_behind(
     directories = {name: entry_of(name, os.lstat(source / name)) for name in map(str, range(10))}
     roots = [os.open(path, os.O_RDONLY) for path in (source, target)]
     finish_directories(
-        directories, set(), *roots, processes=1, threads=1, gentle=gentle, observer=Silent()
+        directories, *roots, processes=1, threads=1, gentle=gentle, observer=Silent()
     )
     for root in roots:
         os.close(root)
