@@ -50,6 +50,11 @@ def make_kilobytes(work: Path, files: int) -> Path:
     return make_files(work / f"kilo-{files}", files, mu=6.9, sigma=0.3, folders=folders)
 
 
+def make_folders(work: Path) -> Path:
+    """40,000 folders of one file of about 3 KB, as where each sample has one of its own."""
+    return make_files(work / "folders", 40_000, mu=8.0, sigma=0.3, folders=40_000)
+
+
 def make_medium(work: Path) -> Path:
     """500 files of 4 MiB in one folder, as of volumes or short videos."""
     return _make_noise(work / "medium" / "data", 500, 1)

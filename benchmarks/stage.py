@@ -284,6 +284,13 @@ SCENARIOS = (
         cold,
     ),
     Scenario(
+        "folders-warm",
+        "40,000 folders of one file of about 3 KB, warm",
+        (peers.CP, peers.RSYNC, peers.TAR),
+        on_disk(data.make_folders),
+        warm,
+    ),
+    Scenario(
         "medium-warm",
         "500 files of 4 MiB, warm",
         (peers.CP, peers.TAR),
