@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from itertools import islice
@@ -108,31 +108,33 @@ class Tasks:
         files = size_bytes = 0
         batches = plan.batches if plan.sequence is None else plan.sequence
         leaves = plan.leaves if plan.sequence is None else {}
-        parts = Counter(batch.directory for batch in plan.batches if leaves)
+        wanted = _files_by_directory(plan.batches) if leaves else {}
         for batch in split_batches(batches, task_files if slow else None):
             if size_bytes >= most_bytes or (
                 files >= task_files
                 and (files >= task_files + slack or batch.directory != group[-1].directory)
             ):
-                yield self._copy(group, leaves, parts)
+                yield self._copy(group, leaves, wanted)
                 group, files, size_bytes = [], 0, 0
             group.append(batch)
             files += batch.files
             size_bytes += batch.size_bytes
         if group:
-            yield self._copy(group, leaves, parts)
+            yield self._copy(group, leaves, wanted)
 
     def _copy(
-        self, batches: list[Batch], leaves: Mapping[str, Entry], parts: Mapping[str, int]
+        self, batches: list[Batch], leaves: Mapping[str, Entry], wanted: Mapping[str, int]
     ) -> tuple[str, Any, OnResult]:
-        """Return the task of copying batches; directories that are all in it are finished there."""
+        """Return the task of copying batches; directories that are all in it are finished there.
+
+        ``wanted`` is how many files there are to be in each directory.
+        """
         finishing = {}
         if leaves:
-            here = Counter(batch.directory for batch in batches)
             finishing = {
                 path: tuple(leaves[path])
-                for path, count in here.items()
-                if path in leaves and count == parts[path]
+                for path, files in _files_by_directory(batches).items()
+                if path in leaves and files == wanted[path]
             }
         payload = [(batch.directory, batch.packed) for batch in batches], finishing
         return "copy", payload, partial(self._copied_batch, tuple(finishing))
@@ -235,6 +237,14 @@ class Tasks:
                 self._copied.problems.append(Skipped(path, reasons["changed"], failed=True))
 
         self._pool.submit("discard", (directory, entry.name), on_discarded)
+
+
+def _files_by_directory(batches: Iterable[Batch]) -> Counter[str]:
+    """Return how many files there are in each directory, however they are split into batches."""
+    files: Counter[str] = Counter()
+    for batch in batches:
+        files[batch.directory] += batch.files
+    return files
 
 
 def _in_turns(streams: Iterator[Iterator[_T]], at_once: int) -> Iterator[_T]:

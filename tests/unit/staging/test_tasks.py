@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import marshal
 import stat
+from collections import Counter
 from typing import cast
 
 import pytest
 
 from hostprep.staging.batches import BATCH_BYTES, pack_batches
-from hostprep.staging.model import RANGE_BYTES, Entry
+from hostprep.staging.model import RANGE_BYTES, Entry, Totals
 from hostprep.staging.plans.copy_plan import CopyPlan, HardLink, leaves_of
 from hostprep.staging.processes.pool import Pool
 from hostprep.staging.source.reading import Reading
@@ -34,8 +36,8 @@ def tasks_of(plan: CopyPlan, readers: int, task_files: int) -> list[list[tuple[s
     return [batches for _, (batches, _), _ in tasks]
 
 
-def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> Entry:
-    return Entry(name, mode, 10, 0, 0, 0, 1, 1, 1, 1)
+def entry(name: str, mode: int = stat.S_IFREG | 0o644, size: int = 10) -> Entry:
+    return Entry(name, mode, size, 0, 0, 0, 1, 1, 1, 1)
 
 
 def test_directories_are_finished_where_all_of_their_files_are_copied() -> None:
@@ -58,6 +60,25 @@ def test_directories_are_finished_where_all_of_their_files_are_copied() -> None:
     plan.sequence = plan.batches
     tasks = Tasks(cast(Pool, None), copied).all(plan, reading)
     assert not any(finishing for _, (_, finishing), _ in tasks)
+
+
+def test_directories_in_pieces_for_slow_readers_are_finished_with_the_last_of_them() -> None:
+    """However many of the pieces a task has: files that come later would change the times."""
+    size = BATCH_BYTES // 58
+    folders = {"whole": 100, "halves": 116, "small": 20}
+    plan = CopyPlan()
+    for name, files in folders.items():
+        plan.batches += pack_batches(name, [entry(f"{i}", size=size) for i in range(files)])
+        plan.leaves[name] = entry(name, stat.S_IFDIR | 0o755)
+    plan.copied = Totals(files=sum(folders.values()))
+    reading = Reading(2, 4, "listed", False, False, 16, "of a test")
+    finished: list[str] = []
+    left = Counter(folders)
+    for _, (batches, finishing), _ in Tasks(cast(Pool, None), Copied()).all(plan, reading):
+        left.subtract(name for name, packed in batches for _ in marshal.loads(packed))
+        assert not any(left[name] for name in finishing)
+        finished += finishing
+    assert finished == ["small"]
 
 
 def test_leaves_hold_nothing_but_batches() -> None:
