@@ -25,6 +25,10 @@ _FOLDER = "volumes"
 _LONGEST_NAME = 240  # the kernel's 255, less what the file has that it is written to first
 
 
+class _OfAnotherVersion(ValueError):
+    """A record in a format that this version does not read."""
+
+
 @dataclass(frozen=True, slots=True)
 class VolumeRecord:
     """A volume that hostprep mounted, or was about to mount.
@@ -55,11 +59,15 @@ class VolumeRecord:
 
     @classmethod
     def from_json(cls, content: bytes) -> VolumeRecord:
-        """Read a stored record; raise ``ValueError``, ``TypeError`` or ``KeyError`` for another."""
+        """Read a stored record; raise ``ValueError`` or ``TypeError`` for another."""
         fields: Any = parse_kept(content)
-        if not isinstance(fields, dict) or fields.pop("schema", None) != _SCHEMA:
+        schema = fields.get("schema") if isinstance(fields, dict) else None
+        if schema != _SCHEMA:
+            if str(schema).startswith(_SCHEMA.rpartition("/")[0] + "/"):
+                raise _OfAnotherVersion(f"it is of another version of hostprep ({schema})")
             raise ValueError(f"not a {_SCHEMA} document")
-        fields["made_dirs"] = tuple(fields["made_dirs"])
+        if isinstance(fields.get("made_dirs"), list):
+            fields["made_dirs"] = tuple(fields["made_dirs"])
         return made_of(cls, fields, paths=("path",))
 
 
@@ -73,8 +81,8 @@ def read_record(path: str) -> VolumeRecord | None:
         file = _file(path, directory)
         try:
             record = _load(file)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            why, hint = why_unread(error, "remove the file if the volume is not hostprep's")
+        except (OSError, ValueError, TypeError) as error:
+            why, hint = _why_unread(error, "remove the file if the volume is not hostprep's")
             raise HostprepError(
                 f"the record {file} of the volume {path} cannot be read: {why}; nothing was"
                 " changed.",
@@ -91,7 +99,7 @@ def all_records() -> tuple[VolumeRecord, ...]:
     for file in _record_files():
         try:
             record = _load(file)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError):
             continue  # says nothing about the other volumes; read_record names it for its own
         if record is not None:
             found.setdefault(record.path, record)
@@ -104,8 +112,8 @@ def damaged_records() -> dict[str, HostprepError]:
     for file in _record_files():
         try:
             _load(file)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            why, hint = why_unread(error, "remove the file if nothing of hostprep's is mounted")
+        except (OSError, ValueError, TypeError) as error:
+            why, hint = _why_unread(error, "remove the file if nothing of hostprep's is mounted")
             found[file.stem] = HostprepError(
                 f"the record {file} of a volume cannot be read: {why}.", hint
             )
@@ -155,6 +163,12 @@ def requester() -> str:
 
 def _record_files() -> Iterator[Path]:
     return (path for path in remembered(_FOLDER) if path.suffix == ".json")
+
+
+def _why_unread(error: Exception, damaged_hint: str) -> tuple[str, str]:
+    if isinstance(error, _OfAnotherVersion):
+        return str(error), f"unmount it with that version; {damaged_hint}"
+    return why_unread(error, damaged_hint)
 
 
 def _load(file: Path) -> VolumeRecord | None:

@@ -92,6 +92,32 @@ def test_a_record_that_cannot_be_understood_is_named(own_state: Path, content: b
     assert all_records() == ()  # the others are not held up by it
 
 
+def test_a_record_of_a_later_version_is_called_that(own_state: Path) -> None:
+    write_record(RECORD)
+    (file,) = (own_state / "state/volumes").iterdir()
+    file.write_text('{"schema": "hostprep.volume-record/2", "path": "/mnt/my data"}')
+    with pytest.raises(HostprepError) as caught:
+        read_record(RECORD.path)
+    for error in (caught.value, damaged_records()[record_name(RECORD.path)]):
+        assert "is of another version of hostprep (hostprep.volume-record/2)" in error.message
+        assert error.hint.startswith("unmount it with that version; remove the file if ")
+
+
+@pytest.mark.parametrize(
+    ("dirs", "why"), [(None, "of another kind"), ("/mnt/a", "of another kind"), (..., "missing")]
+)
+def test_directories_that_are_no_list_are_told_of(dirs: object, why: str, own_state: Path) -> None:
+    """A text would be taken for a list of its letters, the first of which is the root."""
+    write_record(RECORD)
+    (file,) = (own_state / "state/volumes").iterdir()
+    fields = {**json.loads(file.read_bytes()), "made_dirs": dirs}
+    if dirs is ...:
+        del fields["made_dirs"]
+    file.write_text(json.dumps(fields))
+    with pytest.raises(HostprepError, match=f"cannot be read: its made_dirs is {why}"):
+        read_record(RECORD.path)
+
+
 def test_what_a_power_cut_emptied_is_no_record(own_state: Path) -> None:
     write_record(RECORD)
     (file,) = (own_state / "state/volumes").iterdir()
