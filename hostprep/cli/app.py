@@ -114,7 +114,8 @@ def load(name: str) -> Any:
     if isinstance(found, typer.Typer):
         return _heeding(typer.main.get_group(found))
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    alone.command(name)(found)
+    # Under PYTHONOPTIMIZE=2 nothing has a docstring: then its line is all there is to say.
+    alone.command(name, help=None if found.__doc__ else COMMANDS[name].help)(found)
     return _heeding(typer.main.get_command(alone))
 
 
@@ -122,7 +123,7 @@ def _heeding(command: Any) -> Any:
     """Return the command, or the group of them, with each parameter refusing odd texts."""
     for inner in getattr(command, "commands", {}).values():
         _heeding(inner)
-        inner.short_help = inner.help.partition("\n")[0]
+        inner.short_help = (inner.help or "").partition("\n")[0]
     for parameter in command.params:
         if _MAY_BE_EMPTY.isdisjoint(parameter.opts):
             parameter.callback = parameter.callback or _meant
