@@ -66,21 +66,6 @@ class BootPlan:
     steps: tuple[BootStep, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """All changes, in order."""
-        return tuple(change for step in self.steps for change in step.changes)
-
-    @property
-    def unchanged(self) -> tuple[Unchanged, ...]:
-        """All that stays, and why."""
-        return tuple(each for step in self.steps for each in step.unchanged)
-
-    @property
-    def refusals(self) -> tuple[Problem, ...]:
-        """What cannot come back at boot, and why."""
-        return tuple(step.refusal for step in self.steps if step.refusal is not None)
-
 
 def plan_boot(
     datasets: tuple[DatasetSpec, ...],

@@ -7,10 +7,11 @@ from dataclasses import replace
 from hostprep.converging.model import Change, Kind
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import line_options
+from hostprep.volumes.fstab_plan import RELOAD, line_difference, other_source
 from hostprep.volumes.model import Change as Step
 from hostprep.volumes.model import VolumeRequest
 from hostprep.volumes.options import compare_options
-from hostprep.volumes.plan import RELOAD, VolumePlan, line_difference, other_source
+from hostprep.volumes.plan import VolumePlan
 
 
 def explained_change(step: Step, plan: VolumePlan, facts: VolumeFacts) -> Change:

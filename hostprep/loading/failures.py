@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import sysconfig
 from typing import Any
 
 from hostprep.errors import HostprepError, Inconclusive, UsageError
 from hostprep.loading.child.opening import TorchMissing
 from hostprep.loading.hazards import CURE_DESCRIPTORS, CURE_PROCESSES, unpicklable_cure
+from hostprep.loading.last_words import essence, is_workers, last_line, own_words, where
 from hostprep.loading.model import Binding, Subject
 from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system.ending import how_it_ended
@@ -82,12 +81,8 @@ _DONE_WITHOUT_WORKERS = (
 _MAGIC = re.compile(r"\bname 'get_ipython' is not defined")
 _OUT_OF_A_NOTEBOOK = "Python has no magics: take get_ipython() out of the exported notebook"
 _SEE_WHERE = "PYTHONFAULTHANDLER=1 before the same in a Python of your own prints where it was"
-_STANDARD_LIBRARY = sysconfig.get_path("stdlib") + "/"
-_NOT_THEIRS = ("/torch/", "/tensorflow/", "/nvidia/dali/", "/hostprep/", _STANDARD_LIBRARY)
 _MEMORY = re.compile(r"Cannot allocate memory|signal: Killed|MemoryError|can't allocate memory")
 _PICKLE = re.compile(r"(?<!un)pickl|local object|__reduce__", re.I)
-# As `warnings` prints one: where, what, and the line of the source below it.
-_WARNING = re.compile(r"^\S.*:\d+: \w*Warning: .*\n(?:  \S.*\n?)?", re.M)
 
 _CURES = {
     Binding.SHARED_MEMORY: "make /dev/shm larger: mount -o remount,size=8G /dev/shm, or"
@@ -169,15 +164,15 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
 
     ``stderr`` is what the process and its workers said besides.
     """
-    said = _essence(event["type"], event["message"])
-    if event["type"] == "SystemExit" and (last := _last_line(stderr)):
+    said = essence(event["type"], event["message"])
+    if event["type"] == "SystemExit" and (last := last_line(stderr)):
         # Whoever ends the program has said why, as argparse of arguments that are missing.
         said = f"{said}: {last}"
     # Of a worker that was killed torch says so only in the cause of the error that it raises.
     if _ENDED in said and (by := next(filter(_KILLED.search, event["causes"]), None)):
-        said = _essence(event["type"], by)
+        said = essence(event["type"], by)
     # What a traceback quotes of anybody's code says nothing.
-    text = "\n".join([said, *map(_own_words, [event["message"], *event["causes"]])])
+    text = "\n".join([said, *map(own_words, [event["message"], *event["causes"]])])
     if _CUDA_FORKED.search(text):
         return LoaderFailed(
             f"{what} uses CUDA in its workers, which are forked, and CUDA does not survive that.",
@@ -191,11 +186,11 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             "run this where the GPU is, or let the loader return CPU tensors",
         )
     if event["where"] == "open":
-        hints = [_opening_cure(event["type"], said), _where(event["trace"])]
+        hints = [_opening_cure(event["type"], said), where(event["trace"])]
         return LoaderFailed(
             f"{what} could not be opened: {said}.", "; ".join(filter(None, hints)) or None
         )
-    if workers and not _is_workers(event["message"]) and _PICKLE.search(said):
+    if workers and not is_workers(event["message"]) and _PICKLE.search(said):
         return _cannot_be_sent(what, said)
     if workers and _NO_ROOM.search(event["message"]):
         # A queue or a semaphore of torch's own; what a worker wrote to would be "Caught" there.
@@ -215,7 +210,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
             return WorkersFailed(
                 f"{format_count(workers, 'worker')} of {what} failed: {said}.", binding
             )
-    hint = _SEE_WHERE if _KILLED.search(said) else _where(event["trace"])
+    hint = _SEE_WHERE if _KILLED.search(said) else where(event["trace"])
     if workers and _CHILDREN in text:
         hint = f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
@@ -244,7 +239,7 @@ def _cannot_be_sent(what: str, said: str, part: str = "dataset") -> LoaderFailed
 
 def step_failed(event: dict[str, Any]) -> Inconclusive:
     """Return the error for an exception of training steps, in which the user's code has no part."""
-    said = _essence(event["type"], event["message"])
+    said = essence(event["type"], event["message"])
     return Inconclusive(f"a training step failed there: {said}.", "hostprep verify; nvidia-smi")
 
 
@@ -280,17 +275,11 @@ def died(what: str, phase: str, status: int, stderr: str, workers: int = 0) -> L
     if status == -9:
         how += " (killed, as by the kernel when memory runs out)"
     doing = "it was opened" if phase in ("start", "opening") else "batches were made"
-    last = _last_line(stderr) or "it said nothing"
+    last = last_line(stderr) or "it said nothing"
     return LoaderFailed(
         f"the process of {what} ended {how} while {doing}: {last}",
         "see what the same loader does in a Python of your own",
     )
-
-
-def _last_line(stderr: str) -> str:
-    """Return what was said last, "" where that is nothing; warnings are no reason to end."""
-    lines = _WARNING.sub("", stderr).strip().splitlines()
-    return lines[-1].strip()[-300:] if lines else ""
 
 
 def lost(what: str) -> LoaderFailed:
@@ -314,43 +303,3 @@ def _opening_cure(kind: str, said: str) -> str | None:
     if said.endswith(_ENDED):
         return _STARTS_WORKERS
     return _CALLED_PLAINLY if _ARGUMENTS.search(said) else None
-
-
-def _essence(kind: str, text: str) -> str:
-    """Return an exception in one line: of one that a worker passed on, the worker's own."""
-    lines = [line.strip() for line in _own_words(text).splitlines() if line.strip()]
-    first = lines[0] if lines else ""
-    if first.endswith(":"):  # DALI's quote the pipeline below that, and end with what is wrong
-        last = max(number for number, line in enumerate(lines) if line.endswith(":"))
-        first = " ".join([first, *lines[last + 1 : last + 2]])
-    if not _is_workers(text):
-        first = f"{kind}: {first}" if first else kind
-    return first[:300].rstrip(".")
-
-
-def _is_workers(text: str) -> bool:
-    """Return whether an exception was raised in a worker, which passed it on as text."""
-    return text.startswith("Caught ") and "\nOriginal Traceback" in text
-
-
-def _own_words(text: str) -> str:
-    """Return what an exception says: of a worker's, which comes with its traceback, its end."""
-    if not _is_workers(text):
-        return text
-    lines = text.splitlines()
-    last_frame = max((n for n, line in enumerate(lines) if line.startswith('  File "')), default=0)
-    after = lines[last_frame + 1 :]
-    # Below a frame come the lines of code that it quotes, indented as nothing after them.
-    words = itertools.dropwhile(lambda line: line.startswith("  "), after)
-    return "\n".join(words)
-
-
-def _where(trace: str) -> str | None:
-    """Return the place in the user's code: the last frame that is no framework's, nor ours."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    outside = [
-        f"{path}:{line}"
-        for path, line in frames
-        if not any(part in path for part in _NOT_THEIRS) and not path.startswith("<")
-    ]
-    return f"see {outside[-1]}" if outside else None

@@ -31,14 +31,13 @@ class NotReloaded(HostprepError):
 class GeneratedUnits:
     """What systemd-fstab-generator(8) wrote.
 
-    ``units`` are (name, text) pairs of unit files, ``wanted`` and ``required`` the names of those
-    that ``local-fs.target`` pulls in, each way.
+    ``units`` are (name, text) pairs of unit files, ``required`` the names of those without which
+    ``local-fs.target`` fails.
     """
 
     returncode: int
     said: str
     units: tuple[tuple[str, str], ...]
-    wanted: frozenset[str]
     required: frozenset[str]
 
 
@@ -166,17 +165,13 @@ def generate_mount_units(
         ok=range(256),
         env={"SYSTEMD_FSTAB": str(fstab), "SYSTEMD_LOG_TARGET": "console"},
     )
+    required = into / "local-fs.target.requires"
     files = sorted(path for path in into.iterdir() if path.is_file() and not path.is_symlink())
     return GeneratedUnits(
         returncode=done.returncode,
         said=done.stderr.strip(),
         units=tuple((path.name, path.read_text(errors="surrogateescape")) for path in files),
-        wanted=_names(into / "local-fs.target.wants"),
-        required=_names(into / "local-fs.target.requires"),
-    )
-
-
-def _names(directory: Path) -> frozenset[str]:
-    return (
-        frozenset(path.name for path in directory.iterdir()) if directory.is_dir() else frozenset()
+        required=frozenset(path.name for path in required.iterdir())
+        if required.is_dir()
+        else frozenset(),
     )

@@ -18,11 +18,12 @@ from hostprep.system.mounting import mount_tmpfs, remount_tmpfs, unmount
 from hostprep.system.systemd import NotReloaded
 from hostprep.volumes.facts import VolumeFacts, gather
 from hostprep.volumes.fstab_file import check_edit, edit_fstab, fstab_path
+from hostprep.volumes.fstab_plan import fstab_edit
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import LiveVolume
 from hostprep.volumes.options import compare_options
 from hostprep.volumes.paths import make_dirs, remove_dirs
-from hostprep.volumes.plan import VolumePlan, fstab_edit, plan_volume
+from hostprep.volumes.plan import VolumePlan, plan_volume
 from hostprep.volumes.records import VolumeRecord, delete_record, requester, write_record
 
 FstabEdit = Callable[[bytes], bytes]

@@ -171,17 +171,15 @@ def foreign_entry(
     return None
 
 
-def remove_volume(content: bytes, *, volume_id: str, path: str | None = None) -> bytes:
+def remove_volume(content: bytes, *, volume_id: str, path: str) -> bytes:
     """Return ``content`` without the volume's line; the same bytes where there is none.
 
-    With ``path``, a line of this id that somebody pointed at another target is refused rather than
-    removed. Raises ``Refused`` too where several lines carry the id.
+    Raises ``Refused`` where several lines carry this id, or somebody made another of our line.
     """
     own = _own_entry(content, volume_id)
     if own is None:
         return content
-    if path is not None:
-        _check_still_at(own, path)
+    _check_still_at(own, path)
     lines = _lines(content)
     index = own.line_number - 1
     removed = lines.pop(index)

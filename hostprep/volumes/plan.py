@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from functools import partial
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import Refused
 from hostprep.units import format_bytes, format_count, lost_unit
 from hostprep.volumes.budget import budget_warnings, check_budget
 from hostprep.volumes.facts import VolumeFacts, check_in_sight
-from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
+from hostprep.volumes.fstab_plan import fstab_warnings, plan_fstab
 from hostprep.volumes.model import (
     FLAGS,
     INODE_BYTES,
@@ -22,7 +20,6 @@ from hostprep.volumes.model import (
     Unchanged,
     VolumeRequest,
 )
-from hostprep.volumes.options import parse_options
 from hostprep.volumes.paths import not_empty_refusal, place_refusal
 from hostprep.volumes.settings import (
     DEFAULT_MODE,
@@ -36,7 +33,6 @@ from hostprep.volumes.settings import (
     whole_pages,
 )
 
-RELOAD = Change("fstab", "let systemd read it again", "that failed after the last change")
 _KEPT_AT_REMOUNT = frozenset({"ro", "noatime", "nodiratime", "relatime", "nosymfollow"})
 
 
@@ -135,7 +131,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             "nothing is mounted there",
         )
     )
-    fstab_options, fstab_changes, unchanged = _plan_fstab(request, facts, options)
+    fstab_options, fstab_changes, unchanged = plan_fstab(request, facts, options)
     return VolumePlan(
         request=request,
         changes=(*changes, *fstab_changes),
@@ -144,7 +140,7 @@ def _plan_mount(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_swap_warnings(request, facts, noswap=noswap),
             *_huge_warnings(huge),
             *budget_warnings(budget),
-            *_fstab_warnings(request, facts, options),
+            *fstab_warnings(request, facts, options),
             *link_warnings(facts, fstab_changes),
             *_size_warnings(request),
         ),
@@ -202,7 +198,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
     if not changes and noswap_wanted == live.noswap and not more_inodes_than_asked:
         words = "it is mounted as wanted, but read-only" if read_only else "it is mounted as wanted"
         unchanged.append(Unchanged(live.path, words))
-    fstab_options, fstab_changes, fstab_unchanged = _plan_fstab(request, facts, at_boot)
+    fstab_options, fstab_changes, fstab_unchanged = plan_fstab(request, facts, at_boot)
     return VolumePlan(
         request=request,
         changes=(*changes, *fstab_changes),
@@ -212,7 +208,7 @@ def _plan_change(request: VolumeRequest, facts: VolumeFacts) -> VolumePlan:
             *_huge_warnings(huge),
             *budget_warnings(budget),
             *read_only,
-            *_fstab_warnings(request, facts, at_boot),
+            *fstab_warnings(request, facts, at_boot),
             *link_warnings(facts, fstab_changes),
             *_size_warnings(request),
         ),
@@ -274,81 +270,3 @@ def _huge_warnings(huge: Huge) -> tuple[str, ...]:
 def _size_warnings(request: VolumeRequest) -> tuple[str, ...]:
     words = lost_unit(request.size_bytes)
     return () if words is None else (f"{request.path}: {words}",)
-
-
-def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes], bytes]:
-    """Return what makes of an fstab one with the volume's line."""
-    return partial(
-        set_volume,
-        volume_id=facts.volume_id,
-        path=facts.path,
-        options=options,
-        source=facts.source,
-        aliases=facts.fstab_aliases,
-    )
-
-
-def _plan_fstab(
-    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
-) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
-    if not request.fstab:
-        return None, (), ()
-    if facts.fstab_refusal is not None:
-        raise facts.fstab_refusal
-    assert facts.fstab is not None
-    edited = fstab_edit(facts, options)(facts.fstab)
-    if edited == facts.fstab and facts.reload_is_due:
-        return options, (RELOAD,), ()
-    if edited == facts.fstab:
-        return options, (), (Unchanged("fstab", "its line says the same already"),)
-    if facts.fstab_obstacle is not None:
-        raise facts.fstab_obstacle
-    if facts.fstab_entry is None:
-        change = Change("fstab", "add a line for the volume", "it should come back at boot")
-    else:
-        reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
-        change = Change("fstab", "replace the volume's line", reason)
-    return options, (change,), ()
-
-
-def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:
-    """Return in words what the volume's line says instead of ``options`` and ``source``."""
-    wanted = line_options(volume_id, options)
-    says = [option for option in entry.options if option not in wanted]
-    lacks = [option for option in wanted if option not in entry.options]
-    if says or lacks:
-        return f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
-    if entry.options != wanted:
-        return "its options are in another order, or given twice"
-    if entry.source != source:
-        return other_source(entry, source)
-    if entry.target != entry.simple_target:
-        return "its path is not in its shortest form"
-    return "its last two fields are others"
-
-
-def other_source(entry: FstabEntry, source: str) -> str:
-    """Return in words what is wrong with a line that calls the volume otherwise than ``source``."""
-    return (
-        f"its line calls it {entry.source}, and it is mounted as {source}: `mount -a` would mount"
-        " another over it"
-    )
-
-
-def _fstab_warnings(
-    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Warn where the next boot mounts something else on the path than what is mounted now."""
-    if foreign := facts.foreign_fstab_entry:
-        return (
-            f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
-            f" {foreign.described} on {foreign.place(facts.path)} at the next boot: choose another"
-            " path, or remove that line",
-        )
-    entry = facts.fstab_entry
-    if entry is None or request.fstab or parse_options(entry.options) == parse_options(options):
-        return ()
-    return (
-        f"line {entry.line_number} of fstab gives the volume other options at the next boot"
-        f" ({','.join(entry.options)}); --fstab brings it up to date",
-    )

@@ -14,10 +14,10 @@ from hostprep.units import format_bytes
 from hostprep.volumes.facts import aliases, mounted_by_us
 from hostprep.volumes.fstab import FstabEntry, entries, foreign_entry, volume_id_for
 from hostprep.volumes.fstab_file import fstab_path, read_for_boot
+from hostprep.volumes.fstab_plan import other_source
 from hostprep.volumes.live import read_live
 from hostprep.volumes.model import FLAGS, LiveVolume
 from hostprep.volumes.options import compare_options, parse_options, size_drift
-from hostprep.volumes.plan import other_source
 from hostprep.volumes.records import VolumeRecord, all_records
 
 

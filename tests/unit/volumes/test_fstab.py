@@ -182,7 +182,7 @@ def test_real_files_survive_set_and_remove(fixture: Path) -> None:
     assert foreign_lines(changed)[: len(foreign_lines(original))] == foreign_lines(original)
     newline = b"\n" if original.endswith(b"\r") else b""  # the documented exception
     assert remove_volume(changed, volume_id=ID, path=PATH) == original + newline
-    assert remove_volume(original, volume_id=ID) == original
+    assert remove_volume(original, volume_id=ID, path=PATH) == original
 
 
 def test_our_line_ends_as_the_file_does() -> None:
@@ -197,18 +197,18 @@ def test_our_line_ends_as_the_file_does() -> None:
 
 def test_what_others_appended_behind_our_unterminated_line_keeps_its_newline() -> None:
     theirs = put(b"# a") + b"\n# theirs\n"
-    assert remove_volume(theirs, volume_id=ID) == b"# a\n# theirs\n"
+    assert remove_volume(theirs, volume_id=ID, path=PATH) == b"# a\n# theirs\n"
 
 
 @pytest.mark.parametrize("blank", [b"\n", b"\r\n"])
 def test_a_blank_line_before_ours_stays_where_somebody_cut_off_our_newline(blank: bytes) -> None:
     content = b"# a" + blank + b"# b" + blank + blank
-    assert remove_volume(content + LINE, volume_id=ID) == content
+    assert remove_volume(content + LINE, volume_id=ID, path=PATH) == content
 
 
 def test_of_a_file_with_our_line_alone_nothing_is_left() -> None:
     for ending in (b"", b"\n"):
-        assert remove_volume(LINE + ending, volume_id=ID) == b""
+        assert remove_volume(LINE + ending, volume_id=ID, path=PATH) == b""
 
 
 def test_our_line_is_replaced_where_it_stands() -> None:
@@ -240,7 +240,7 @@ def test_what_is_mounted_nowhere_takes_no_place() -> None:
 def test_a_commented_line_of_ours_is_a_comment() -> None:
     content = b"#" + LINE + b"\n"
     assert put(content) == content + LINE + b"\n"
-    assert remove_volume(content, volume_id=ID) == content
+    assert remove_volume(content, volume_id=ID, path=PATH) == content
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_somebody_elses_entry_for_the_same_target_is_refused(line: bytes, names:
     with pytest.raises(Refused, match=names) as caught:
         put(content)
     assert caught.value.exit_code == 5
-    assert remove_volume(content, volume_id=ID) == content
+    assert remove_volume(content, volume_id=ID, path=PATH) == content
 
 
 def test_somebody_elses_entry_is_refused_beside_our_own_too() -> None:
@@ -272,7 +272,7 @@ def test_two_lines_with_our_id_are_refused_naming_both() -> None:
     with pytest.raises(Refused, match="lines 1, 3 "):
         put(content)
     with pytest.raises(Refused, match="lines 1, 3 "):
-        remove_volume(content, volume_id=ID)
+        remove_volume(content, volume_id=ID, path=PATH)
 
 
 def test_our_line_pointed_elsewhere_is_refused() -> None:
@@ -286,7 +286,7 @@ def test_our_line_pointed_elsewhere_is_refused() -> None:
 def test_our_line_made_into_another_file_system_is_refused() -> None:
     content = LINE.replace(b"tmpfs ", b"ext4 ").replace(b"hostprep ", b"/dev/sdb1 ", 1) + b"\n"
     with pytest.raises(Refused, match=r"line 1 .*/dev/sdb1 \(ext4\)"):
-        remove_volume(content, volume_id=ID)
+        remove_volume(content, volume_id=ID, path=PATH)
 
 
 def test_foreign_lines_are_those_without_the_mark() -> None:

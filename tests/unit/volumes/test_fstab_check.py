@@ -85,9 +85,9 @@ def test_systemd_is_asked_where_it_is(
 ) -> None:
     def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
         if not file.read_bytes():
-            return GeneratedUnits(0, "", (), frozenset(), frozenset())
+            return GeneratedUnits(0, "", (), frozenset())
         text = f"SourcePath={file}\nWhere={PATH}\nWhat=/dev/sda\nType=ext4\n"
-        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset(), frozenset())
+        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset())
 
     monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
     check(tmp_path, b"", volume("1g", b""))
@@ -104,7 +104,7 @@ def test_of_what_the_edit_leaves_alone_no_unit_is_asked(
 
     def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
         text = f"SourcePath={file}\nWhere={PATH}\nWhat=tmpfs\nType=tmpfs\n"
-        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset(), frozenset())
+        return GeneratedUnits(0, "", (("mnt.mount", text),), frozenset())
 
     monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
     monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
@@ -120,8 +120,7 @@ def test_a_generator_that_had_no_room_is_no_word_on_the_fstab(
     def generate(_: Path, file: Path, into: Path, **options: Any) -> GeneratedUnits:
         failed = bool(file.read_bytes())
         said = f"Failed to create unit file '{into}/mnt.mount': {os.strerror(number)}"
-        nothing = frozenset[str]()
-        return GeneratedUnits(int(failed), said if failed else "", (), nothing, nothing)
+        return GeneratedUnits(int(failed), said if failed else "", (), frozenset())
 
     monkeypatch.setattr(fstab_check, "generate_mount_units", generate)
     monkeypatch.setattr(fstab_check, "fstab_generator", lambda: Path("/generator"))
@@ -141,8 +140,7 @@ def unit(where: str = PATH, what: str = "tmpfs", kind: str = "tmpfs", more: str 
 
 
 OURS = ("ours.mount", unit())
-NONE = frozenset[str]()
-FINE = GeneratedUnits(0, "", (OURS,), NONE, NONE)
+FINE = GeneratedUnits(0, "", (OURS,), frozenset())
 
 
 @pytest.mark.parametrize(

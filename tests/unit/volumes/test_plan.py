@@ -13,9 +13,10 @@ from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.model import Huge, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
-from hostprep.volumes.plan import RELOAD, plan_volume
+from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.settings import default_inodes
 from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume

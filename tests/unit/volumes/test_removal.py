@@ -13,8 +13,8 @@ from hostprep.host.processes import PathUser
 from hostprep.units import MIB
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
+from hostprep.volumes.fstab_plan import RELOAD
 from hostprep.volumes.paths import Place, PointKind
-from hostprep.volumes.plan import RELOAD
 from hostprep.volumes.records import VolumeRecord
 from hostprep.volumes.removal import UnmountPlan, UnmountRequest, plan_unmount
 from tests.unit.volumes.made import MNT, ROOT, fresh, live_volume

@@ -1,0 +1,96 @@
+"""What fstab has to say of a volume, and how what it says differs from that: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hostprep.volumes.facts import VolumeFacts
+from hostprep.volumes.fstab import FstabEntry, line_options, set_volume
+from hostprep.volumes.model import Change, Unchanged, VolumeRequest
+from hostprep.volumes.options import parse_options
+
+RELOAD = Change("fstab", "let systemd read it again", "that failed after the last change")
+
+
+def fstab_edit(facts: VolumeFacts, options: tuple[str, ...]) -> Callable[[bytes], bytes]:
+    """Return what makes of an fstab one with the volume's line."""
+    return partial(
+        set_volume,
+        volume_id=facts.volume_id,
+        path=facts.path,
+        options=options,
+        source=facts.source,
+        aliases=facts.fstab_aliases,
+    )
+
+
+def plan_fstab(
+    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
+) -> tuple[tuple[str, ...] | None, tuple[Change, ...], tuple[Unchanged, ...]]:
+    """Return the options that the volume gets at the next boot, what to change for that, what not.
+
+    The options are None where fstab is not asked for. Raises ``Refused`` where the line may
+    not be written.
+    """
+    if not request.fstab:
+        return None, (), ()
+    if facts.fstab_refusal is not None:
+        raise facts.fstab_refusal
+    assert facts.fstab is not None
+    edited = fstab_edit(facts, options)(facts.fstab)
+    if edited == facts.fstab and facts.reload_is_due:
+        return options, (RELOAD,), ()
+    if edited == facts.fstab:
+        return options, (), (Unchanged("fstab", "its line says the same already"),)
+    if facts.fstab_obstacle is not None:
+        raise facts.fstab_obstacle
+    if facts.fstab_entry is None:
+        change = Change("fstab", "add a line for the volume", "it should come back at boot")
+    else:
+        reason = line_difference(facts.fstab_entry, facts.volume_id, options, facts.source)
+        change = Change("fstab", "replace the volume's line", reason)
+    return options, (change,), ()
+
+
+def line_difference(entry: FstabEntry, volume_id: str, options: Sequence[str], source: str) -> str:
+    """Return in words what the volume's line says instead of ``options`` and ``source``."""
+    wanted = line_options(volume_id, options)
+    says = [option for option in entry.options if option not in wanted]
+    lacks = [option for option in wanted if option not in entry.options]
+    if says or lacks:
+        return f"it says {','.join(says) or 'nothing'} instead of {','.join(lacks) or 'nothing'}"
+    if entry.options != wanted:
+        return "its options are in another order, or given twice"
+    if entry.source != source:
+        return other_source(entry, source)
+    if entry.target != entry.simple_target:
+        return "its path is not in its shortest form"
+    return "its last two fields are others"
+
+
+def other_source(entry: FstabEntry, source: str) -> str:
+    """Return in words what is wrong with a line that calls the volume otherwise than ``source``."""
+    return (
+        f"its line calls it {entry.source}, and it is mounted as {source}: `mount -a` would mount"
+        " another over it"
+    )
+
+
+def fstab_warnings(
+    request: VolumeRequest, facts: VolumeFacts, options: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Warn where the next boot mounts something else on the path than what is mounted now."""
+    if foreign := facts.foreign_fstab_entry:
+        return (
+            f"line {foreign.line_number} of fstab, which is not hostprep's, mounts"
+            f" {foreign.described} on {foreign.place(facts.path)} at the next boot: choose another"
+            " path, or remove that line",
+        )
+    entry = facts.fstab_entry
+    if entry is None or request.fstab or parse_options(entry.options) == parse_options(options):
+        return ()
+    return (
+        f"line {entry.line_number} of fstab gives the volume other options at the next boot"
+        f" ({','.join(entry.options)}); --fstab brings it up to date",
+    )
