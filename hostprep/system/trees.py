@@ -30,9 +30,10 @@ class DirCache:
 
     With ``create`` missing directories are made, with mode 0700 until they get their own, and those
     that are closed to their owner are opened: for trees of ours, whose modes are set last; in a
-    ``fresh`` one they are taken to be missing, and made without a look. Not for sharing between
-    threads. The root's descriptor stays the caller's. ``limit`` is how many are kept open: by
-    default ``MOST_OPEN``, or fewer where few open files are allowed (``ulimit -n``).
+    ``fresh`` one they are taken to be missing, and made without a look, and what an earlier run has
+    left hands its group down no more. Not for sharing between threads. The root's descriptor stays
+    the caller's. ``limit`` is how many are kept open: by default ``MOST_OPEN``, or fewer where few
+    open files are allowed (``ulimit -n``).
     """
 
     def __init__(
@@ -88,8 +89,11 @@ class DirCache:
             os.close(self._open.popitem()[1])
 
     def _open_below(self, parent_fd: int, name: str) -> int:
-        if self._fresh:
-            _make_directory(parent_fd, name)
+        if self._fresh and not _make_directory(parent_fd, name):
+            return without_setgid(self._open_or_make(parent_fd, name))
+        return self._open_or_make(parent_fd, name)
+
+    def _open_or_make(self, parent_fd: int, name: str) -> int:
         try:
             return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
         except PermissionError:
@@ -104,9 +108,21 @@ class DirCache:
         return os.open(name, DIRECTORY_FLAGS, dir_fd=parent_fd)
 
 
-def _make_directory(parent_fd: int, name: str) -> None:
-    with suppress(FileExistsError):  # another worker was faster
+def _make_directory(parent_fd: int, name: str) -> bool:
+    """Make a directory and return True, or False where another worker was faster."""
+    with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=writable(parent_fd))
+        return True
+    return False
+
+
+def without_setgid(directory_fd: int) -> int:
+    """Have what is made in an open directory be of our group, as in all others, not of its own."""
+    mode = stat.S_IMODE(os.fstat(directory_fd).st_mode)
+    if mode & stat.S_ISGID:
+        with suppress(OSError):  # of a file system that shows the bit for all, and keeps it
+            os.fchmod(directory_fd, mode & ~stat.S_ISGID)
+    return directory_fd
 
 
 def _keep_open() -> int:

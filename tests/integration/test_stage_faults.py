@@ -94,6 +94,36 @@ def test_a_file_that_vanishes_is_reported_and_nothing_is_published(
     assert differences(source, target / "data", owners=True) == []
 
 
+@pytest.mark.parametrize("target_fails", [False, True])
+def test_what_is_added_for_a_second_try_has_the_group_of_its_source(
+    target_fails: bool, source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By then directories may be finished, and hand their group down to what is made in them."""
+    shared = source / "class-2/images"
+    for folder in (source, shared):
+        os.chown(folder, 0, 4242)
+        folder.chmod(0o2755)
+    if target_fails:
+        with monkeypatch.context() as patch, pytest.raises(HostprepError):
+            patch.setattr("hostprep.staging.stage.publish_new", failing_publication)
+            stage_while(source, target, lambda: None)
+    else:
+        stage_while(source, target, (source / "class-1/images/003.bin").unlink)
+    for folder in (source, shared):
+        (folder / "link").unlink(missing_ok=True)
+        (folder / "link").symlink_to("elsewhere")
+        (folder / "new").write_bytes(b"new")
+        for name in ("link", "new"):
+            os.chown(folder / name, 0, 0, follow_symlinks=False)
+            os.utime(folder / name, (1, 1), follow_symlinks=False)
+    assert hostprep("stage", source, "--to", target)["resumed_files"] > 100
+    assert differences(source, target / "data", owners=True) == []
+
+
+def failing_publication(*given: object) -> None:
+    raise HostprepError("not now")
+
+
 @pytest.mark.parametrize("size", [5, 0, 60_000, 2 << 20, 65 << 20])
 def test_a_file_that_changed_since_the_scan_is_copied_as_it_is_then(
     size: int, source: Path, target: Path

@@ -186,7 +186,7 @@ class _Found:
         self.pending = deque([""])
         self.large: deque[_Large] = deque()
         self.seen = 0
-        self.entries = 0  # looked at
+        self.entries = 0  # looked at, of those that the totals count
 
     def all(self) -> Scan:
         """Return the scan, once nothing is left to be looked at."""
@@ -197,9 +197,8 @@ class _Found:
     def take(self, results: list[Listed]) -> None:
         """Take what a worker found in directories."""
         for directory, there, names in results:
-            count = _count(there)
-            self.seen += count + len(names)
-            self.entries += count
+            self._look_at(there)
+            self.seen += len(names)
             if names:
                 self.large.append(_Large(directory, there, names))
             else:
@@ -207,12 +206,19 @@ class _Found:
 
     def take_part(self, folder: _Large, number: int, there: tuple[Any, ...]) -> int:
         """Take what a worker found of some names, and return how many entries that are."""
-        count = _count(there)
-        self.seen += count
-        self.entries += count
+        count = self._look_at(there)
         folder.take(number, there)
         if folder.is_complete:
             self.pending.extend(self._add(folder.directory, folder.there()))
+        return count
+
+    def _look_at(self, there: tuple[Any, ...]) -> int:
+        """Count what was looked at, and return how many entries that are, special ones too."""
+        subdirectories, specials, singles, batches, _ = there
+        batched: int = sum(batch[0] for batch in batches)
+        count = len(subdirectories) + len(specials) + len(singles) + batched
+        self.seen += count
+        self.entries += count - len(specials)
         return count
 
     def _add(self, directory: str, there: tuple[Any, ...]) -> list[str]:
@@ -225,12 +231,6 @@ class _Found:
                 self.scan.directories[path] = entry._replace(mtime_ns=parent.mtime_ns)
                 self.scan.skipped.append(Skipped(path, _GAP))
         return found
-
-
-def _count(there: tuple[Any, ...]) -> int:
-    subdirectories, specials, singles, batches, _ = there
-    batched: int = sum(batch[0] for batch in batches)
-    return len(subdirectories) + len(specials) + len(singles) + batched
 
 
 class _Large:

@@ -25,7 +25,13 @@ from hostprep.staging.model import Entry
 from hostprep.staging.record.manifest import FORMAT
 from hostprep.staging.target.strangers import owner_of_entry, somebody_at_work
 from hostprep.staging.tree import walk
-from hostprep.system.trees import DIRECTORY_FLAGS, empty_tree, names_in, remove_directory
+from hostprep.system.trees import (
+    DIRECTORY_FLAGS,
+    empty_tree,
+    names_in,
+    remove_directory,
+    without_setgid,
+)
 
 PREFIX = ".hostprep-"
 TREE = "tree"
@@ -143,7 +149,7 @@ def prepare(parent_fd: int, purpose: dict[str, str]) -> PrivateDir:
             os.mkdir(TREE, 0o700, dir_fd=descriptor)
         except FileExistsError:
             pass
-        tree_fd = os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor)
+        tree_fd = without_setgid(os.open(TREE, DIRECTORY_FLAGS, dir_fd=descriptor))
     except BaseException:
         os.close(descriptor)
         raise

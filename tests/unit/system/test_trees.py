@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,16 @@ def test_what_is_there_is_opened_in_a_fresh_tree_too(root: int, tmp_path: Path) 
     with DirCache(root, create=True, fresh=True) as cache:
         assert os.stat(cache.fd("a/b")).st_ino == (tmp_path / "root/a/b").stat().st_ino
     assert (tmp_path / "root/a").stat().st_mode & 0o777 == 0o755
+
+
+def test_what_an_earlier_run_left_in_a_fresh_tree_hands_no_group_down(
+    root: int, tmp_path: Path
+) -> None:
+    (tmp_path / "root/a").mkdir()
+    (tmp_path / "root/a").chmod(0o2755)
+    for fresh, mode in ((False, 0o2755), (True, 0o755)):
+        with DirCache(root, create=True, fresh=fresh) as cache:
+            assert stat.S_IMODE(os.fstat(cache.fd("a")).st_mode) == mode
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 64])
