@@ -18,7 +18,7 @@ from hostprep.staging.record.manifest import (
     write_manifest,
 )
 from hostprep.staging.record.records import Record, folder
-from hostprep.staging.target.private import private_name
+from hostprep.staging.target.private import GONE, private_name
 from hostprep.staging.tree import entry_of
 from hostprep.system.flushing import flush_file_system
 from hostprep.system.renaming import rename_new
@@ -30,9 +30,6 @@ from hostprep.system.trees import (
     remove_directory,
     writable,
 )
-
-# Where a data set waits, inside its private directory, to be removed once nobody can see it.
-_GONE = "removing"
 
 
 def compare(record: Record, published_fd: int, observer: Observer) -> tuple[int, tuple[str, ...]]:
@@ -72,7 +69,7 @@ def open_hidden(parent_fd: int, name: str) -> int | None:
     That is what a run leaves that was killed meanwhile; in it may be what others had added.
     """
     try:
-        return os.open(f"{private_name(name)}/{_GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
+        return os.open(f"{private_name(name)}/{GONE}", DIRECTORY_FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:
         return None
 
@@ -93,7 +90,7 @@ def cut_short_refusal(
         os.close(hidden_fd)
     if not foreign:
         return None
-    where = f"{os.path.dirname(target)}/{private_name(name)}/{_GONE}"
+    where = f"{os.path.dirname(target)}/{private_name(name)}/{GONE}"
     return Refused(
         f"the removal of {target} was cut short, and what it had moved out of sight holds files"
         f" that hostprep did not stage ({where}: {foreign[0]}); nothing was changed.",
@@ -110,7 +107,7 @@ def hide(parent_fd: int, private_fd: int, record: Record) -> None:
         # Moving a directory needs write permission on it.
         os.fchmod(published_fd, mode | 0o700)
         try:
-            os.rename(record.name, _GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
+            os.rename(record.name, GONE, src_dir_fd=parent_fd, dst_dir_fd=private_fd)
         except BaseException:
             os.fchmod(published_fd, mode)  # others read it still
             raise
@@ -126,9 +123,9 @@ def remove_hidden(
     That is put back in its place. Each entry is looked at right before it goes, so nothing is lost
     by a run that is killed here or before, and the next one goes on.
     """
-    left = _remove(private_fd, _GONE, record, observer)
+    left = _remove(private_fd, GONE, record, observer)
     if left:
-        rename_new(_GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
+        rename_new(GONE, record.name, src_dir_fd=private_fd, dst_dir_fd=parent_fd)
     return left
 
 

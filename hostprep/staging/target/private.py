@@ -35,6 +35,7 @@ from hostprep.system.trees import (
 
 PREFIX = ".hostprep-"
 TREE = "tree"
+GONE = "removing"  # where a data set waits to be removed once nobody can see it
 _INFO = "info.json"
 # exFAT and its like know one mode for all, usually 0755, whatever a directory was made with: what
 # others can read there all of them can; what they cannot write holds nothing of theirs.
@@ -312,11 +313,12 @@ def open_own(parent_fd: int, target: str) -> int | None:
                     f" ({info['format']}); nothing was changed.",
                     "go on with that version, or unstage with it; or move it away",
                 )
-            raise Refused(
-                f"{name} on the target was not made by hostprep for {target}; nothing was changed.",
-                _HINT,
-                spec_hint=_SPEC_HINT,
+            said = (
+                f"{name} on the target was not made by hostprep for {target}; nothing was changed."
             )
+            if names_in(descriptor) == [GONE]:
+                raise Refused(said, _EARLY_HINT)
+            raise Refused(said, _HINT, spec_hint=_SPEC_HINT)
     except BaseException:
         os.close(descriptor)
         raise
@@ -351,6 +353,10 @@ def _info(descriptor: int) -> dict[str, str] | None:
 
 
 _HINT = "look at what it is and move it away; to stage, another --name does as well"
+_EARLY_HINT = (
+    "early versions leave such a one where `hostprep unstage` is killed: if what is in it are"
+    " copies of the data set, remove it and run the same command again"
+)
 _SPEC_HINT = "look at what it is and move it away; to stage, another `name` does as well"
 
 

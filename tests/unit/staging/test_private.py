@@ -170,6 +170,24 @@ def test_what_was_not_made_for_it_is_refused_and_stays(tmp_path: Path, parent_fd
     assert sorted(os.listdir(private)) == ["info.json", "tree"]
 
 
+def test_what_an_early_version_left_of_an_unstaging_is_said_to_be_that(
+    tmp_path: Path, parent_fd: int
+) -> None:
+    """It has no description, so it may be anybody's."""
+    left = tmp_path / ".hostprep-data"
+    (left / "removing/folder").mkdir(parents=True)
+    left.chmod(0o700)
+    with pytest.raises(Refused, match="was not made by hostprep for") as caught:
+        is_there(parent_fd, str(tmp_path / "data"))
+    assert caught.value.hint is not None and "early versions leave" in caught.value.hint
+    assert caught.value.spec_hint == caught.value.hint
+    assert (left / "removing/folder").exists()
+    (left / "others").touch()
+    with pytest.raises(Refused) as caught:
+        is_there(parent_fd, str(tmp_path / "data"))
+    assert caught.value.hint is not None and "early versions" not in caught.value.hint
+
+
 def test_what_is_exchanged_as_it_is_made_is_refused_and_stays(
     tmp_path: Path, parent_fd: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
