@@ -13,6 +13,7 @@ from hostprep.host.memory import read_headroom
 from hostprep.host.mounts import mount_at, mount_over, read_mounts
 from hostprep.loading.model import Binding, HostShare, Probe
 from hostprep.loading.recommendation import Bound
+from hostprep.loading.slurm import has_own_processors
 from hostprep.units import MIB, format_bytes, format_count, parse_size
 
 # What a second thread of a core adds to the first is between a tenth and a third for decoding;
@@ -100,12 +101,13 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
     memory = read_headroom(root)
     size_bytes, free_bytes = _shm(root)
     quota = cpu.quota
-    capacity, start, cpus_from = _cpus(cpu)
+    times = ranks if has_own_processors(ranks, root) else 1
+    capacity, start, cpus_from = _cpus(cpu, times)
     return HostShare(
         ranks=ranks,
         ranks_from=ranks_from,
-        affinity_cpus=cpu.affinity,
-        physical_cores=cpu.physical_cores,
+        affinity_cpus=times * cpu.affinity,
+        physical_cores=None if cpu.physical_cores is None else times * cpu.physical_cores,
         quota_cpus=None if quota is None else quota.cpus,
         quota_group=None if quota is None else quota.group,
         capacity_cpus=capacity,
@@ -119,13 +121,19 @@ def read_share(ranks: int, ranks_from: str, root: Path = Path("/")) -> HostShare
     )
 
 
-def _cpus(cpu: CpuFacts) -> tuple[float, float, str]:
-    """Return the capacity, what a start may count on, and in words where the latter is from."""
-    cores = cpu.physical_cores or cpu.affinity
-    capacity = cores + SMT_GAIN * (cpu.affinity - cores)
+def _cpus(cpu: CpuFacts, times: int) -> tuple[float, float, str]:
+    """Return the capacity, what a start may count on, and in words where the latter is from.
+
+    ``times`` is how many ranks have as many processors as this process, each its own.
+    """
+    affinity = times * cpu.affinity
+    cores = times * (cpu.physical_cores or cpu.affinity)
+    capacity = cores + SMT_GAIN * (affinity - cores)
     start, where = float(cores), cpu.usable_from
-    if cores < cpu.affinity:
-        where = f"the {cores} physical cores under {cpu.affinity} logical processors"
+    if times > 1:
+        where = f"Slurm bound each task to {cpu.affinity} of its own"
+    if cores < affinity:
+        where = f"the {cores} physical cores under {affinity} logical processors"
     if cpu.quota is not None and cpu.quota.cpus < start:
         start, where = cpu.quota.cpus, f"the quota of cgroup {cpu.quota.group}"
     if cpu.quota is not None:
@@ -143,7 +151,7 @@ def share_of_cpus(host: HostShare, root: Path = Path("/")) -> list[int] | None:
     if host.ranks == 1:
         return None
     cores = allowed_cores(root)
-    count = max(1, sum(map(len, cores)) // host.ranks)
+    count = max(1, host.affinity_cpus // host.ranks)
     mine = [(thread, number) for core in cores for thread, number in enumerate(core)][:count]
     if host.quota_cpus is not None:
         mine = sorted(mine)[: host.measured_cpus]

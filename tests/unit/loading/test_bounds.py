@@ -130,6 +130,8 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in (
         "LOCAL_WORLD_SIZE",
         "SLURM_NTASKS_PER_NODE",
+        "SLURM_CPU_BIND_TYPE",
+        "SLURM_CPU_BIND_LIST",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
         "CUDA_VISIBLE_DEVICES",
     ):
@@ -181,6 +183,40 @@ def test_one_task_a_node_is_a_launcher_where_it_sees_more_gpus(
     assert ranks_here(8) == (4, "$SLURM_NTASKS_PER_NODE")
     no_launcher.setenv("LOCAL_WORLD_SIZE", "1")
     assert ranks_here(8) == (1, "$LOCAL_WORLD_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "kind", "masks", "workers"),
+    [
+        (4, "mask_cpu:", "0xF,0xF0,0xF00,0xF000", 3),
+        (4, "mask_cpu:", "0xF0,0xF00,0xF000,0xF0000", 1),  # of another step: these are shared
+        (4, "mask_cpu:", "0xF,0xF,0xF,0xF", 1),
+        (4, "mask_cpu:", "0xF,0x3F,0xF00,0xF000", 1),
+        (2, "mask_cpu:", "0xF,0xF0,0xF00,0xF000", 2),  # ranks of a task, as torchrun starts them
+        (4, "map_cpu:", "0,1,2,3", 1),
+        (4, "mask_cpu:", "", 1),
+        (4, None, None, 1),
+    ],
+)
+def test_processors_that_slurm_gave_each_task_are_not_shared_once_more(
+    ranks: int,
+    kind: str | None,
+    masks: str | None,
+    workers: int,
+    no_launcher: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name, value in (("SLURM_CPU_BIND_TYPE", kind), ("SLURM_CPU_BIND_LIST", masks)):
+        if value is not None:
+            no_launcher.setenv(name, value)
+    root = host(tmp_path, 4, 1)
+    facts = read_share(ranks, "$SLURM_NTASKS_PER_NODE", root)
+    found, words = starting_point(facts)
+    assert found == workers
+    mine = workers == 3
+    assert ("16 usable (Slurm bound each task to 4 of its own)" in words) is mine
+    assert (facts.measured_cpus, facts.physical_cores) == (4, 16) if mine else (4 // ranks, 4)
+    assert share_of_cpus(facts, root) == [*range(4 if mine else 4 // ranks)]
 
 
 def test_affinity_binds_in_a_container_with_a_larger_quota() -> None:
