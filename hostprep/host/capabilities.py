@@ -13,6 +13,7 @@ _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 class Capability(IntEnum):
     """The bits of ``linux/capability.h`` that hostprep asks for."""
 
+    DAC_OVERRIDE = 1
     IPC_LOCK = 14
     SYS_ADMIN = 21
 

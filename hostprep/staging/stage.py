@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 
 from hostprep.errors import HostprepError, Refused, after_changes
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
@@ -184,11 +185,13 @@ class _Work:
     def _is_all_new(self) -> bool:
         """Whether what is copied is final: nothing is there before, and nothing comes after it.
 
-        What goes to a disk may be copied once more, and of an ordinary user's own directories those
-        that are closed to them would be in the way of the run that goes on after an interruption.
+        What goes to a disk may be copied once more, and to who keeps to modes, as root does in some
+        containers, directories that are closed to their owner would be in the way of the run that
+        goes on after an interruption.
         """
         again = self.published_fd is not None or self.private.resumable or not self.plan.in_ram
-        return not again and self.spelling.sure and os.geteuid() == 0
+        may_go_on = os.geteuid() == 0 and has_capability(Capability.DAC_OVERRIDE)
+        return not again and self.spelling.sure and may_go_on
 
     def _copy(self, files: CopyPlan) -> Copied:
         plan = self.plan

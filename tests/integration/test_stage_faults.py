@@ -120,6 +120,22 @@ def test_what_is_added_for_a_second_try_has_the_group_of_its_source(
     assert differences(source, target / "data", owners=True) == []
 
 
+def test_a_root_without_privileges_goes_on_where_its_owner_may_not_write(
+    source: Path, target: Path
+) -> None:
+    """As root is in a container that was given none: its files are in its own way then."""
+    closed, failing = source / "class-2/images", source / "class-1/images/003.bin"
+    os.chown(failing, 7, 7)
+    failing.chmod(0)
+    closed.chmod(0o555)
+    prefix = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--")
+    hostprep("stage", source, "--to", target, expect=1, prefix=prefix)
+    failing.unlink()
+    (closed / "new").touch()
+    hostprep("stage", source, "--to", target, prefix=prefix)
+    assert differences(source, target / "data", owners=True) == []
+
+
 def failing_publication(*given: object) -> None:
     raise HostprepError("not now")
 
