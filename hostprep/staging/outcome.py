@@ -58,7 +58,7 @@ def record_of(
         entries=count + len(plan.scan.directories),
         digest=digest_text if verified else None,
         verify=_weakest(plan).value,
-        verified_at=now if verified else None,
+        verified_at=_verified_at(plan, copied, now) if verified else None,
         staged_at=now,
         boot_id=boot_id(),
         partial=partial,
@@ -80,6 +80,16 @@ def _weakest(plan: StagePlan) -> Verify:
     if previous is None or previous.verify == Verify.READBACK or not _keeps_a_file(files):
         return verify
     return Verify.INFLIGHT
+
+
+def _verified_at(plan: StagePlan, copied: Copied, now: float) -> float:
+    """Return when what is there was last verified: by a run that copied nothing it was not."""
+    previous, files = plan.previous, plan.files
+    if copied.files or files.resumed.files or files.full_check:
+        return now
+    if previous is None or previous.phase != "staged":  # a run that was cut short had verified more
+        return now
+    return previous.verified_at or now
 
 
 def _keeps_a_file(files: CopyPlan) -> bool:

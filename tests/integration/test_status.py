@@ -142,6 +142,17 @@ def test_fresh_stale_and_fresh_again(source: Path, target: Path) -> None:
     assert only_dataset()["state"] == "missing"
 
 
+def test_a_run_that_copies_nothing_has_verified_nothing(source: Path, target: Path) -> None:
+    hostprep("stage", source, "--to", target)
+    before = only_dataset()["verified_at"]
+    (source / "empty").chmod(0o711)
+    hostprep("stage", source, "--to", target)
+    assert (only_dataset()["freshness"], only_dataset()["verified_at"]) == ("fresh", before)
+    rewrite(source / "hard", b"changed")
+    hostprep("stage", source, "--to", target)
+    assert only_dataset()["verified_at"] > before
+
+
 @pytest.mark.parametrize("change", ["mode", "owner", "time"])
 def test_a_directory_that_changed_is_stale(change: str, source: Path, target: Path) -> None:
     hostprep("stage", source, "--to", target)
