@@ -213,6 +213,21 @@ def test_processes_are_started_where_more_readers_are_asked_for(source: int) -> 
 
 
 @pytest.mark.skipif(not AUTOGROUP.is_file(), reason="this kernel does not group by session")
+@pytest.mark.parametrize("in_ram", [True, False])
+def test_where_memory_runs_out_the_worker_that_fills_it_is_killed_first(
+    source: int, in_ram: bool
+) -> None:
+    """Not its parent, which says what happened, nor whatever program is the largest."""
+    own = Path("/proc/self/oom_score_adj").read_text()
+    with Pool(Job(source, in_ram=in_ram), processes=1) as pool:
+        pool.submit("scan", ["0"], lambda result: None)
+        pool.run()
+        (worker,) = pool.pids
+        its = Path(f"/proc/{worker}/oom_score_adj").read_text()
+    assert its == ("1000\n" if in_ram else own)
+    assert Path("/proc/self/oom_score_adj").read_text() == own
+
+
 def test_a_gentle_worker_gives_way_to_other_sessions_too(source: int) -> None:
     """Where the kernel shares processors out by session, a priority counts within one alone."""
     before = set(psutil.Process().children())
