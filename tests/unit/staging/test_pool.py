@@ -175,7 +175,7 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
     ("number", "said", "hint"),
     [
         (signal.SIGTERM, "by SIGTERM", "goes on with the work"),
-        (signal.SIGKILL, "by SIGKILL", "memory ran out"),
+        (signal.SIGKILL, "by SIGKILL", "see dmesg); the next run takes up the work. Until then"),
         (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with the work"),
     ],
 )
@@ -184,7 +184,8 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
 ) -> None:
     """Not that nothing was published: an update has published when directories get their times."""
     before = set(psutil.Process().children())
-    with Pool(Job(source), processes=1) as pool, pytest.raises(HostprepError) as ended:
+    job = Job(source, in_ram=True)
+    with Pool(job, processes=1) as pool, pytest.raises(HostprepError) as ended:
         (child,) = set(psutil.Process().children()) - before
         pool.submit("scan", ["0"], lambda _: child.send_signal(number))
         for _ in range(20_000):
