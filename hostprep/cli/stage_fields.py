@@ -137,7 +137,7 @@ def warnings_of(plan: StagePlan) -> tuple[str, ...]:
 
     if plan.volume is not None:
         return plan.volume.warnings
-    warned = budget_warnings(plan.budget) if plan.request.force else ()
+    warned = budget_warnings(plan.budget, forced=plan.request.force)
     parent = plan.request.parent
     others = (stranger_warning(parent), shared_records_warning(parent, read_mounts()))
     return (*warned, *filter(None, others))

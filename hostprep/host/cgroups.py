@@ -85,6 +85,20 @@ def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
     return tuple(limits)
 
 
+def memory_limits_are_hidden(root: Path = Path("/")) -> bool:
+    """Return whether this process is in a control group of memory that is not to be seen here.
+
+    As in a sandbox without /sys, or where a container has the host's /sys/fs/cgroup, and a
+    namespace in which its own group is ``/``: where that is below the mount nothing tells.
+    """
+    groups = [controllers for controllers, _ in _groups(root)]
+    mine = next((group for group in groups if "memory" in group), frozenset[str]())
+    if mine not in groups:
+        return False
+    mount = _mount_of(mine, _mounts(root))
+    return mount is None or ".." in Path(mount.root).parts
+
+
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:
     """Return every quota of processor time above this process, the closest first."""
     quotas = []
@@ -171,20 +185,27 @@ def _folders(root: Path, controller: str) -> Iterator[tuple[int, Path]]:
 
 
 def _hierarchies(root: Path) -> list[_Hierarchy]:
-    mounts = [mount for mount in read_mounts(root) if mount.fstype in ("cgroup", "cgroup2")]
+    mounts = _mounts(root)
     found = []
-    for line in read_lines(root / "proc/self/cgroup"):
-        fields = line.split(":", 2)
-        if len(fields) < 3:
-            continue
-        _, names, group = fields
-        controllers = frozenset(names.split(",")) - {""}
+    for controllers, group in _groups(root):
         version = 1 if controllers else 2
         mount = _mount_of(controllers, mounts)
         if mount is not None:
             folders = tuple(_chain(root, mount, group))
             found.append(_Hierarchy(version, controllers, folders))
     return found
+
+
+def _groups(root: Path) -> Iterator[tuple[frozenset[str], str]]:
+    """Yield the controllers of each hierarchy, none for version 2, and this process's group."""
+    for line in read_lines(root / "proc/self/cgroup"):
+        fields = line.split(":", 2)
+        if len(fields) == 3:
+            yield frozenset(fields[1].split(",")) - {""}, fields[2]
+
+
+def _mounts(root: Path) -> list[Mount]:
+    return [mount for mount in read_mounts(root) if mount.fstype in ("cgroup", "cgroup2")]
 
 
 def _mount_of(controllers: frozenset[str], mounts: list[Mount]) -> Mount | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
-from hostprep.host.cgroups import MemoryLimit, read_memory_limits
+from hostprep.host.cgroups import MemoryLimit, memory_limits_are_hidden, read_memory_limits
 from hostprep.host.nodes import NodeLimit, read_node_limit
 from hostprep.host.reading import read_proc
 from hostprep.units import KIB
@@ -35,7 +35,7 @@ class Headroom:
     the process is held to: what a percentage of "the RAM" refers to. ``available_bytes`` is what
     may still be taken, and ``available_from`` names the figure that bound it: ``MemAvailable``, the
     cgroup's folder or the nodes. ``machine`` is the same of the machine as a whole, None where
-    nothing limits this process.
+    nothing limits this process. With ``limits_hidden`` a cgroup may leave less than is known.
     """
 
     ram_bytes: int
@@ -43,6 +43,7 @@ class Headroom:
     available_from: str
     swap_active: bool
     machine: Headroom | None = None
+    limits_hidden: bool = False
 
     @property
     def is_limited(self) -> bool:
@@ -75,11 +76,21 @@ def read_memory(root: Path = Path("/")) -> MemoryFacts:
 
 
 def headroom(
-    memory: MemoryFacts, limits: tuple[MemoryLimit, ...], nodes: NodeLimit | None = None
+    memory: MemoryFacts,
+    limits: tuple[MemoryLimit, ...],
+    nodes: NodeLimit | None = None,
+    *,
+    limits_hidden: bool = False,
 ) -> Headroom:
     """Combine the machine's memory with all limits that this process is under."""
     swap_active = memory.swap_total_bytes > 0
-    machine = Headroom(memory.total_bytes, memory.available_bytes, "MemAvailable", swap_active)
+    machine = Headroom(
+        memory.total_bytes,
+        memory.available_bytes,
+        "MemAvailable",
+        swap_active,
+        limits_hidden=limits_hidden,
+    )
     found = [
         (limit.limit_bytes, limit.remaining_bytes, f"the memory limit of cgroup {limit.group}")
         for limit in limits
@@ -99,12 +110,18 @@ def headroom(
         available_from=bound_by,
         swap_active=swap_active,
         machine=machine,
+        limits_hidden=limits_hidden,
     )
 
 
 def read_headroom(root: Path = Path("/")) -> Headroom:
     """Read what this process may still use of the memory, below ``root``."""
-    return headroom(read_memory(root), read_memory_limits(root), read_node_limit(root))
+    return headroom(
+        read_memory(root),
+        read_memory_limits(root),
+        read_node_limit(root),
+        limits_hidden=memory_limits_are_hidden(root),
+    )
 
 
 def ram_for_percent(root: Path = Path("/")) -> int:

@@ -31,6 +31,7 @@ _NO_ROOM = re.compile(r"\A(?!Caught).*No space left on device\Z")
 _NO_PROCESS = re.compile(
     r"\A\[Errno 11\] Resource temporarily unavailable\Z|can't start new thread"
 )
+_NO_THREAD = "pthread_create failed"  # OpenBLAS, which interrupts the program then
 _ENDED = "exited unexpectedly"
 _CHILDREN = "daemonic processes are not allowed to have children"
 _NO_CHILDREN = (
@@ -165,7 +166,7 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
     ``stderr`` is what the process and its workers said besides.
     """
     said = essence(event["type"], event["message"])
-    if event["type"] == "SystemExit" and (last := last_line(stderr)):
+    if event["type"] in ("SystemExit", "KeyboardInterrupt") and (last := last_line(stderr)):
         # Whoever ends the program has said why, as argparse of arguments that are missing.
         said = f"{said}: {last}"
     # Of a worker that was killed torch says so only in the cause of the error that it raises.
@@ -215,6 +216,8 @@ def raised(event: dict[str, Any], what: str, workers: int, stderr: str = "") -> 
         hint = f"{_NO_CHILDREN}; {hint}" if hint else _NO_CHILDREN
     if hint is None and _DEFAULT_COLLATE in event["trace"] + event["message"]:
         hint = _COLLATED_PLAINLY
+    if _NO_PROCESS.search(said) or _NO_THREAD in stderr:
+        hint = CURE_PROCESSES
     beside = f" with {format_count(workers, 'worker')}" if workers else ""
     return LoaderFailed(f"{what} raised while it made a batch{beside}: {said}.", hint)
 

@@ -14,7 +14,8 @@ _FEW_DESCRIPTORS = 4096
 _MUCH_GROWTH_SHARE = 0.2
 _THREADS_OF_A_WORKER = 3
 _CURE_SHM = (
-    "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"
+    "mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host; in"
+    " Kubernetes an emptyDir of medium Memory on /dev/shm"
 )
 CURE_PROCESSES = "ulimit -u, or more of them for this cgroup: docker run --pids-limit"
 CURE_DESCRIPTORS = "ulimit -n 65536, or torch.multiprocessing.set_sharing_strategy('file_system')"

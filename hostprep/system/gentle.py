@@ -1,4 +1,4 @@
-"""Stepping behind everything else on the machine, by the processor and by the disk."""
+"""Stepping behind everything else on the machine, by the processor, the disk and the memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 _GROUP = Path("/proc/self/autogroup")
 _ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
+_VICTIM = Path("/proc/self/oom_score_adj")
 _LOWEST = 19
 # The kernel takes such a change from an ordinary user ten times a second, for the whole machine.
 _TRIES, _PAUSE_SECONDS = 10, 0.1
@@ -20,6 +21,15 @@ def step_behind() -> None:
 
     os.nice(_LOWEST)
     psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def be_killed_first() -> None:
+    """Have the kernel, where memory has run out, kill this process before all others.
+
+    Of what a tmpfs holds nothing counts against who wrote it: it would kill the largest process.
+    """
+    with suppress(OSError):  # no /proc, or a read-only one
+        _VICTIM.write_text("1000")
 
 
 def step_behind_other_sessions() -> None:

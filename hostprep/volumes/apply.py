@@ -104,10 +104,12 @@ def mounting_problem(path: str) -> HostprepError | None:
         " containers; nothing was changed.",
         "in a container, stage into a tmpfs that it was given: `--to /dev/shm` after"
         f" `docker run --shm-size=32g`, or `--to {path}` after `docker run --tmpfs"
-        f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+        f" {path}:size=30g`, or in Kubernetes with an emptyDir of medium Memory there; or mount on"
+        f" the host itself, and hand it in by `-v {path}:{path}`",
         spec_hint="in a container, stage into a tmpfs that it was given: `to: /dev/shm` after"
         f" `docker run --shm-size=32g`, or `to: {path}` after `docker run --tmpfs"
-        f" {path}:size=30g`; or mount on the host itself, and hand it in by `-v {path}:{path}`",
+        f" {path}:size=30g`, or in Kubernetes with an emptyDir of medium Memory there; or mount on"
+        f" the host itself, and hand it in by `-v {path}:{path}`",
     )
 
 

@@ -42,6 +42,7 @@ def budget_of(growth_bytes: int, facts: VolumeFacts, reserve_bytes: int | None) 
         reserve_bytes=reserve_bytes,
         available_from=facts.headroom.available_from,
         promised_bytes=facts.promised_bytes,
+        limits_hidden=facts.headroom.limits_hidden,
     )
 
 
@@ -59,8 +60,15 @@ def arithmetic(budget: RamBudget) -> str:
     )
 
 
-def budget_warnings(budget: RamBudget | None) -> tuple[str, ...]:
-    """Return what to say about a budget that only ``--force`` let pass."""
-    if budget is None or budget.fits:
-        return ()
-    return (f"--force overrides the memory budget: {arithmetic(budget)}",)
+def budget_warnings(budget: RamBudget | None, *, forced: bool = True) -> tuple[str, ...]:
+    """Return what to say of a budget that ``--force`` alone lets pass, or that may not be all."""
+    found = []
+    if budget is not None and budget.growth_bytes and budget.limits_hidden:
+        found.append(
+            "nothing here tells whether memory is limited (/sys/fs/cgroup does not show the control"
+            f" group of this process): where {format_bytes(budget.growth_bytes)} more go beyond a"
+            " limit, the kernel kills who writes them"
+        )
+    if budget is not None and not budget.fits and forced:
+        found.append(f"--force overrides the memory budget: {arithmetic(budget)}")
+    return tuple(found)

@@ -90,7 +90,8 @@ class RamBudget:
     ``growth_bytes`` is what the volume may still come to take: its new size less what it already
     holds, plus about 1 KiB an inode, which the kernel does not count against ``size=``.
     ``promised_bytes`` is the same of hostprep's other volumes: room that they have, but not used;
-    and what runs are still to write in memory that is none of them.
+    and what runs are still to write in memory that is none of them. With ``limits_hidden`` a
+    cgroup may allow less.
     """
 
     growth_bytes: int
@@ -98,6 +99,7 @@ class RamBudget:
     reserve_bytes: int
     available_from: str
     promised_bytes: int = 0
+    limits_hidden: bool = False
 
     @property
     def fits(self) -> bool:

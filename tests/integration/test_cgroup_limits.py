@@ -175,6 +175,25 @@ def test_copies_into_a_tmpfs_that_is_there_follow_the_limit(safe_dir: Path) -> N
     assert list(target.iterdir()) == []
 
 
+def test_a_run_that_the_kernel_stops_says_so(safe_dir: Path) -> None:
+    """The kernel ends the worker that fills the memory, and not the run, which has no last word."""
+    version, parent = hierarchy("memory")
+    source, target = safe_dir / "data", safe_dir / "ram"
+    source.mkdir()
+    for number in range(160):
+        (source / f"{number}").write_bytes(bytes(range(256)) * 4096)
+    target.mkdir()
+    with cgroup(parent) as group:
+        limit = group / ("memory.max" if version == 2 else "memory.limit_in_bytes")
+        limit.write_text(str(128 * MIB))
+        stage = ("stage", str(source), "--to", str(target), "--force")
+        told = hostprep(group, *stage, expect=1)
+    assert told["error"]["message"].startswith("a worker process was ended by SIGKILL")
+    assert "memory ran out" in told["error"]["hint"]
+    assert "hostprep unstage" in told["error"]["hint"]
+    assert not (target / "data").exists()
+
+
 @pytest.mark.parametrize("by", ["volume", "directory"])
 def test_copies_into_a_volume_that_was_mounted_elsewhere_follow_the_limit(
     by: str, safe_dir: Path

@@ -185,6 +185,7 @@ def test_root_that_may_not_mount_as_in_a_container_is_told_what_works_there(
     assert "needs CAP_SYS_ADMIN, which root has not here" in told["message"]
     assert "nothing was changed" in told["message"]
     assert "--to /dev/shm" in told["hint"] and f"--tmpfs {point}:size=" in told["hint"]
+    assert "emptyDir of medium Memory" in told["hint"]
     assert not os.path.exists(point)
     # A volume of the host that the container was given is used as it is, and not changed.
     hostprep(*wanted)

@@ -46,6 +46,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if promised:
         volumes = f", and the volumes may still take {format_bytes(promised)}"
     message = f"{format_bytes(available)} are available by {room.available_from}{volumes}"
+    if room.limits_hidden:
+        message += ", or less: /sys/fs/cgroup does not show the control group of this process"
     remedy = None
     if status is not Status.PASS:
         so = "the kernel will kill processes then" if left < 0 else "little is left for a training"

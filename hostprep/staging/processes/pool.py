@@ -264,6 +264,11 @@ class Pool:
             hint = (
                 "often that means that memory ran out (see dmesg); the next run takes up the work"
             )
+            if self._job.in_ram:
+                hint += (
+                    ". Until then the memory keeps what was copied: where no more can be had,"
+                    " `hostprep unstage` of the target frees it, with all that was staged there"
+                )
         return HostprepError(f"a worker process was ended{how} before all was done.", hint)
 
     def _close(self, *, hurry: bool) -> None:

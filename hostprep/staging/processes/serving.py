@@ -23,7 +23,7 @@ from hostprep.staging.processes.job import Job
 from hostprep.staging.processes.memory import fitting_threads
 from hostprep.staging.processes.worker import Worker
 from hostprep.staging.record.journal import Journal
-from hostprep.system.gentle import step_behind, step_behind_other_sessions
+from hostprep.system.gentle import be_killed_first, step_behind, step_behind_other_sessions
 from hostprep.system.interruption import INTERRUPTIONS
 from hostprep.system.parent import die_with_parent
 
@@ -42,6 +42,9 @@ def serve(channel: Channel, job: Job, counters: Sequence[memoryview]) -> None:
     os.umask(0)
     # Entries come and go by the million and none refers to itself: the collector would only search.
     gc.disable()
+    if job.in_ram:
+        # What fills the memory is to end, and its parent to stay and say so.
+        be_killed_first()
     if job.gentle:
         step_behind()
         step_behind_other_sessions()

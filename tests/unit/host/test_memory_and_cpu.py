@@ -11,7 +11,7 @@ import pytest
 
 from hostprep.errors import HostprepError
 from hostprep.host.capabilities import Capability, has_capability, knows_other_users
-from hostprep.host.cgroups import read_cpu_quotas, read_memory_limits
+from hostprep.host.cgroups import memory_limits_are_hidden, read_cpu_quotas, read_memory_limits
 from hostprep.host.cpu import read_cpu, usable_cpus
 from hostprep.host.memory import ram_for_percent, read_headroom, read_memory
 from hostprep.host.mounts import read_mounts
@@ -89,6 +89,34 @@ def test_container_whose_group_lies_outside_of_the_mount() -> None:
     assert headroom.ram_bytes == 2 * GIB
     assert headroom.available_bytes == 0  # 3 GiB are used under a limit that was lowered to 2
     assert usable_cpus(root) == 1.5
+
+
+_V2 = "31 22 0:26 {root} /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
+_V1 = "32 22 0:27 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "hidden"),
+    [
+        ("0::/\n", "", True),
+        ("0::/\n", _V2.format(root="/"), False),
+        ("0::/\n", _V2.format(root="/../.."), True),
+        ("4:memory:/job\n1:cpu:/\n0::/\n", _V2.format(root="/"), True),
+        ("4:memory:/job\n1:cpu:/\n0::/\n", _V1.format(root="/"), False),
+        ("4:memory:/\n0::/\n", _V1.format(root="/.."), True),
+        ("", "", False),  # a kernel without them
+        ("1:cpu:/\n", "", False),
+    ],
+)
+def test_limits_that_nothing_here_shows_are_not_taken_for_none(
+    groups: str, mounts: str, hidden: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    (tmp_path / "proc/self/mountinfo").write_text(mounts)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
+    assert memory_limits_are_hidden(tmp_path) is hidden
+    assert read_headroom(tmp_path).limits_hidden is hidden
 
 
 def test_unlimited_machine_has_no_limits(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_prefetch_factor_that_fills_shm_is_to_be_changed() -> None:
     assert "4 now at prefetch_factor=8, more than fits" in made.verdict
     (hazard,) = [h for h in found.hazards if h.code == "shared_memory_short_now"]
     assert "4 workers with prefetch_factor=8 may need more than there is" in hazard.message
-    assert "--shm-size" in hazard.cure
+    assert "--shm-size" in hazard.cure and "emptyDir of medium Memory" in hazard.cure
 
 
 def test_what_was_probed_is_recommended_and_why() -> None:

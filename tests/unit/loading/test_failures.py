@@ -216,6 +216,25 @@ def test_a_worker_without_a_thread_of_its_own_only_prints_so() -> None:
     assert not isinstance(raised(event, "mine:data", 4, "boom"), WorkersFailed)
 
 
+@pytest.mark.parametrize(
+    ("kind", "message", "printed"),
+    [
+        ("RuntimeError", "can't start new thread", ""),
+        ("KeyboardInterrupt", "", "OpenBLAS blas_thread_init: pthread_create failed for thread 1"),
+    ],
+)
+def test_without_workers_too_a_limit_on_threads_is_known(
+    kind: str, message: str, printed: str
+) -> None:
+    """OpenBLAS interrupts the program that it can start no threads for, as Ctrl-C does."""
+    event = {"where": "iterate", "type": kind, "message": message, "causes": [], "trace": ""}
+    error = raised(event, "mine:data", 0, printed)
+    assert type(error) is LoaderFailed and (message or printed) in error.message
+    assert error.hint is not None and "--pids-limit" in error.hint
+    other = raised({**event, "message": "boom"}, "mine:data", 0)
+    assert "--pids-limit" not in (other.hint or "")
+
+
 def test_of_a_worker_that_was_killed_the_signal_is_told() -> None:
     error = failure(
         "DataLoader worker (pid(s) 7) exited unexpectedly",

@@ -175,7 +175,7 @@ def test_what_no_worker_can_go_on_with_is_a_sentence_with_a_hint(
     ("number", "said", "hint"),
     [
         (signal.SIGTERM, "by SIGTERM", "goes on with the work"),
-        (signal.SIGKILL, "by SIGKILL", "memory ran out"),
+        (signal.SIGKILL, "by SIGKILL", "see dmesg); the next run takes up the work. Until then"),
         (signal.SIGRTMIN + 6, f"by signal {signal.SIGRTMIN + 6}", "goes on with the work"),
     ],
 )
@@ -184,7 +184,8 @@ def test_a_worker_that_is_ended_is_an_error_that_names_the_signal(
 ) -> None:
     """Not that nothing was published: an update has published when directories get their times."""
     before = set(psutil.Process().children())
-    with Pool(Job(source), processes=1) as pool, pytest.raises(HostprepError) as ended:
+    job = Job(source, in_ram=True)
+    with Pool(job, processes=1) as pool, pytest.raises(HostprepError) as ended:
         (child,) = set(psutil.Process().children()) - before
         pool.submit("scan", ["0"], lambda _: child.send_signal(number))
         for _ in range(20_000):
@@ -213,6 +214,21 @@ def test_processes_are_started_where_more_readers_are_asked_for(source: int) -> 
 
 
 @pytest.mark.skipif(not AUTOGROUP.is_file(), reason="this kernel does not group by session")
+@pytest.mark.parametrize("in_ram", [True, False])
+def test_where_memory_runs_out_the_worker_that_fills_it_is_killed_first(
+    source: int, in_ram: bool
+) -> None:
+    """Not its parent, which says what happened, nor whatever program is the largest."""
+    own = Path("/proc/self/oom_score_adj").read_text()
+    with Pool(Job(source, in_ram=in_ram), processes=1) as pool:
+        pool.submit("scan", ["0"], lambda result: None)
+        pool.run()
+        (worker,) = pool.pids
+        its = Path(f"/proc/{worker}/oom_score_adj").read_text()
+    assert its == ("1000\n" if in_ram else own)
+    assert Path("/proc/self/oom_score_adj").read_text() == own
+
+
 def test_a_gentle_worker_gives_way_to_other_sessions_too(source: int) -> None:
     """Where the kernel shares processors out by session, a priority counts within one alone."""
     before = set(psutil.Process().children())

@@ -11,10 +11,11 @@ from hostprep.host.memory import Headroom
 from hostprep.host.mounts import Mount
 from hostprep.system.mounting import TmpfsSupport
 from hostprep.units import GIB, KIB, MIB
+from hostprep.volumes.budget import budget_warnings
 from hostprep.volumes.facts import VolumeFacts
 from hostprep.volumes.fstab import set_volume
 from hostprep.volumes.fstab_plan import RELOAD
-from hostprep.volumes.model import Huge, VolumeRequest
+from hostprep.volumes.model import Huge, RamBudget, VolumeRequest
 from hostprep.volumes.paths import Folder, Place, PointKind
 from hostprep.volumes.plan import plan_volume
 from hostprep.volumes.records import VolumeRecord
@@ -394,6 +395,17 @@ def test_force_overrides_the_budget_and_nothing_else() -> None:
     assert plan.refusal is None and "--force" in plan.warnings[0]
     assert "system" in refusal(forced, replace(FRESH, path="/etc"))
     assert "cannot shrink" in refusal(replace(REQUEST, size_bytes=GIB, force=True), MOUNTED)
+
+
+def test_what_a_limit_leaves_that_cannot_be_seen_is_a_warning() -> None:
+    hidden = replace(FRESH, headroom=replace(FRESH.headroom, limits_hidden=True))
+    plan = plan_volume(replace(REQUEST, size_bytes=GIB), hidden)
+    (warning,) = plan.warnings
+    assert plan.refusal is None and "nothing here tells whether memory is limited" in warning
+    assert "--force" not in warning and "the kernel kills" in warning
+    too_much = RamBudget(2 * GIB, GIB, 0, "MemAvailable", limits_hidden=True)
+    assert budget_warnings(too_much, forced=False) == budget_warnings(too_much)[:1]
+    assert not budget_warnings(replace(too_much, growth_bytes=0), forced=False)
 
 
 def test_fstab_is_planned_and_idle_when_it_says_the_same() -> None:
