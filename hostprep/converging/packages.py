@@ -55,14 +55,22 @@ class PackageTask:
                 self._run(observer, *_APT, "install", self.name)
 
     def _run(self, observer: Observer, *words: str) -> None:
-        run_undisturbed(
-            words,
-            wanted_for=f"install {self.name}",
-            env=_ASK_NOTHING,
-            on_interrupt=lambda: observer.note(
-                f"interrupted, but {words[0]} must not be stopped half-way: waiting for its end"
-            ),
-        )
+        try:
+            run_undisturbed(
+                words,
+                wanted_for=f"install {self.name}",
+                env=_ASK_NOTHING,
+                on_interrupt=lambda: observer.note(
+                    f"interrupted, but {words[0]} must not be stopped half-way: waiting for its end"
+                ),
+            )
+        except CommandFailed as error:
+            look = "dnf info" if self.manager == "dnf" else "apt-cache policy"
+            error.hint = (
+                f"`{look} {self.name}` shows whether the package sources of this host have it"
+                " by this name; mend what is said, and run the same command again"
+            )
+            raise
 
 
 def look_at_packages(names: tuple[str, ...]) -> PackageFacts:

@@ -340,7 +340,7 @@ class Stages:
     samples: int
     unreadable: int
     problem: str
-    mean_file_bytes: float
+    mean_file_bytes: int
     sample_bytes: int
     stages: tuple[Stage, ...]
     storage: str

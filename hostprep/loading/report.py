@@ -103,7 +103,7 @@ def report_fields(report: Report) -> dict[str, Any]:
                 "kind": listing.kind,
                 "others": listing.others,
                 "all_listed": listing.whole,
-                "mean_file_bytes": listing.mean_bytes,
+                "mean_file_bytes": round(listing.mean_bytes),
                 "undecoded": None if report.undecoded is None else report.undecoded.why,
             },
             "stages": None if report.stages is None else asdict(report.stages),

@@ -106,7 +106,7 @@ def document(
         else {
             **_small(small.best),
             "source": small.source,
-            "mean_bytes": small.mean_bytes,
+            "mean_bytes": round(small.mean_bytes),
             "cold": [_small(run) for run in small.cold],
             "cached": _small(small.cached) if small.cached else None,
             "staged": _small(small.staged) if small.staged else None,

@@ -350,7 +350,7 @@ def test_images_that_nothing_here_decodes_are_no_answer(
 
 def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path) -> None:
     for number in range(50):
-        (tmp_path / f"{number}.flac").write_bytes(bytes([number]) * 20_000)
+        (tmp_path / f"{number}.flac").write_bytes(bytes([number]) * (20_000 + number % 3))
     done = recommend("--dataset", str(tmp_path), "--seconds", "8", "--json")
     assert done.returncode == 4
     found = json.loads(done.stdout)
@@ -360,6 +360,8 @@ def test_nor_are_files_of_which_only_ones_own_code_makes_samples(tmp_path: Path)
     assert found["num_workers"] is not None and found["evidence"]["points"] == []
     assert found["error"]["hint"] == "hostprep recommend --loader MODULE:NAME"
     assert {each["name"] for each in found["evidence"]["stages"]["stages"]} >= {"read_cold"}
+    for part in ("files", "stages"):  # sizes are whole numbers, on the mean too
+        assert type(found["evidence"][part]["mean_file_bytes"]) is int
 
 
 def test_from_files_with_real_loaders(arrays: Path) -> None:

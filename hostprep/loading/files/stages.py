@@ -102,7 +102,7 @@ def time_stages(samples: FileSamples, batch_size: int, seconds: float, first: in
         samples=done,
         unreadable=unreadable,
         problem=problem,
-        mean_file_bytes=read_bytes / done,
+        mean_file_bytes=round(read_bytes / done),
         sample_bytes=_size_bytes(ready),
         stages=tuple(
             watch.stage(collated if watch.name == "collate" else max(1, watch.runs))

@@ -84,15 +84,19 @@ def test_an_index_that_lacks_the_package_is_brought_up_to_date(
     assert all("Dpkg::Options::=--force-confold" in call for call in calls)
 
 
+@pytest.mark.parametrize(
+    ("manager", "look"), [("dnf", "dnf info jq"), ("apt-get", "apt-cache policy jq")]
+)
 def test_a_package_that_nobody_has_fails_with_the_tools_words(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    manager: str, look: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    fake = tmp_path / "dnf"
+    fake = tmp_path / manager
     fake.write_text("#!/bin/sh\necho 'No match for argument' >&2; exit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(HostprepError, match="No match for argument"):
-        PackageTask("dnf", "jq").carry_out(Silent())
+    with pytest.raises(HostprepError, match="No match for argument") as caught:
+        PackageTask(manager, "jq").carry_out(Silent())
+    assert caught.value.hint is not None and caught.value.hint.startswith(f"`{look}` ")
 
 
 @pytest.mark.parametrize(

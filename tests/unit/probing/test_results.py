@@ -26,7 +26,7 @@ from hostprep.readiness.checks import nvme_link, storage_class
 from hostprep.readiness.context import Context
 from hostprep.readiness.measurements import measurements
 from hostprep.system.state import state_dir
-from tests.unit.probing.made import disk, measured, storage
+from tests.unit.probing.made import disk, measured, small_files, storage
 
 
 def made(need: str | None = "1000", **changes: Any) -> dict[str, Any]:
@@ -50,6 +50,11 @@ def test_the_fields_that_scripts_rely_on() -> None:
     assert [remedy["enough"] for remedy in fields["remedies"]] == [True, True, None, None]
     assert fields["epoch"]["cold_seconds"] == pytest.approx(100)
     assert fields["device"]["chain"][0]["transport"] == "sata"
+
+
+def test_a_mean_of_sizes_is_a_whole_number_of_bytes() -> None:
+    fields = made(small=small_files(mean_bytes=19_732.46))
+    assert repr(fields["small_files"]["mean_bytes"]) == "19732"
 
 
 def test_what_was_not_measured_is_null_and_not_zero() -> None:
