@@ -56,7 +56,7 @@ def test_a_long_task_is_journaled_while_it_lasts(
     journal = Journal(private)
     worker = Worker(Job(source, target, private), journal, Descriptors())
     try:
-        files = worker.do("copy", batches)[0]
+        files = worker.do("copy", (batches, {}))[0]
     finally:
         worker.close()
         journal.close()
