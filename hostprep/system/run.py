@@ -23,6 +23,7 @@ _ENDING_SECONDS = 2.0
 _TIDYING_SECONDS = 0.5
 
 _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_COLOURING = ("FORCE_COLOR", "PYTHON_COLORS")
 
 Argument = str | bytes | os.PathLike[str]
 
@@ -55,13 +56,15 @@ class CommandFailed(HostprepError):
 def clean_environment() -> dict[str, str]:
     """Return the environment for children: the C locale, so that their output can be parsed.
 
-    And the folders of system programs, last: cron's PATH, and that of ordinary users, lacks them,
-    where smartctl is, and what dpkg itself needs.
+    Without what has programs colour it, as Python from 3.13 on what it says of an error, where
+    nobody looks on. And the folders of system programs, last: cron's PATH, and that of ordinary
+    users, lacks them, where smartctl is, and what dpkg itself needs.
     """
     folders = (os.environ.get("PATH") or os.defpath).split(os.pathsep)
     folders += [folder for folder in _SYSTEM_FOLDERS if folder not in folders]
     path = os.pathsep.join(folders)
-    return {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
+    given = {name: each for name, each in os.environ.items() if name not in _COLOURING}
+    return {**given, "PATH": path, "LC_ALL": "C.UTF-8", "LANG": "C.UTF-8"}
 
 
 def run(

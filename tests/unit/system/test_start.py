@@ -107,6 +107,16 @@ def test_system_programs_are_found_whatever_the_path_leaves_out(
     assert run(["ldconfig", "--version"], wanted_for="test").returncode == 0
 
 
+def test_no_command_colours_what_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does from 3.13 on what it says of an error, onto whatever its stderr is."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("PYTHON_COLORS", "1")
+    done = run([sys.executable, "-Sc", "1/0"], wanted_for="test", ok=(1,))
+    assert done.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+    told = run(["env"], wanted_for="test").stdout
+    assert "FORCE_COLOR=" not in told and "PYTHON_COLORS=" not in told
+
+
 def alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stat:
