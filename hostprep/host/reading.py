@@ -34,6 +34,15 @@ def read_number(path: Path) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def own_status(root: Path, name: str) -> str | None:
+    """Return a field of ``/proc/self/status``, None where there is none of that name."""
+    for line in read_lines(root / "proc/self/status"):
+        field, _, value = line.partition(":")
+        if field == name:
+            return value.strip()
+    return None
+
+
 def read_proc(root: Path, name: str) -> bytes:
     """Return the content of ``/proc/NAME``, which every Linux has.
 
