@@ -11,7 +11,7 @@ import typer
 
 from hostprep.cli.completion import check_code_lists
 from hostprep.cli.line import Line
-from hostprep.cli.options import JsonOption, SpecArgument
+from hostprep.cli.options import INVENTORY, JsonOption, SpecArgument
 from hostprep.cli.output import (
     emit_json,
     emit_text,
@@ -71,15 +71,7 @@ def check(
             autocompletion=check_code_lists,
         ),
     ] = None,
-    inventory: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inventory",
-            "-i",
-            metavar="INVENTORY",
-            help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
-        ),
-    ] = None,
+    inventory: Annotated[list[str] | None, INVENTORY] = None,
     limit: Annotated[
         list[str] | None,
         typer.Option(metavar="PATTERN", help="Of -i only these hosts: name, group, a,b."),

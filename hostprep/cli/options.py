@@ -38,6 +38,13 @@ ReserveOption = Annotated[
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Take the memory though it does not suffice.")
 ]
+# Of one command it is a must.
+INVENTORY = typer.Option(
+    "--inventory",
+    "-i",
+    metavar="INVENTORY",
+    help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
+)
 
 
 def size_in_bytes(text: str) -> int:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hostprep.cli.completion import training_profiles
 from hostprep.cli.keeping import kept
+from hostprep.cli.line import Line
 from hostprep.cli.options import DryRunOption, JsonOption, size_in_bytes
-from hostprep.cli.output import (
-    draw,
-    emit_json,
-    emit_text,
-    printable,
-    takes_escapes,
-    wants_colour,
-)
+from hostprep.cli.output import emit_json, emit_text, printable, wants_colour
 from hostprep.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,29 +137,22 @@ def _requirement(need: str | None, profile: str | None) -> Need | None:
     return profile_need(profile) if profile else None
 
 
-class Progress:
+class Progress(Line):
     """An observer that shows the phase, its share of the time, and what it measures right now.
 
-    One line that is written again, without a thread of its own: readers are forked meanwhile.
-    Elsewhere than on a terminal it is silent.
+    It has no thread of its own, for readers are forked meanwhile.
     """
 
     _WIDTH = 20
     _EVERY_SECONDS = 0.1
 
     def __init__(self) -> None:
-        self._shown = takes_escapes(sys.stderr)
+        super().__init__()
         self._bold = ("\x1b[1m", "\x1b[0m") if wants_colour(sys.stderr) else ("", "")
         self._name = ""
         self._begun = 0.0
         self._seconds = 1.0
         self._drawn = 0.0
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *args: Any) -> None:
-        self._write("")
 
     def phase(self, name: str, seconds: float) -> None:
         """Begin a phase that takes about ``seconds``."""
@@ -183,7 +170,3 @@ class Progress:
         bar = ("█" * round(share * self._WIDTH)).ljust(self._WIDTH, "░")
         begin, end = self._bold
         self._write(f"{bar} {begin}{self._name}{end}  {text}")
-
-    def _write(self, line: str) -> None:
-        if self._shown:
-            draw(f"\r\x1b[K{line}")

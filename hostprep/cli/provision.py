@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hostprep.cli.options import JsonOption, PruneOption, SpecArgument
+from hostprep.cli.options import INVENTORY, JsonOption, PruneOption, SpecArgument
 from hostprep.cli.output import emit_json, emit_text, indented, printable, say, say_error
 from hostprep.cli.progress import LINE_SECONDS
 from hostprep.errors import HostprepError, Interrupted, UsageError
@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 
 def provision(
-    inventory: Annotated[
-        list[str],
-        typer.Option(
-            "--inventory",
-            "-i",
-            metavar="INVENTORY",
-            help="These hosts, as Ansible takes them: a file, a folder or h1,h2",
-        ),
-    ],
+    inventory: Annotated[list[str], INVENTORY],
     spec: SpecArgument = None,
     limit: Annotated[
         list[str] | None,

@@ -24,7 +24,7 @@ from hostprep.errors import Inconclusive, UsageError
 from hostprep.units import format_number
 
 if TYPE_CHECKING:
-    from hostprep.loading.model import Stage
+    from hostprep.loading.files.model import Stage
     from hostprep.loading.report import Report
 
 

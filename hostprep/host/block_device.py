@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from hostprep.dataclass import dataclass
-from hostprep.host.reading import read_text
+from hostprep.host.reading import read_number, read_text
 
 
 class Transport(StrEnum):
@@ -157,8 +157,8 @@ def read_device(folder: Path) -> Device:
         model and _VIRTUAL_MODEL.search(model)
     )
     rotational = _read(disk / "queue/rotational")
-    readahead = _number(disk / "queue/read_ahead_kb")
-    sectors = _number(folder / "size")
+    readahead = read_number(disk / "queue/read_ahead_kb")
+    sectors = read_number(folder / "size")
     return Device(
         name=name,
         kind=kind,
@@ -227,11 +227,6 @@ def _scheduler(disk: Path) -> str | None:
         return None
     chosen = re.search(r"\[([^\]]+)\]", text)
     return chosen[1] if chosen else text
-
-
-def _number(path: Path) -> int | None:
-    text = _read(path)
-    return int(text) if text is not None and text.isdecimal() else None
 
 
 def _read(path: Path) -> str | None:

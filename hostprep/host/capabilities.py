@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from pathlib import Path
 
-from hostprep.host.reading import read_lines, read_text
+from hostprep.host.reading import own_status, read_text
 
 _ALL_AS_THEY_ARE = ["0", "0", "4294967295"]
 
@@ -23,11 +23,8 @@ def has_capability(capability: Capability, root: Path = Path("/")) -> bool:
 
     In a container root has few of them, unless it was started with ``--privileged``.
     """
-    for line in read_lines(root / "proc/self/status"):
-        name, _, value = line.partition(":")
-        if name == "CapEff":
-            return bool(int(value, 16) >> capability & 1)
-    return False
+    effective = own_status(root, "CapEff")
+    return effective is not None and bool(int(effective, 16) >> capability & 1)
 
 
 def users_are_mapped(root: Path = Path("/")) -> bool:

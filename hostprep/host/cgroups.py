@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.mounts import Mount, read_mounts
-from hostprep.host.reading import read_lines, read_text
+from hostprep.host.reading import read_lines, read_number, read_text
 
 # Version 1 writes "no limit" as the largest multiple of a page below 2^63.
 _UNLIMITED_BYTES = 2**62
@@ -144,7 +144,7 @@ def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
     """Return every limit of processes above this process, the closest first."""
     found = []
     for _, folder in _folders(root, "pids"):
-        limit, used = _number(folder / "pids.max"), _number(folder / "pids.current")
+        limit, used = read_number(folder / "pids.max"), read_number(folder / "pids.current")
         if limit is not None and used is not None:  # "max" is none, and the top has neither
             found.append(ProcessLimit(_shown(folder, root), limit, used))
     return tuple(found)
@@ -153,11 +153,11 @@ def read_process_limits(root: Path = Path("/")) -> tuple[ProcessLimit, ...]:
 def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
     # Above memory.high processes are stalled until they give memory back, which tmpfs cannot.
     limits = [
-        int(text)
+        limit
         for name in ("memory.max", "memory.high")
-        if (text := read_text(folder / name)) is not None and text.isdigit()
+        if (limit := read_number(folder / name)) is not None  # "max" is none
     ]
-    usage = _number(folder / "memory.current")
+    usage = read_number(folder / "memory.current")
     if not limits or usage is None:
         return None
     stat = _stat(folder / "memory.stat")
@@ -166,8 +166,8 @@ def _memory_v2(folder: Path, root: Path) -> MemoryLimit | None:
 
 
 def _memory_v1(folder: Path, root: Path) -> MemoryLimit | None:
-    limit = _number(folder / "memory.limit_in_bytes")
-    usage = _number(folder / "memory.usage_in_bytes")
+    limit = read_number(folder / "memory.limit_in_bytes")
+    usage = read_number(folder / "memory.usage_in_bytes")
     if limit is None or usage is None or limit >= _UNLIMITED_BYTES:
         return None
     stat = _stat(folder / "memory.stat")
@@ -238,11 +238,6 @@ def _chain(root: Path, mount: Mount, group: str) -> Iterator[Path]:
 
 def _shown(folder: Path, root: Path) -> str:
     return "/" + str(folder.relative_to(root))
-
-
-def _number(path: Path) -> int | None:
-    text = read_text(path)
-    return int(text) if text is not None and text.isdigit() else None
 
 
 def _stat(path: Path) -> dict[str, int]:

@@ -8,7 +8,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError
 from hostprep.host.cgroups import CpuQuota, read_cpu_quotas
 from hostprep.host.lists import parse_list
-from hostprep.host.reading import NO_PROC_HINT, read_lines, read_text
+from hostprep.host.reading import NO_PROC_HINT, own_status, read_lines, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,9 @@ def allowed_cores(root: Path = Path("/")) -> tuple[tuple[int, ...], ...]:
 
 def _allowed(root: Path) -> tuple[frozenset[int], frozenset[int]]:
     """Return the processors that this process may run on, and those that are online."""
-    listed = _listed(root)
+    listed = parse_list(own_status(root, "Cpus_allowed_list"))
     online = online_cpus(root) or listed
     return (listed & online) or online, online  # what is listed may be offline or never present
-
-
-def _listed(root: Path) -> frozenset[int]:
-    for line in read_lines(root / "proc/self/status"):
-        name, _, value = line.partition(":")
-        if name == "Cpus_allowed_list":
-            return parse_list(value)
-    return frozenset()
 
 
 def _siblings(root: Path, number: int) -> frozenset[int]:

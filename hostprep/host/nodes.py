@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.host.lists import format_list, parse_list
-from hostprep.host.reading import read_lines, read_text
+from hostprep.host.reading import own_status, read_lines, read_text
 from hostprep.units import KIB
 
 _NODES = "sys/devices/system/node"
@@ -63,11 +63,7 @@ def read_node_limit(root: Path = Path("/")) -> NodeLimit | None:
 
 
 def _cpuset(root: Path) -> frozenset[int]:
-    for line in read_lines(root / "proc/self/status"):
-        name, _, value = line.partition(":")
-        if name == "Mems_allowed_list":
-            return parse_list(value)
-    return frozenset()
+    return parse_list(own_status(root, "Mems_allowed_list"))
 
 
 def _policy(root: Path) -> frozenset[int]:

@@ -28,6 +28,21 @@ def read_lines(path: Path) -> list[str]:
     return [line for line in (_read(path) or "").split("\n") if line]
 
 
+def read_number(path: Path) -> int | None:
+    """Return the whole number that ``path`` holds, None where it holds none or cannot be read."""
+    text = read_text(path)
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def own_status(root: Path, name: str) -> str | None:
+    """Return a field of ``/proc/self/status``, None where there is none of that name."""
+    for line in read_lines(root / "proc/self/status"):
+        field, _, value = line.partition(":")
+        if field == name:
+            return value.strip()
+    return None
+
+
 def read_proc(root: Path, name: str) -> bytes:
     """Return the content of ``/proc/NAME``, which every Linux has.
 

@@ -11,7 +11,8 @@ import math
 from enum import StrEnum
 
 from hostprep.dataclass import dataclass
-from hostprep.loading.model import SampleCost, Stage, Stages, Transport
+from hostprep.loading.files.model import Stage, Stages
+from hostprep.loading.model import SampleCost, Transport
 from hostprep.system.page_cache import lru_hit_rate
 
 KNEE = 3.5

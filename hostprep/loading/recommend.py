@@ -18,9 +18,10 @@ from hostprep.loading.bounds import MOST_UNCONFIRMED, PROBE_PREFETCH, share_of_c
 from hostprep.loading.failures import Hung, LoaderFailed, unsendable
 from hostprep.loading.files import decoders
 from hostprep.loading.files.listing import Listing, list_samples
+from hostprep.loading.files.model import SideBySide, Stage, Stages, Undecoded
 from hostprep.loading.measuring.measure import Measurer, Observer
 from hostprep.loading.measuring.variants import Variant, compare_files, compare_prefetching, winners
-from hostprep.loading.model import Binding, HostShare, SideBySide, Stage, Stages, Undecoded
+from hostprep.loading.model import Binding, HostShare
 from hostprep.loading.naming import OWN_LOADER, parts_of
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.report import Report, Wish

@@ -8,6 +8,7 @@ from typing import Any
 from hostprep.dataclass import dataclass
 from hostprep.loading.curve import Curve
 from hostprep.loading.files.listing import Listing
+from hostprep.loading.files.model import Stages, Undecoded
 from hostprep.loading.measuring.variants import Variant, Winner
 from hostprep.loading.model import (
     FailedProbe,
@@ -15,10 +16,8 @@ from hostprep.loading.model import (
     Pipeline,
     Probe,
     SampleCost,
-    Stages,
     Subject,
     Transport,
-    Undecoded,
 )
 from hostprep.loading.recommendation import Bound, Hazard, Recommendation
 from hostprep.loading.search import Point

@@ -20,17 +20,10 @@ from hostprep.loading.bounds import bounds as bounds_of
 from hostprep.loading.curve import Curve, cost_of_stages, curve_of, storage_ceiling
 from hostprep.loading.failures import Hung, LoaderFailed, TooSlow, WorkersFailed
 from hostprep.loading.files.listing import Listing
+from hostprep.loading.files.model import Stages, Undecoded
 from hostprep.loading.gpu_rate import GpuRate, given_rate, measured_rate
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import (
-    FailedProbe,
-    Pipeline,
-    Probe,
-    SampleCost,
-    Stages,
-    Transport,
-    Undecoded,
-)
+from hostprep.loading.model import FailedProbe, Pipeline, Probe, SampleCost, Transport
 from hostprep.loading.pace import Pace
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.report import Wish

@@ -203,20 +203,17 @@ def remove_unwritten(folder: Path) -> None:
         os.unlink(folder / name)
 
 
-def remove_stale_temps(path: Path) -> tuple[str, ...]:
-    """Remove the temporary files that killed runs left beside ``path``; return their names.
+def remove_stale_temps(path: Path) -> None:
+    """Remove the temporary files that killed runs left beside ``path``.
 
     A living run holds a lock on its own, so those stay.
     """
     ours = re.compile(re.escape(f".{path.name}{_TEMP_INFIX}") + "[0-9a-f]{16}")
-    removed = []
     try:
-        for name in sorted(filter(ours.fullmatch, os.listdir(path.parent))):
-            if _remove_unlocked(path.parent / name):
-                removed.append(name)
+        for name in filter(ours.fullmatch, os.listdir(path.parent)):
+            _remove_unlocked(path.parent / name)
     except OSError as error:
         raise _failed(path, "has leftovers of a killed run beside it", error) from None
-    return tuple(removed)
 
 
 def _link_refusal(path: Path) -> Refused:
@@ -323,19 +320,17 @@ def _xattrs(descriptor: int) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, os.getxattr(descriptor, name)) for name in names)
 
 
-def _remove_unlocked(path: Path) -> bool:
+def _remove_unlocked(path: Path) -> None:
     try:
         descriptor = os.open(path, _READ_FLAGS)
     except OSError:
-        return False  # gone again, or no file that we made
+        return  # gone again, or no file that we made
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return False
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
-        return True
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
     except (BlockingIOError, FileNotFoundError):
-        return False
+        pass  # a living run's, or gone meanwhile
     finally:
         os.close(descriptor)
 

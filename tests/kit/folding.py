@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,17 +33,15 @@ _LOOKED_UP: dict[str, Callable[[str], str]] = {**_KEPT, "case": str.casefold}
 
 
 class Folding(ReadWrite):
-    """Finds what a name leads to by the names that are there; each request takes a while."""
+    """Finds what a name leads to by the names that are there."""
 
-    def __init__(self, root: str, kind: str, request_seconds: float) -> None:
+    def __init__(self, root: str, kind: str) -> None:
         super().__init__(root)
-        self._kind, self._seconds = kind, request_seconds
+        self._kind = kind
         self._kept = _KEPT.get(kind, str)
         self._key = _LOOKED_UP.get(kind, str)
 
     def real(self, path: str) -> bytes:
-        if self._seconds:
-            time.sleep(self._seconds)
         found = self._root
         for name in path.encode("utf-8", "surrogateescape").split(b"/")[1:]:
             if name:
@@ -76,13 +73,11 @@ class Folding(ReadWrite):
 
 
 @contextmanager
-def folding_fs(
-    root: Path, point: Path, kind: str = "", *, request_seconds: float = 0.0
-) -> Iterator[Path]:
+def folding_fs(root: Path, point: Path, kind: str) -> Iterator[Path]:
     """Show ``root`` at ``point``, which are made, for as long as the block lasts."""
     for folder in (root, point):
         folder.mkdir(exist_ok=True)
-    config = {"root": str(root), "kind": kind, "request_seconds": request_seconds}
+    config = {"root": str(root), "kind": kind}
     with serving.served("tests.kit.folding", config, point, grace_seconds=0.5):
         yield point
 
@@ -96,8 +91,7 @@ def _make(config: serving.Config) -> tuple[Any, dict[str, Any]]:
         "negative_timeout": 0,
         **many_threads(128),
     }
-    made = Folding(config["root"], config["kind"], config["request_seconds"])
-    return made, options
+    return Folding(config["root"], config["kind"]), options
 
 
 if __name__ == "__main__":

@@ -73,9 +73,9 @@ class _Maker:
     def _at(self, name: bytes) -> bytes:
         return os.path.join(self._root, name)
 
-    def _folder(self, name: bytes, mode: int = 0o755) -> bytes:
+    def _folder(self, name: bytes) -> bytes:
         os.makedirs(self._at(name), exist_ok=True)
-        os.chmod(self._at(name), mode)
+        os.chmod(self._at(name), 0o755)
         return name
 
     def _file(self, name: bytes, content: bytes | None = None, mode: int = 0o644) -> bytes:

@@ -58,12 +58,12 @@ def served(
     *,
     on_top: Sequence[Path] = (),
     grace_seconds: float = 5.0,
-) -> Iterator[subprocess.Popen[bytes]]:
+) -> Iterator[None]:
     """Run ``python -m module`` and have its file system at ``point`` while the block lasts.
 
     ``on_top``: mount points to unmount before ``point`` when it ends. Whoever still uses the file
-    system ``grace_seconds`` later gets errors. RuntimeError with what the
-    process said, where it does not come up within ``START_SECONDS``.
+    system ``grace_seconds`` later gets errors. RuntimeError with what the process said, where it
+    does not come up within ``START_SECONDS``.
     """
     ours, theirs = socket.socketpair()
     settings = {
@@ -99,7 +99,7 @@ def served(
                 raise RuntimeError(
                     f"{module} did not mount: {said.read().decode(errors='replace')}"
                 )
-            yield process
+            yield
         finally:
             ours.close()
             _end(process, (*on_top, point), grace_seconds)

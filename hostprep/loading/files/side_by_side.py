@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from hostprep.loading.files.model import SideBySide, Stages
 from hostprep.loading.files.samples import read_whole
-from hostprep.loading.model import SideBySide, Stages
 
 # Fewer files a reader, and the first and the last of them are most of what is seen.
 _LEAST_EACH = 2

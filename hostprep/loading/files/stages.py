@@ -10,8 +10,8 @@ from typing import Any
 
 from hostprep.errors import HostprepError
 from hostprep.host.block import locate
+from hostprep.loading.files.model import Stage, Stages
 from hostprep.loading.files.samples import FileSamples, collate_arrays, read_whole
-from hostprep.loading.model import Stage, Stages
 from hostprep.loading.naming import OwnLoaderWanted
 from hostprep.system import page_cache
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hostprep.loading.files.model import Stages
 from hostprep.loading.measuring.disturbance import MUCH_SHARE, others_beside
-from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Stages, Subject
+from hostprep.loading.model import Batching, HostShare, Probe, SampleCost, Subject
 from hostprep.units import format_count, format_number
 
 # A cold read that takes so many times longer is worth a word.

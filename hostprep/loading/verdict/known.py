@@ -5,7 +5,8 @@ from __future__ import annotations
 from hostprep.dataclass import dataclass
 from hostprep.loading.bounds import PROBE_PREFETCH
 from hostprep.loading.curve import Curve
-from hostprep.loading.model import HostShare, Probe, SampleCost, Stages, Subject
+from hostprep.loading.files.model import Stages
+from hostprep.loading.model import HostShare, Probe, SampleCost, Subject
 from hostprep.loading.recommendation import Bound
 from hostprep.loading.search import Point
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hostprep.loading.bounds import PROBE_PREFETCH, starting_point
-from hostprep.loading.model import Undecoded
+from hostprep.loading.files.model import Undecoded
 from hostprep.loading.recommendation import Recommendation
 from hostprep.loading.verdict.known import Known
 from hostprep.loading.verdict.settings import code

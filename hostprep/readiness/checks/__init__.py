@@ -22,7 +22,7 @@ A finding's ``message`` is a whole sentence for the admin at 2 a.m.: what is, an
 Codes: 001-009 volumes; 010-019 data sets and sources; 020-029 memory, shm, limits; 030-039 CPU;
 040-049 disks and pressure; 050-059 GPU; 060-069 clock, torch, rates, measurements of --full.
 
-Fixtures: ``tests/fixtures/readiness/HP042/<verdict>[-name]/`` for each verdict in ``verdicts``,
+Fixtures: ``tests/fixtures/readiness/HP041/<verdict>[-name]/`` for each verdict in ``verdicts``,
 with captured files below ``root/``, ``given.yml`` (``spec``, and the answers of the context's other
 readers) and ``expected.yml`` (the findings in their order: status, subject, and any other field).
 ``volume_mounted.py`` and ``shm_size.py`` are the models to copy.

@@ -50,7 +50,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             message, remedy = f"{each.problem}", staging_anew(each.dataset)
             yield Finding(Status.UNKNOWN, each.dataset.subject, message, remedy=remedy)
         elif each.found is None:
-            yield cannot_compare(each.dataset, each.problem or "it could not be compared.")
+            yield cannot_compare(each.dataset, f"{each.problem}")
         else:
             yield _judge_one(each, each.found)
 

@@ -96,7 +96,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         elif each.damaged:
             yield damaged_as_told(each.dataset, f"{each.problem}")
         elif each.found is None:
-            yield cannot_compare(each.dataset, each.problem or "it could not be read.")
+            yield cannot_compare(each.dataset, f"{each.problem}")
         else:
             yield _judge_one(each, each.found)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from hostprep.cli.provision_text import run_fields, show_run
 from hostprep.fleet.model import FleetRun, HostOutcome
 from hostprep.fleet.received import understood
+from tests.kit.oddities import with_oddities
 
 STEP = {"kind": "volume", "subject": "/mnt/a", "action": "mount it", "reason": "it is not mounted"}
 STAGED = {
@@ -74,31 +73,18 @@ def test_what_ansible_says_of_such_a_host_is_said_first() -> None:
     assert evil.message.startswith("no space left\nits answer is not understood")
 
 
-def leaves(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inner = part.items() if isinstance(part, dict) else enumerate(part[:1])
-    for key, value in inner:
-        yield (*path, key)
-        if isinstance(value, dict | list):
-            yield from leaves(value, (*path, key))
-
-
 @pytest.mark.parametrize("sound", [PLANNED, APPLIED, REFUSED])
 def test_whatever_a_host_puts_anywhere_the_run_is_shown(
     sound: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for path in leaves(sound):
-        for odd in (None, True, "\ud800\x1b", 1e300, -1, 10**400, float("nan"), [1], {"by": []}):
-            sent = copy.deepcopy(sound)
-            holder: Any = sent
-            for key in path[:-1]:
-                holder = holder[key]
-            holder[path[-1]] = odd
-            run = understood(FleetRun((answering(sent), HostOutcome("fine")), 1.0))
-            show_run(run, check=False, diff=True)
-            json.dumps(run_fields(run, check=False, error=None))
-            out = capsys.readouterr().out
-            assert "\nfine  nothing" in out, (path, odd)
-            assert all(line.isprintable() for line in out.splitlines()), (path, odd)
+    odd = (None, True, "\ud800\x1b", 1e300, -1, 10**400, float("nan"), [1], {"by": []})
+    for path, value, sent in with_oddities(sound, odd):
+        run = understood(FleetRun((answering(sent), HostOutcome("fine")), 1.0))
+        show_run(run, check=False, diff=True)
+        json.dumps(run_fields(run, check=False, error=None))
+        out = capsys.readouterr().out
+        assert "\nfine  nothing" in out, (path, value)
+        assert all(line.isprintable() for line in out.splitlines()), (path, value)
 
 
 def test_no_host_rewrites_the_terminal_or_adds_a_row(capsys: pytest.CaptureFixture[str]) -> None:

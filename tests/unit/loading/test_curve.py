@@ -19,7 +19,8 @@ from hostprep.loading.curve import (
     saturating,
     storage_ceiling,
 )
-from hostprep.loading.model import SideBySide, Stage, Stages, Transport
+from hostprep.loading.files.model import SideBySide, Stage, Stages
+from hostprep.loading.model import Transport
 from hostprep.system.page_cache import lru_hit_rate
 from tests.unit.loading.making import cost
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from hostprep.loading.files import side_by_side
+from hostprep.loading.files.model import SideBySide, Stage, Stages
 from hostprep.loading.files.side_by_side import may_bind, read_side_by_side
-from hostprep.loading.model import SideBySide, Stage, Stages
 
 NAMES = [f"{number}.jpg" for number in range(10_000)]
 READ_SECONDS = 0.01

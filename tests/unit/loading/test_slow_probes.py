@@ -19,10 +19,11 @@ from hostprep.errors import HostprepError, Inconclusive
 from hostprep.loading import failures
 from hostprep.loading import recommend as recommending
 from hostprep.loading.curve import Ceiling, Curve, curve_of
+from hostprep.loading.files.model import Stage, Stages
 from hostprep.loading.measuring import measure as measuring
 from hostprep.loading.measuring.following import GRACE_SECONDS, Following
 from hostprep.loading.measuring.measure import Measurer
-from hostprep.loading.model import Batching, Binding, FailedProbe, Stage, Stages
+from hostprep.loading.model import Batching, Binding, FailedProbe
 from hostprep.loading.pace import Pace
 from hostprep.loading.report import Wish
 from hostprep.loading.search import Search

@@ -9,15 +9,13 @@ import pytest
 
 from hostprep.loading.bounds import bounds, distinct_workers
 from hostprep.loading.curve import curve_of, storage_ceiling
+from hostprep.loading.files.model import SideBySide, Stage, Stages
 from hostprep.loading.measuring.variants import Variant
 from hostprep.loading.model import (
     Binding,
     HostShare,
     Probe,
     SampleCost,
-    SideBySide,
-    Stage,
-    Stages,
     Subject,
     Transport,
 )

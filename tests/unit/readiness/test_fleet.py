@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from hostprep.readiness.formats import Format
 from hostprep.readiness.formats.plots import plots
 from hostprep.readiness.model import Measured, Remedy, Status
 from tests.kit.browser import browser
+from tests.kit.oddities import with_oddities
 from tests.unit.readiness.samples import (
     HOST_CLASS,
     MEASUREMENTS,
@@ -125,37 +124,23 @@ def test_a_report_that_is_none_costs_its_own_host_alone(bad: HostReport) -> None
     assert "lacks what belongs to one" in fleet_text(fleet)
 
 
-def leaves(part: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    inner = part.items() if isinstance(part, dict) else enumerate(part[:1])
-    for key, value in inner:
-        yield (*path, key)
-        if isinstance(value, dict | list):
-            yield from leaves(value, (*path, key))
-
-
 def test_whatever_a_host_sends_the_others_are_shown_in_every_format() -> None:
     """A host of another version, or in somebody else's hands, puts each odd value anywhere."""
     odd = (None, "\ud800\x1b", 1e300, 10**400, float("nan"), [1])
     one = next(each for each in results() if each.code == "HP002")
     sound = host("odd", found=[one], measured=MEASUREMENTS).report
     assert sound is not None
-    for path in leaves(sound):
-        for value in odd:
-            sent = copy.deepcopy(dict(sound))
-            holder: Any = sent
-            for key in path[:-1]:
-                holder = holder[key]
-            holder[path[-1]] = value
-            hosts = [host("a"), host("b"), HostReport("lab-odd", sent)]
-            fleet = fleet_document(hosts, unix_seconds=MOMENT, seconds=1.0)
-            shown = next(each for each in fleet["hosts"] if each["host"] == "lab-odd")
-            if not shown["reached"]:
-                continue  # one of our own stands in its place
-            plots(shown["report"]["measurements"])
-            for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN, Format.HTML):
-                assert "lab-a" in render_fleet(form, fleet), (form, path, value)
-            text = render_fleet(Format.PROMETHEUS, fleet)
-            assert len(list(text_string_to_metric_families(text))) >= 4, (path, value)
+    for path, value, sent in with_oddities(sound, odd):
+        hosts = [host("a"), host("b"), HostReport("lab-odd", sent)]
+        fleet = fleet_document(hosts, unix_seconds=MOMENT, seconds=1.0)
+        shown = next(each for each in fleet["hosts"] if each["host"] == "lab-odd")
+        if not shown["reached"]:
+            continue  # one of our own stands in its place
+        plots(shown["report"]["measurements"])
+        for form in (Format.TEXT, Format.JSON, Format.JUNIT, Format.MARKDOWN, Format.HTML):
+            assert "lab-a" in render_fleet(form, fleet), (form, path, value)
+        text = render_fleet(Format.PROMETHEUS, fleet)
+        assert len(list(text_string_to_metric_families(text))) >= 4, (path, value)
 
 
 def test_the_table_of_the_page_names_what_is_wrong_wherever_the_host_puts_it() -> None:
