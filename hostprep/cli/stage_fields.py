@@ -70,12 +70,12 @@ def updates_roots(plan: StagePlan) -> bool:
 def unwritable(plan: StagePlan) -> str | None:
     """Return the directory that keeps a run of this user's from what it has to do, if one does."""
     from hostprep.staging.target.place import standing_directory
+    from hostprep.system.access import may_access
 
     if plan.volume is not None or plan.nothing_to_do or plan.refusal is not None:
         return None
     path = standing_directory(plan.request.parent)
-    may = os.access(path, os.W_OK | os.X_OK, effective_ids=True)
-    return None if may else path
+    return None if may_access(path, os.W_OK | os.X_OK) else path
 
 
 def _skipped_fields(skipped: Sequence[Skipped]) -> list[dict[str, Any]]:

@@ -88,15 +88,18 @@ def read_memory_limits(root: Path = Path("/")) -> tuple[MemoryLimit, ...]:
 def memory_limits_are_hidden(root: Path = Path("/")) -> bool:
     """Return whether this process is in a control group of memory that is not to be seen here.
 
-    As in a sandbox without /sys, or where a container has the host's /sys/fs/cgroup, and a
-    namespace in which its own group is ``/``: where that is below the mount nothing tells.
+    As in a sandbox without /sys, or with another one over it; or where a container has the host's
+    /sys/fs/cgroup, and a namespace in which its own group is ``/``: where that is below the mount
+    nothing tells.
     """
-    groups = [controllers for controllers, _ in _groups(root)]
-    mine = next((group for group in groups if "memory" in group), frozenset[str]())
+    groups = dict(_groups(root))
+    mine = next((controllers for controllers in groups if "memory" in controllers), frozenset())
     if mine not in groups:
         return False
     mount = _mount_of(mine, _mounts(root))
-    return mount is None or ".." in Path(mount.root).parts
+    if mount is None or ".." in Path(mount.root).parts:
+        return True
+    return next(_chain(root, mount, groups[mine]), None) is None
 
 
 def read_cpu_quotas(root: Path = Path("/")) -> tuple[CpuQuota, ...]:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused, reading_hint
+from hostprep.system.access import may_access
 from hostprep.system.flushing import NotFlushed, flush_directory
 
 _TEMP_INFIX = ".hostprep-"
@@ -226,7 +227,7 @@ def _link_refusal(path: Path) -> Refused:
 
 def _obstacle(path: Path) -> int | None:
     code = new_file_obstacle(path.parent)
-    if code is not None or not path.exists() or os.access(path, os.W_OK, effective_ids=True):
+    if code is not None or not path.exists() or may_access(path, os.W_OK):
         return code
     return _not_permitted()
 
@@ -245,7 +246,7 @@ def new_file_obstacle(directory: Path) -> int | None:
     # One without a limit has no blocks, or inodes, at all.
     if (room.f_blocks and not room.f_bfree) or (room.f_files and not room.f_ffree):
         return errno.ENOSPC
-    may_write = os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
+    may_write = may_access(directory, os.W_OK | os.X_OK)
     return None if may_write else _not_permitted()
 
 

@@ -58,7 +58,8 @@ def judge(facts: Facts) -> Iterator[Finding]:
             commands = ("hostprep status", *commands)
             hint += ", or give the volumes a smaller `size:` in the spec and run `hostprep apply`"
         if "cgroup" in room.available_from:
-            hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=)"
+            hint += "; or raise the limit of the cgroup (docker run --memory, systemd MemoryMax=,"
+            hint += " Slurm's --mem, limits.memory of a pod)"
         elif "node" in room.available_from:
             hint += "; or give the process the other nodes too (numactl --membind, cpuset.mems)"
         remedy = Remedy(commands, hint)

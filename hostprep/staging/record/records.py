@@ -20,6 +20,7 @@ from hostprep.dataclass import dataclass
 from hostprep.errors import HostprepError, Refused
 from hostprep.staging.model import Skipped
 from hostprep.staging.record.manifest import FORMAT
+from hostprep.system.access import may_access
 from hostprep.system.files import new_file_obstacle, write_atomically
 from hostprep.system.kept import made_of, parse_kept, read_kept, why_unread
 from hostprep.system.state import readable_state_dirs, remembered, state_dir
@@ -111,7 +112,7 @@ def is_roots(record: Record) -> bool:
     except OSError:
         return False  # they are not there, or whoever needs them tells of the reason
     mine = owner != 0 or os.geteuid() == 0
-    return not (mine or os.access(record.target, os.W_OK, effective_ids=True))
+    return not (mine or may_access(record.target, os.W_OK))
 
 
 def check_own(record: Record, otherwise: str = "") -> None:

@@ -99,6 +99,7 @@ _V1 = "32 22 0:27 {root} /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
     ("groups", "mounts", "hidden"),
     [
         ("0::/\n", "", True),
+        ("0::/\n", _V2.format(root="/").replace("/sys", "/covered"), True),
         ("0::/\n", _V2.format(root="/"), False),
         ("0::/\n", _V2.format(root="/../.."), True),
         ("4:memory:/job\n1:cpu:/\n0::/\n", _V2.format(root="/"), True),
@@ -112,6 +113,7 @@ def test_limits_that_nothing_here_shows_are_not_taken_for_none(
     groups: str, mounts: str, hidden: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(groups)
     (tmp_path / "proc/self/mountinfo").write_text(mounts)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
