@@ -78,7 +78,8 @@ def provision(
             if as_json:
                 emit_json("provision", {"check": check, "hosts": [], "totals": None})
             else:
-                emit_text("no host failed when it was last provisioned")
+                # Nor is one that was never provisioned from here: that is no success of it.
+                emit_text(f"nothing to do: no host of {printable(named)} is on record as failed")
             return
     variables = _variables(spec, prune=prune, waves=waves, wheelhouse=wheelhouse)
     try:

@@ -73,7 +73,9 @@ def stage(
     ] = False,
     readers: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, max=256, help="Files read at once; chosen if not given."),
+        typer.Option(
+            metavar="N", min=1, max=256, help="Files read at once, at most; chosen if not given."
+        ),
     ] = None,
     order: Annotated[
         str | None,

@@ -22,6 +22,7 @@ _LEAST_COLD_READERS = 16
 _MOST_READERS = 64
 # Data of less than this share of the free memory may stay in the page cache.
 _DROP_BEHIND_SHARE = 0.25
+_ALL_BUT_A_FEW = 0.8
 # A disk that answers a cold read faster than this does not move an arm (half a turn is 4 ms).
 _ARM_SECONDS = 0.001
 # Side by side an arm does no more than one after the other; anything else gains.
@@ -118,12 +119,11 @@ def choose_reading(
     order = order or (_sweep(storage_class, sample) if arm else "listed")
     if gentle or readers is not None:
         count = 1 if gentle else readers or 1
-        processes = min(count, cpus)
-        threads = math.ceil(count / processes)
-        asked = "--gentle asks" if gentle else "--readers asks"
-        return Reading(
-            processes, threads, order, drop, hints, _task_files(count, hints), f"as {asked}"
-        )
+        processes, threads = _divided(count, cpus)
+        asked = "as --gentle asks" if gentle else "as --readers asks"
+        if processes * threads < count:
+            asked = f"--readers asks for at most {count}, and each process takes as many"
+        return Reading(processes, threads, order, drop, hints, _task_files(count, hints), asked)
     if warm or storage_class is StorageClass.RAM:
         where = "in RAM" if storage_class is StorageClass.RAM else "in the page cache"
         reason = f"the source is {where}: one process a core"
@@ -190,6 +190,21 @@ def _moves_an_arm(storage_class: StorageClass, sample: Sample) -> bool:
         gain = sample.parallel_gain
         return sample.seconds >= 3 * _ARM_SECONDS and gain is not None and gain < _SERIAL_GAIN
     return False
+
+
+def _divided(readers: int, cpus: int) -> tuple[int, int]:
+    """Return by how many processes, of how many threads each, so many readers are had.
+
+    Never by more of them: somebody may want to spare a server. By a few less, where fewer processes
+    than cores would have all.
+    """
+    most = min(readers, cpus)
+    shares = ((processes, readers // processes) for processes in range(most, 0, -1))
+    return next(
+        (processes, threads)
+        for processes, threads in shares
+        if processes * threads >= _ALL_BUT_A_FEW * readers
+    )
 
 
 def _sweep(storage_class: StorageClass, sample: Sample) -> str:

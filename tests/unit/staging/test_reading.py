@@ -20,6 +20,7 @@ def choose(
     storage: StorageClass,
     sample: Sample,
     *,
+    cpus: int = 4,
     files: int = 10_000,
     size_bytes: int = GIB,
     readers: int | None = None,
@@ -29,7 +30,7 @@ def choose(
     return choose_reading(
         storage,
         sample,
-        cpus=4,
+        cpus=cpus,
         files=files,
         size_bytes=size_bytes,
         available_bytes=16 * GIB,
@@ -143,8 +144,30 @@ def test_where_nothing_can_be_read_nothing_is_waited_for() -> None:
     assert choose(StorageClass.NETWORK, nothing).readers >= 16
 
 
+@pytest.mark.parametrize(
+    ("asked", "cpus", "processes", "threads"),
+    [(1, 4, 1, 1), (3, 4, 3, 1), (6, 4, 3, 2), (3, 2, 1, 3), (17, 16, 16, 1), (31, 16, 15, 2)],
+)
+def test_no_more_read_at_once_than_were_asked_for(
+    asked: int, cpus: int, processes: int, threads: int
+) -> None:
+    reading = choose(StorageClass.NETWORK, COLD_FLASH, cpus=cpus, readers=asked)
+    assert (reading.processes, reading.threads) == (processes, threads)
+    if reading.readers == asked:
+        assert reading.reason == "as --readers asks"
+    else:
+        assert reading.reason.startswith(f"--readers asks for at most {asked}, ")
+
+
+def test_whatever_is_asked_for_is_had_nearly_and_by_most_cores() -> None:
+    for cpus in (1, 2, 3, 4, 6, 16, 96):
+        for asked in range(1, 257):
+            reading = choose(StorageClass.NVME, COLD_FLASH, cpus=cpus, readers=asked)
+            assert 0.8 * asked <= reading.readers <= asked
+            assert 2 * reading.processes >= min(asked, cpus)
+
+
 def test_options_override() -> None:
-    assert choose(StorageClass.ARM, COLD_ARM, readers=6).readers >= 6
     assert choose(StorageClass.ARM, COLD_ARM, order="listed").order == "listed"
     assert choose(StorageClass.NVME, COLD_FLASH, order="inode").order == "inode"
     gentle = choose(StorageClass.NVME, COLD_FLASH, gentle=True)
