@@ -1,13 +1,27 @@
-"""A folder of small photographs, and torch as it was."""
+"""A folder of small photographs, workers that are forked, and torch as it was."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.loading.making import picture
+
+
+@pytest.fixture(autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Have workers forked where a loader says nothing else, as it was up to Python 3.13.
+
+    Since then each of them imports torch, and what pytest was started with, before its first batch:
+    that takes longer than most tests here give all of a probe.
+    """
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 @pytest.fixture
