@@ -32,8 +32,9 @@ class CopyStyle:
     ``look_ahead`` has the kernel read ahead of what is copied. ``drop_behind`` drops what was read
     from the page cache, for a source with so much data that the cache would take the RAM that the
     tmpfs needs. The target is ``in_ram`` where no disk is behind it. ``counters`` are those of
-    ``processes.effort``, or nobody's. The target ``dates_links`` where links were seen to keep the
-    times that they were given.
+    ``processes.effort``, or nobody's. ``without_xattrs`` are the devices of the source whose file
+    systems have no extended attributes: a data set may have files of several. The target
+    ``dates_links`` where links were seen to keep the times that they were given.
     """
 
     verify: Verify
@@ -44,7 +45,7 @@ class CopyStyle:
     drop_behind: bool = False
     in_ram: bool = False
     source_flags: int = SOURCE_FLAGS | os.O_NOATIME
-    source_xattrs: bool = True
+    without_xattrs: set[int] = field(default_factory=set)
     target_xattrs: bool = True
     lost_xattrs: int = 0
     dates_links: bool = False
@@ -64,7 +65,7 @@ def copy_metadata(st: os.stat_result, source: int, target: int, style: CopyStyle
         mode &= ~(stat.S_ISGID if st.st_gid != style.own_gid else 0)
     elif mode & _RUNS_AS and os.fstatvfs(source).f_flag & os.ST_NOSUID:
         mode &= ~_RUNS_AS  # where it lies nobody runs it as its owner; the copy may lie elsewhere
-    narrowed = copy_xattrs(source, target, mode, style) if style.source_xattrs else mode
+    narrowed = copy_xattrs(source, target, mode, style)
     chowned = style.may_chown and (st.st_uid, st.st_gid) != (style.own_uid, style.own_gid)
     if chowned:
         with holding(OWNER):
@@ -87,7 +88,8 @@ def copy_xattrs(source: int, target: int, mode: int, style: CopyStyle) -> int:
     except OSError as error:
         if error.errno not in _NO_XATTRS:
             raise
-        style.source_xattrs = False
+        if error.errno == errno.EOPNOTSUPP:
+            style.without_xattrs.add(os.fstat(source).st_dev)
         return mode
     lost = False
     if user := [name for name in names if name.startswith("user.")]:

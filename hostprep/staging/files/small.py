@@ -37,14 +37,14 @@ def copy_small(
     ``opened`` is a descriptor of it from ahead of its turn, closed here. Raises ``Unusual`` or
     OSError for everything that is not as in most files.
     """
-    name, mode, size, mtime_ns, _, _, blocks, _, _, _ = item
+    name, mode, size, mtime_ns, _, _, blocks, _, _, device = item
     if size > SMALL_BYTES or mode & ~0o777 != _REGULAR or blocks * 512 < size:
         if opened is not None:
             os.close(opened)
         raise Unusual
     source = os.open(name, style.source_flags, dir_fd=source_dir) if opened is None else opened
     try:
-        names = os.listxattr(source) if style.source_xattrs else None
+        names = None if device in style.without_xattrs else os.listxattr(source)
         xattrs = _values(source, names) if names else None
         data = os.read(source, size + 1)  # one more: a size that is too small shows by it
         st = os.fstat(source)

@@ -286,6 +286,21 @@ def test_a_symlink_that_changed_meanwhile_leaves_nothing(pair: Pair) -> None:
     assert os.listdir(pair.target) == []
 
 
+@pytest.mark.parametrize(("refusal", "others"), [(errno.EOPNOTSUPP, True), (errno.EPERM, False)])
+def test_a_source_that_names_no_attributes_speaks_for_its_file_system_alone(
+    pair: Pair, refusal: int, others: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pair.source / "file").write_bytes(b"x")
+
+    def refused(*_: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "listxattr", refused)
+    pair.copy("file")
+    device = os.stat(pair.source / "file").st_dev
+    assert pair.style.without_xattrs == ({device} if others else set())
+
+
 def test_attributes_arrive_and_lost_ones_are_counted(pair: Pair) -> None:
     (pair.source / "file").write_bytes(b"x")
     try:

@@ -113,6 +113,20 @@ def test_attributes_arrive_with_one_look_at_the_content(
     assert pair.style.lost_xattrs == 0
 
 
+def test_only_a_device_without_attributes_is_not_asked_for_them(pair: Pair) -> None:
+    """Another file system may be mounted in a data set, and have none."""
+    pair.file.write_bytes(b"x")
+    set_attribute(pair.file)
+    device = os.stat(pair.file).st_dev
+    pair.style.without_xattrs = {device + 1}
+    pair.copy()
+    assert os.listxattr(pair.target / "file") == ["user.mine"]
+    (pair.target / "file").unlink()
+    pair.style.without_xattrs = {device}
+    pair.copy()
+    assert os.listxattr(pair.target / "file") == []
+
+
 def test_a_target_without_attributes_is_learnt_of_with_care(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
