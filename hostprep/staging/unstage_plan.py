@@ -71,7 +71,8 @@ class UnstagePlan:
             changes.append(Change(record.volume, "unmount", "nothing else is in the volume"))
         if self.removes_line:
             changes.append(Change("fstab", "remove the volume's line", "asked for"))
-        changes.append(Change(record.name, "forget its manifest", "asked for"))
+        if not self.foreign:  # by the manifest the same command goes on once they are away
+            changes.append(Change(record.name, "forget its manifest", "asked for"))
         return tuple(changes)
 
 
