@@ -7,6 +7,7 @@ import os
 from contextlib import suppress
 
 from hostprep.errors import HostprepError, Refused
+from hostprep.host.capabilities import Capability, has_capability
 from hostprep.host.mounts import Mount
 from hostprep.staging.naming import check_names
 from hostprep.staging.outcome import record_of
@@ -109,3 +110,14 @@ def _left_something(parent_fd: int, target: str) -> bool:
         return is_there(parent_fd, target)
     except Refused:
         return False  # what is there is somebody else's
+
+
+def is_all_new(plan: StagePlan, private: PrivateDir, spelling: Spelling, *, first: bool) -> bool:
+    """Whether what is copied is final: nothing is there before, and nothing comes after it.
+
+    What goes to a disk may be copied once more, and to who keeps to modes, as root does in some
+    containers, directories that are closed to their owner would be in the way of the run that goes
+    on after an interruption.
+    """
+    may_go_on = os.geteuid() == 0 and has_capability(Capability.DAC_OVERRIDE)
+    return first and plan.in_ram and not private.resumable and spelling.sure and may_go_on

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 
 from hostprep.errors import HostprepError, Refused, after_changes
-from hostprep.host.capabilities import Capability, has_capability
 from hostprep.staging.checking import check_written
 from hostprep.staging.execute import copy_all, sync_file_system
 from hostprep.staging.failures import failed, gone, refused_late
@@ -22,7 +21,7 @@ from hostprep.staging.outcome import concluded, record_of, result_of
 from hostprep.staging.planning import StagePlan, cores, timed
 from hostprep.staging.plans.copy_plan import CopyPlan, leaves_of
 from hostprep.staging.plans.ordering import order_files
-from hostprep.staging.preparing import begin, open_target
+from hostprep.staging.preparing import begin, is_all_new, open_target
 from hostprep.staging.publishing.publish import (
     check_places,
     discard,
@@ -150,7 +149,7 @@ class _Work:
                     on_tick=lambda asked: self.observer.progress(asked, 0),
                 )
         self.observer.phase("copy", files=files.copied.files, size_bytes=files.copied.data_bytes)
-        if self._is_all_new():
+        if is_all_new(plan, self.private, self.spelling, first=self.published_fd is None):
             files.leaves = leaves_of(files, plan.scan.directories)
         with self._timed("copy"):
             copied = self._copy(files)
@@ -181,17 +180,6 @@ class _Work:
                 self.observer.phase("publish")
                 left = self._publish(copied, link_lines, record, manifest)
         return result_of(plan, copied, record, left, live, changed=True, published=True)
-
-    def _is_all_new(self) -> bool:
-        """Whether what is copied is final: nothing is there before, and nothing comes after it.
-
-        What goes to a disk may be copied once more, and to who keeps to modes, as root does in some
-        containers, directories that are closed to their owner would be in the way of the run that
-        goes on after an interruption.
-        """
-        again = self.published_fd is not None or self.private.resumable or not self.plan.in_ram
-        may_go_on = os.geteuid() == 0 and has_capability(Capability.DAC_OVERRIDE)
-        return not again and self.spelling.sure and may_go_on
 
     def _copy(self, files: CopyPlan) -> Copied:
         plan = self.plan
