@@ -98,6 +98,12 @@ class HangsInWorkers(Waiting):
         return super().__getitem__(index)
 
 
+def hangs_in_forkserver_workers() -> DataLoader[torch.Tensor]:
+    return DataLoader(
+        HangsInWorkers(), batch_size=4, num_workers=2, multiprocessing_context="forkserver"
+    )
+
+
 class Dies(Waiting):
     def __getitem__(self, index: int) -> torch.Tensor:
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -215,11 +215,17 @@ def test_a_file_instead_of_a_module_is_told_before_anything_is_timed(
     assert "timing" not in said and "Error" not in said
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, *INTERRUPTIONS])
-def test_no_worker_outlives_hostprep_however_it_ends(ending: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        *(("HangsInWorkers", ending) for ending in (signal.SIGKILL, *INTERRUPTIONS)),
+        ("hangs_in_forkserver_workers", signal.SIGKILL),
+    ],
+)
+def test_no_worker_outlives_hostprep_however_it_ends(name: str, ending: signal.Signals) -> None:
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
-        command("--loader", "tests.cli.recommend_loaders:HangsInWorkers", "--seconds", "60"),
+        command("--loader", f"tests.cli.recommend_loaders:{name}", "--seconds", "60"),
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

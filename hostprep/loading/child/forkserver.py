@@ -14,6 +14,7 @@ from multiprocessing import forkserver, get_context
 # Before, it passed the script by, and each worker imported all of it anew.
 _IMPORTS_SCRIPTS = {(3, 13): (3, 13, 8), (3, 14): (3, 14, 1)}
 _SCRIPT = ["__main__"]
+_ENDING = "hostprep.loading.child.ending"
 
 
 def imports_once(start_method: str) -> bool:
@@ -27,15 +28,19 @@ def imports_once(start_method: str) -> bool:
     return start_method == "forkserver" and imports and named == _SCRIPT
 
 
-def start(modules: Iterable[str]) -> None:
-    """Start it, with ``modules`` imported, and wait until it can fork."""
+def start(modules: Iterable[str] | None) -> None:
+    """Start it, with ``modules`` imported or None for what it imports anyway, until it can fork.
+
+    By this thread: it ends with the one that started it.
+    """
     context = get_context("forkserver")
-    context.set_forkserver_preload([*modules])
+    named = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
+    context.set_forkserver_preload([_ENDING, *(named if modules is None else modules)])
     first = context.Process(target=int)
     try:
         first.start()
     except (OSError, EOFError):
         # One of the modules ended it. What is wrong there, the workers tell in their own words.
-        context.set_forkserver_preload([])
+        context.set_forkserver_preload([_ENDING])
     else:
         first.join()

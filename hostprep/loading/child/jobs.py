@@ -137,8 +137,8 @@ def _probe(job: dict[str, Any], events: _Events, where: list[str]) -> Any:
     subject = describe(opened, thoroughly=job["workers"] == 0)
     _long_enough(opened)
     once = forkserver.imports_once(subject.start_method)
-    if once and job["workers"]:
-        forkserver.start(_imported(job["source"]))
+    if subject.start_method == "forkserver" and job["workers"]:
+        forkserver.start(_imported(job["source"]) if once else None)
     where[0] = "iterate"
     events.tell("opened", subject=asdict(subject), imports_once=once)
     if opened.kind == "iterable":
